@@ -1,0 +1,124 @@
+"""What the brain answers: how many GPUs for whom (`Decision`), which ones (`Layout`), and so what to do (`Plan`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from swell.core.events import StopWhy
+from swell.core.ids import JobId
+from swell.core.resources import Allocation
+
+Detail = str | int | float
+
+
+class ReasonCode(StrEnum):
+    """Why a job waits, or has what it has. `plan.explain` turns a reason into a sentence."""
+
+    GRANTED = "granted"
+    CAPACITY = "capacity"  # needs more GPUs than are free for it: needs, free
+    BEHIND = "behind"  # others come first: ahead (how many), first (id)
+    FRAGMENTED = "fragmented"  # enough GPUs in all, but not where it could use them
+    SHAPE = "shape"  # no node as configured could hold it: needs, largest
+    GPU_TYPE = "gpu-type"  # none of the GPU types it accepts is there
+    MEMORY = "memory"  # CPU or memory of the nodes, or GPU memory for a share
+    QUOTA = "quota"  # its team is at its quota: team, quota, used
+    STARVED = "starved"  # waited so long that it goes ahead of its order: waited_s
+    PAUSED = "paused"
+    BACKOFF = "backoff"  # after a failure, until: until_s
+    DEPENDS = "depends"  # on jobs that have not completed: jobs
+    FREEING = "freeing"  # its GPUs are being freed by others: by
+    NO_GAIN = "no-gain"  # more GPUs would not make it faster: at
+    NOT_WORTH = "not-worth"  # a change would cost more than it brings: cost_s, gain_s
+    PINNED = "pinned"  # cannot resume, so it is left alone
+    SETTLING = "settling"  # changed a moment ago; left alone until: until_s
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    code: ReasonCode
+    detail: Mapping[str, Detail] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """n GPUs of one type (n = 1 for a share of a GPU or a CPU-only job; `gpu_type` is empty for the latter)."""
+
+    n: int
+    gpu_type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Jobs that are not in `grants` get nothing, and have at least one reason."""
+
+    grants: Mapping[JobId, Grant]
+    reasons: Mapping[JobId, tuple[Reason, ...]] = field(default_factory=dict)
+    memory: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A job that keeps its size and changes its place, and why that pays."""
+
+    job: JobId
+    workers: int  # how many of its workers change node
+    why: str
+    gain: float = 0.0  # of speed, relative: 0.18 is 18 % faster
+    cost_s: float = 0.0
+    for_job: JobId | None = None  # moved to let this one in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where everything granted goes. A granted job that could not be placed is in `unplaced`, with the reason."""
+
+    allocations: Mapping[JobId, Allocation]
+    unplaced: Mapping[JobId, Reason] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()
+    gap: float | None = None  # proven distance from the optimum, for solvers that know it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    job: JobId
+    allocation: Allocation
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    job: JobId
+    why: StopWhy
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """In place, for launchers that can: the run goes on."""
+
+    job: JobId
+    allocation: Allocation
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now. The daemon (or the simulator) turns each part into events, in this order: stops, resizes,
+    starts; commits them; then tells the executors. A start never waits for a stop of the same plan: what has to be
+    freed first is started by a later pass, when it is free."""
+
+    stops: tuple[Stop, ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    starts: tuple[Start, ...] = ()
+    reasons: Mapping[JobId, tuple[Reason, ...]] = field(default_factory=dict)  # of every job in the snapshot
+    targets: Mapping[JobId, Grant] = field(default_factory=dict)  # what each job is meant to have
+    moves: tuple[Move, ...] = ()
+    memory: Mapping[str, object] = field(default_factory=dict)
+    wake_s: float | None = None  # when time alone would change the answer (a back-off ends, a run has settled)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.stops or self.resizes or self.starts)

@@ -1,0 +1,29 @@
+"""The words Swell uses when it says no.
+
+`Infeasible` means never (refuse now, with the reason); `Insufficient` means later (wait, with the reason).
+The others are answers to a person's command; each message says what happened and what to do next.
+"""
+
+
+class SwellError(Exception):
+    """Root of everything Swell raises on purpose. The message is written for a person."""
+
+
+class Infeasible(SwellError):
+    """No node, now or as configured, could ever hold this job."""
+
+
+class Insufficient(SwellError):
+    """It would fit, but not now."""
+
+
+class InvalidTransition(SwellError):
+    """An event that the transition table does not allow in the job's state."""
+
+
+class NotFound(SwellError):
+    """The named job, run, node or policy does not exist."""
+
+
+class Conflict(SwellError):
+    """The command does not apply in the current state (for example: pausing a job that has ended)."""

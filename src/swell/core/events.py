@@ -1,0 +1,282 @@
+"""Facts. Everything that happens is one of these values, appended to the store; state is `replay(events)`.
+
+An event says what happened and when (`at_s`, seconds since the epoch), never what to do about it. Reports of an old
+attempt are recorded like any other and change nothing. Field types are plain, so that any encoder can carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from swell.core.ids import JobId, RunId
+from swell.core.job import JobSpec
+from swell.core.resources import Allocation, GpuHealth, Node, NodeCondition
+
+
+class StopWhy(StrEnum):
+    """Why a run was asked to stop."""
+
+    PREEMPTED = "preempted"
+    RESIZING = "resizing"
+    MIGRATING = "migrating"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed-out"
+    NOT_WHOLE = "not-whole"  # the gang was not complete in time
+
+
+class ExitReason(StrEnum):
+    """Why a run ended. Only `user-error`, `out-of-memory` and `killed` count as failures."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"  # as asked; `StopWhy` says why
+    USER_ERROR = "user-error"
+    OUT_OF_MEMORY = "out-of-memory"
+    KILLED = "killed"  # by a signal that Swell did not send
+    NODE_LOST = "node-lost"
+    SHIM_LOST = "shim-lost"  # what held the process died with it; no exit record
+    START_FAILED = "start-failed"  # the executor could not start it (missing script, no such user, ...)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted:
+    job: JobId
+    spec: JobSpec
+    at_s: float
+    key: str = ""  # idempotency key
+    batch: str = ""  # jobs submitted together (array, sweep) carry the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlanned:
+    """Decided and durable, before anything is started. `reason` is a sentence for people."""
+
+    run: RunId
+    allocation: Allocation
+    at_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """All workers of the run are up."""
+
+    run: RunId
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBegan:
+    """The in-job library is about to start its first epoch of this run: from here on the job can stop and resume."""
+
+    run: RunId
+    at_s: float
+    epoch: int = 0
+    epochs: int = 0  # as the training code knows it; 0: not said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnded:
+    """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from."""
+
+    run: RunId
+    at_s: float
+    epoch: int  # epochs done so far, over all runs
+    count: int = 1  # how many epochs this report covers
+    epoch_s: float = 0.0  # mean time of one
+    step_s: float = 0.0  # mean time of a step
+    samples_per_s: float = 0.0
+    gpus: int = 0
+    nodes: int = 1
+    gpu_type: str = ""
+    batch_size: int = 0
+    goodput: float = 0.0  # useful samples/s, with adaptive batch sizes; 0: the same as samples_per_s
+    gpu_memory_mib: int = 0  # peak, of one GPU
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStopRequested:
+    run: RunId
+    why: StopWhy
+    at_s: float
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAgreed:
+    """All ranks know where to stop: before `step` of `epoch`. Durable before any rank is told to leave."""
+
+    run: RunId
+    epoch: int
+    at_s: float
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResized:
+    """A run that scales in place now holds another allocation."""
+
+    run: RunId
+    allocation: Allocation
+    at_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    run: RunId
+    reason: ExitReason
+    at_s: float
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled:
+    """A job that was not running is given up. (A running one is stopped; its run's end says cancelled.)"""
+
+    job: JobId
+    at_s: float
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPaused:
+    job: JobId
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResumed:
+    job: JobId
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityChanged:
+    job: JobId
+    priority: int
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRemoved:
+    """An ended job is taken out of the record, as its owner asked."""
+
+    job: JobId
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeObserved:
+    """A node was added, or its inventory changed. Condition and reason are kept from before."""
+
+    node: Node
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConditionChanged:
+    node: str
+    condition: NodeCondition
+    at_s: float
+    why: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRemoved:
+    node: str
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHealthChanged:
+    node: str
+    gpu: int
+    health: GpuHealth
+    at_s: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySet:
+    name: str
+    at_s: float
+    placer: str = ""  # empty: unchanged
+    options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRemembered:
+    """What the policy wants to find again at its next decision (Tiresias' promotions, say). Plain JSON values."""
+
+    memory: Mapping[str, object]
+    at_s: float
+
+
+JobEvent = (
+    JobSubmitted
+    | RunPlanned
+    | RunStarted
+    | TrainingBegan
+    | EpochEnded
+    | RunStopRequested
+    | StopAgreed
+    | RunResized
+    | RunEnded
+    | JobCancelled
+    | JobPaused
+    | JobResumed
+    | PriorityChanged
+    | JobRemoved
+)
+NodeEvent = NodeObserved | NodeConditionChanged | NodeRemoved | GpuHealthChanged
+Event = JobEvent | NodeEvent | PolicySet | PolicyRemembered
+
+EVENT_TYPES: Mapping[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        JobSubmitted,
+        RunPlanned,
+        RunStarted,
+        TrainingBegan,
+        EpochEnded,
+        RunStopRequested,
+        StopAgreed,
+        RunResized,
+        RunEnded,
+        JobCancelled,
+        JobPaused,
+        JobResumed,
+        PriorityChanged,
+        JobRemoved,
+        NodeObserved,
+        NodeConditionChanged,
+        NodeRemoved,
+        GpuHealthChanged,
+        PolicySet,
+        PolicyRemembered,
+    )
+}
+"""Every kind of event by its name in the log. A name, once released, never changes its meaning."""
+
+
+def job_of(event: Event) -> JobId | None:
+    """The job an event is about, if it is about one."""
+    job: JobId | None = getattr(event, "job", None)
+    if job is not None:
+        return job
+    run: RunId | None = getattr(event, "run", None)
+    return run.job if run is not None else None

@@ -1,0 +1,25 @@
+"""Names of things. A run is one attempt of a job; its id is what executors and training code carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+JobId = int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RunId:
+    """One attempt of a job. Written `7.2`: the second attempt of job 7."""
+
+    job: JobId
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.job}.{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> RunId:
+        job, dot, attempt = text.partition(".")
+        if not (dot and job.isdecimal() and attempt.isdecimal()):
+            raise ValueError(f"{text!r} is not a run id; a run id looks like 7.2 (job 7, attempt 2)")
+        return cls(int(job), int(attempt))

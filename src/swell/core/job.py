@@ -1,0 +1,142 @@
+"""What a person asks for: the job spec, checked at the edge (`jobfile`) and frozen from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Launcher(StrEnum):
+    SINGLE = "single"  # one process, whatever the number of GPUs
+    PER_NODE = "per-node"
+    PER_GPU = "per-gpu"
+    TORCHRUN = "torchrun"
+    HOROVOD = "horovod"
+    MPI = "mpi"
+    PS = "ps"
+
+
+RESIZES_IN_PLACE = frozenset({Launcher.HOROVOD})
+"""Launchers whose running job grows and shrinks without a restart."""
+
+
+class Preemptible(StrEnum):
+    """May a run be stopped for another's sake?"""
+
+    AUTO = "auto"  # yes if it can resume: it uses the library, or says where its checkpoints are
+    RESTART = "restart"  # yes, even if it starts again from nothing: its user said so
+    NEVER = "never"
+
+
+class RestartPolicy(StrEnum):
+    """What happens to a run that was lost (its node or its shim died), and to one that failed with retries left."""
+
+    ON_FAILURE = "on-failure"
+    NEVER = "never"
+
+
+PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRequest:
+    """How many GPUs. `allowed` lists the sizes between min and max; empty means all of them."""
+
+    min: int = 1
+    max: int = 1
+    start: int = 0  # what a policy that is not elastic gives; 0 means min
+    allowed: tuple[int, ...] = ()
+    types: tuple[str, ...] = ()  # pinned: only these; empty means any
+    prefer: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    memory_mib: int = 0  # per GPU
+    share: bool = False
+    utilisation_milli: int = 0  # of one GPU's compute, when shared; 0: not said, accounted by memory only
+
+    @property
+    def requested(self) -> int:
+        return self.start or self.min
+
+    def sizes(self) -> tuple[int, ...]:
+        """Allowed GPU counts, ascending."""
+        return self.allowed or tuple(range(self.min, self.max + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """Parameter-server jobs: `servers` extra workers, on CPU, beside one worker a GPU."""
+
+    servers: int = 1
+    server_command: tuple[str, ...] = ()  # empty: the same command, told apart by SWELL_ROLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A training job. Times in seconds, memory in MiB; every default is what a newcomer would expect."""
+
+    name: str
+    command: tuple[str, ...]  # argv; a shell line is ("/bin/sh", "-c", line)
+    user: str = ""
+    team: str = ""
+    gpus: GpuRequest = field(default_factory=GpuRequest)
+    cpus: int = 1  # per worker process
+    memory_mib: int = 0  # per worker process; 0: not accounted
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()  # names in env whose values are never shown
+    workdir: str = ""  # where the command runs; empty: the snapshot of the files at submit
+    files: str = ""  # content hash of the snapshot, filled at submit
+    mounts: tuple[Mount, ...] = ()
+    ports: Mapping[str, str] = field(default_factory=dict)
+    launcher: Launcher = Launcher.SINGLE
+    roles: Roles | None = None
+    priority: int = 0
+    weight: float = 1.0
+    epochs: int = 0  # 0: not said
+    batch_size: int = 0
+    dataset_size: int = 0
+    estimated_s: float = 0.0  # its user's estimate at the requested size; 0: not said
+    family: str = ""  # jobs of one family share a speed model; empty: derived from the command
+    adaptive_batch: bool = False
+    checkpoint_dir: str = ""  # said by its user; the library has its own, always
+    uses_library: bool = False  # the command calls `swell` (or kubernetesdlprofile): it can stop and resume
+    progress_patterns: tuple[str, ...] = ()
+    preemptible: Preemptible = Preemptible.AUTO
+    restart: RestartPolicy = RestartPolicy.ON_FAILURE
+    retries: int = 0
+    backoff_s: float = 5.0  # doubles at each failure, at most an hour
+    time_limit_s: float = 0.0  # of running time over all attempts; 0: none
+    grace_s: float = 30.0  # from a stop to SIGTERM for jobs that answer; from SIGTERM to SIGKILL for all
+    deadline_s: float = 0.0  # absolute time; 0: none
+    depends_on: tuple[int, ...] = ()
+    array_index: int = -1  # -1: not an element of an array
+    array_parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def resumable(self) -> bool:
+        """Can stop and go on later without losing what it has done (up to its last checkpoint)."""
+        return self.uses_library or bool(self.checkpoint_dir)
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """May be preempted, resized or moved once it runs. Nobody loses work they were not told about."""
+        if self.preemptible is Preemptible.NEVER:
+            return False
+        return self.resumable or self.preemptible is Preemptible.RESTART
+
+    @property
+    def cpu_only(self) -> bool:
+        return self.gpus.max == 0
+
+    @property
+    def scales_in_place(self) -> bool:
+        return self.launcher in RESIZES_IN_PLACE

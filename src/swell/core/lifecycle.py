@@ -1,0 +1,427 @@
+"""The law: which event may happen to a job in which state, and what it makes true.
+
+`TRANSITIONS` is the whole life of a job as data; a test walks all pairs and the docs draw their diagram from it.
+`apply` is the one function that changes a `State`; it is O(1) an event, whatever the number of jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from swell.core import events as ev
+from swell.core.errors import InvalidTransition
+from swell.core.events import Event, ExitReason, StopWhy
+from swell.core.ids import RunId
+from swell.core.job import RestartPolicy
+from swell.core.state import ENDED, HOLDING, KEEP_ENDED, JobRecord, JobState, Run, State, StopRecord
+
+MAX_LOST_RUNS = 10
+"""A job whose runs were lost so often is given up: something about it takes its machines down."""
+
+MAX_BACKOFF_S = 3600.0
+RESTART_COST_MEMORY = 0.5
+"""Weight of the newest measured restart in the running mean."""
+
+
+class Trigger(StrEnum):
+    """What an event means to the job's life. A `RunEnded` means different things; `trigger_of` tells them apart."""
+
+    PLAN = "planned"
+    START = "started"
+    REPORT = "report"  # epochs, agreement, in-place resize: no change of state
+    STOP = "stop requested"
+    FINISH = "finished"
+    REQUEUE = "run ended, to be run again"
+    FAIL = "failed"
+    GIVE_UP = "cancelled"
+    LOSE = "lost"
+    EDIT = "edited"  # pause, resume, priority
+    REMOVE = "removed"
+
+
+_J, _T = JobState, Trigger
+TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
+    (_J.QUEUED, _T.PLAN): _J.STARTING,
+    (_J.QUEUED, _T.GIVE_UP): _J.CANCELLED,
+    (_J.QUEUED, _T.EDIT): _J.QUEUED,
+    (_J.STARTING, _T.START): _J.RUNNING,
+    (_J.RUNNING, _T.START): _J.RUNNING,  # reported twice after a crash
+    (_J.STOPPING, _T.START): _J.STOPPING,
+    **{(state, _T.STOP): _J.STOPPING for state in sorted(HOLDING)},
+    **{
+        (state, trigger): target
+        for state in sorted(HOLDING)
+        for trigger, target in (
+            (_T.REPORT, state),
+            (_T.EDIT, state),
+            (_T.FINISH, _J.COMPLETED),
+            (_T.REQUEUE, _J.QUEUED),
+            (_T.FAIL, _J.FAILED),
+            (_T.GIVE_UP, _J.CANCELLED),
+            (_T.LOSE, _J.LOST),
+        )
+    },
+    **{(state, _T.EDIT): state for state in sorted(ENDED)},
+}
+"""(state, trigger) -> next state. A pair that is not here cannot happen. REMOVE, of an ended job, leaves no state."""
+
+
+def trigger_of(job: JobRecord, event: Event) -> Trigger:
+    """What this event means to this job."""
+    if isinstance(event, ev.RunEnded):
+        return _trigger_of_end(job, event)
+    return _SIMPLE_TRIGGERS[type(event)]
+
+
+_SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
+    ev.RunPlanned: Trigger.PLAN,
+    ev.RunStarted: Trigger.START,
+    ev.TrainingBegan: Trigger.REPORT,
+    ev.EpochEnded: Trigger.REPORT,
+    ev.StopAgreed: Trigger.REPORT,
+    ev.RunResized: Trigger.REPORT,
+    ev.RunStopRequested: Trigger.STOP,
+    ev.JobCancelled: Trigger.GIVE_UP,
+    ev.JobPaused: Trigger.EDIT,
+    ev.JobResumed: Trigger.EDIT,
+    ev.PriorityChanged: Trigger.EDIT,
+    ev.JobRemoved: Trigger.REMOVE,
+}
+
+_FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.KILLED, ExitReason.START_FAILED})
+_LOSSES = frozenset({ExitReason.NODE_LOST, ExitReason.SHIM_LOST})
+
+
+def _trigger_of_end(job: JobRecord, end: ev.RunEnded) -> Trigger:
+    if end.reason is ExitReason.FINISHED:
+        return Trigger.FINISH
+    stop = job.run.stop if job.run else None
+    if stop is not None and stop.why is StopWhy.CANCELLED:
+        return Trigger.GIVE_UP
+    if stop is not None and stop.why is StopWhy.TIMED_OUT:
+        return Trigger.FAIL
+    if end.reason is ExitReason.STOPPED:
+        return Trigger.REQUEUE
+    if end.reason in _LOSSES:
+        again = job.spec.restart is RestartPolicy.ON_FAILURE and job.lost_runs < MAX_LOST_RUNS
+        return Trigger.REQUEUE if again else Trigger.LOSE
+    again = job.spec.restart is RestartPolicy.ON_FAILURE and job.failures < job.spec.retries
+    return Trigger.REQUEUE if again else Trigger.FAIL
+
+
+def is_stale(state: State, event: Event) -> bool:
+    """A report of an old attempt, or of a run that has already ended: recorded, and ignored."""
+    run: RunId | None = getattr(event, "run", None)
+    if run is None or isinstance(event, ev.RunPlanned):
+        return False
+    job = state.jobs.get(run.job)
+    return job is None or job.run is None or job.run.id != run or job.run.ended_s is not None
+
+
+def check(state: State, event: Event) -> None:
+    """Raise `InvalidTransition` if this event cannot be appended now. Stale reports are fine."""
+    job_id = ev.job_of(event)
+    if job_id is None or is_stale(state, event):
+        return
+    job = state.jobs.get(job_id)
+    if isinstance(event, ev.JobSubmitted):
+        if job_id <= state.last_job:
+            raise InvalidTransition(f"job id {job_id} was used before")
+        return
+    if job is None:
+        raise InvalidTransition(f"job {job_id} is not known")
+    if isinstance(event, ev.RunPlanned) and event.run.attempt != job.attempts + 1:
+        raise InvalidTransition(f"run {event.run} planned, but job {job_id} has had {job.attempts} attempts")
+    _next_state(job, trigger_of(job, event))
+
+
+def _next_state(job: JobRecord, trigger: Trigger) -> JobState | None:
+    if trigger is Trigger.REMOVE:
+        if not job.ended:
+            raise InvalidTransition(f"job {job.id} is {job.state}; only an ended job can be removed from the record")
+        return None
+    target = TRANSITIONS.get((job.state, trigger))
+    if target is None:
+        raise InvalidTransition(f"job {job.id} is {job.state}: “{trigger}” cannot happen to it")
+    return target
+
+
+def replay(events: Iterable[Event], state: State | None = None) -> State:
+    """The state that these events make, in order."""
+    state = state if state is not None else State()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def apply(state: State, event: Event) -> None:
+    """Make one event true. Raises `InvalidTransition` before changing anything; numbers the event."""
+    if not is_stale(state, event):
+        check(state, event)
+        _APPLY[type(event)](state, event)
+    state.seq += 1
+
+
+def _submitted(state: State, event: ev.JobSubmitted) -> None:
+    spec = event.spec
+    state.jobs[event.job] = JobRecord(
+        id=event.job,
+        spec=spec,
+        submitted_s=event.at_s,
+        queued_since_s=event.at_s,
+        key=event.key,
+        batch=event.batch,
+        priority=spec.priority,
+        uses_library=spec.uses_library,
+        epochs_total=spec.epochs,
+    )
+    state.active[event.job] = None
+    state.last_job = event.job
+    if event.key:
+        state.keys[event.key] = event.job
+
+
+def _planned(state: State, event: ev.RunPlanned) -> None:
+    job = state.jobs[event.run.job]
+    run = Run(
+        id=event.run,
+        allocation=event.allocation,
+        planned_s=event.at_s,
+        changed_s=event.at_s,
+        reason=event.reason,
+        epochs_before=job.epochs_done,
+        stop_cost_s=_stop_cost_s(job),
+    )
+    moved = _has_moved(job, event)
+    state.jobs[job.id] = replace(
+        job,
+        state=JobState.STARTING,
+        run=run,
+        attempts=event.run.attempt,
+        migrations=job.migrations + moved,
+        first_started_s=event.at_s if job.first_started_s is None else job.first_started_s,
+        waited_s=job.waited_s + max(0.0, event.at_s - job.queued_since_s),
+    )
+
+
+def _has_moved(job: JobRecord, event: ev.RunPlanned) -> bool:
+    return job.run is not None and set(job.run.allocation.nodes) != set(event.allocation.nodes)
+
+
+def _with_run(job: JobRecord, **changes: Any) -> Run:
+    assert job.run is not None  # `is_stale` was asked first
+    return replace(job.run, **changes)
+
+
+def _started(state: State, event: ev.RunStarted) -> None:
+    job = state.jobs[event.run.job]
+    if job.run and job.run.started_s is not None:
+        return
+    target = TRANSITIONS[job.state, Trigger.START]
+    state.jobs[job.id] = replace(job, state=target, run=_with_run(job, started_s=event.at_s))
+
+
+def _began(state: State, event: ev.TrainingBegan) -> None:
+    job = state.jobs[event.run.job]
+    run = _with_run(job, began_s=event.at_s)
+    cost = job.restart_cost_s
+    if job.attempts > 1:
+        cost = _blend(cost, event.at_s - run.planned_s + run.stop_cost_s)
+    state.jobs[job.id] = replace(
+        job, run=run, uses_library=True, restart_cost_s=cost, epochs_total=event.epochs or job.epochs_total
+    )
+
+
+def _stop_cost_s(job: JobRecord) -> float:
+    """What the end of the last run cost: from its last whole epoch to its end."""
+    last = job.run
+    if last is None or last.exit_reason is not ExitReason.STOPPED or last.ended_s is None:
+        return 0.0
+    since = last.last_epoch_s if last.last_epoch_s is not None else last.began_s
+    return max(0.0, last.ended_s - since) if since is not None else 0.0
+
+
+def _blend(old: float | None, new: float) -> float:
+    return new if old is None else old + RESTART_COST_MEMORY * (new - old)
+
+
+def _epoch(state: State, event: ev.EpochEnded) -> None:
+    job = state.jobs[event.run.job]
+    state.jobs[job.id] = replace(
+        job,
+        run=_with_run(job, last_epoch_s=event.at_s),
+        epochs_done=max(job.epochs_done, event.epoch),
+        gpu_memory_mib=max(job.gpu_memory_mib, event.gpu_memory_mib),
+        metrics=dict(event.metrics) or job.metrics,
+    )
+
+
+def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
+    job = state.jobs[event.run.job]
+    before = job.run.stop if job.run else None
+    agreed = before.agreed if before else None
+    stop = StopRecord(why=event.why, at_s=event.at_s, reason=event.reason, by=event.by, agreed=agreed)
+    state.jobs[job.id] = replace(job, state=JobState.STOPPING, run=_with_run(job, stop=stop))
+
+
+def _agreed(state: State, event: ev.StopAgreed) -> None:
+    job = state.jobs[event.run.job]
+    if job.run is None or job.run.stop is None:
+        return
+    stop = replace(job.run.stop, agreed=(event.epoch, event.step))
+    state.jobs[job.id] = replace(job, run=_with_run(job, stop=stop))
+
+
+def _resized(state: State, event: ev.RunResized) -> None:
+    job = state.jobs[event.run.job]
+    assert job.run is not None  # not stale
+    run = _with_run(job, allocation=event.allocation, changed_s=event.at_s)
+    moved = set(job.run.allocation.nodes) != set(event.allocation.nodes)
+    state.jobs[job.id] = replace(
+        job,
+        run=run,
+        gpu_s=job.gpu_s + service_s(job.run, event.at_s),
+        resizes=job.resizes + 1,
+        migrations=job.migrations + moved,
+    )
+
+
+def service_s(run: Run, until_s: float) -> float:
+    """GPU-seconds of the run since its allocation last changed."""
+    since = max(run.changed_s, run.started_s if run.started_s is not None else run.planned_s)
+    return max(0.0, until_s - since) * run.allocation.gpu_milli / 1000
+
+
+def _ended(state: State, event: ev.RunEnded) -> None:
+    job = state.jobs[event.run.job]
+    assert job.run is not None  # not stale
+    trigger = _trigger_of_end(job, event)
+    target = TRANSITIONS[job.state, trigger]
+    run = _with_run(job, ended_s=event.at_s, exit_reason=event.reason, exit_code=event.exit_code, message=event.message)
+    why = job.run.stop.why if job.run.stop else None
+    failed = event.reason in _FAILURES
+    changes: dict[str, Any] = {
+        "state": target,
+        "run": run,
+        "failures": job.failures + failed,
+        "lost_runs": job.lost_runs + (event.reason in _LOSSES),
+        "preemptions": job.preemptions + (why is StopWhy.PREEMPTED),
+        "resizes": job.resizes + (why is StopWhy.RESIZING),
+        "ran_s": job.ran_s + max(0.0, event.at_s - (run.started_s if run.started_s is not None else event.at_s)),
+        "gpu_s": job.gpu_s + service_s(run, event.at_s),
+        "queued_since_s": event.at_s,
+        "message": event.message or job.message,
+    }
+    if failed and target is JobState.QUEUED:
+        backoff_s = min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**job.failures)
+        changes["not_before_s"] = event.at_s + backoff_s
+    state.jobs[job.id] = replace(job, **changes)
+    if target in ENDED:
+        _retire(state, job.id, event.at_s)
+
+
+def _retire(state: State, job_id: int, at_s: float) -> None:
+    """Move an ended job out of the active ones, and forget the oldest ended one when there are too many."""
+    job = replace(state.jobs[job_id], ended_s=at_s)
+    state.jobs[job_id] = job
+    del state.active[job_id]
+    state.ended[job_id] = None
+    state.counts[job.state] = state.counts.get(job.state, 0) + 1
+    if len(state.ended) > KEEP_ENDED:
+        _forget(state, next(iter(state.ended)))
+
+
+def _forget(state: State, job_id: int) -> None:
+    job = state.jobs.pop(job_id)
+    del state.ended[job_id]
+    if job.key:
+        state.keys.pop(job.key, None)
+
+
+def _cancelled(state: State, event: ev.JobCancelled) -> None:
+    job = state.jobs[event.job]
+    message = event.reason or (f"cancelled by {event.by}" if event.by else "cancelled")
+    waited_s = job.waited_s + max(0.0, event.at_s - job.queued_since_s)
+    state.jobs[job.id] = replace(job, state=JobState.CANCELLED, message=message, waited_s=waited_s)
+    _retire(state, job.id, event.at_s)
+
+
+def _paused(state: State, event: ev.JobPaused) -> None:
+    state.jobs[event.job] = replace(state.jobs[event.job], paused=True)
+
+
+def _resumed(state: State, event: ev.JobResumed) -> None:
+    state.jobs[event.job] = replace(state.jobs[event.job], paused=False)
+
+
+def _priority(state: State, event: ev.PriorityChanged) -> None:
+    state.jobs[event.job] = replace(state.jobs[event.job], priority=event.priority)
+
+
+def _removed(state: State, event: ev.JobRemoved) -> None:
+    _forget(state, event.job)
+
+
+def _node_observed(state: State, event: ev.NodeObserved) -> None:
+    known = state.nodes.get(event.node.name)
+    node = event.node if known is None else replace(event.node, condition=known.condition, why=known.why)
+    state.nodes[node.name] = node
+
+
+def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        state.nodes[event.node] = replace(node, condition=event.condition, why=event.why)
+
+
+def _node_removed(state: State, event: ev.NodeRemoved) -> None:
+    state.nodes.pop(event.node, None)
+
+
+def _gpu_health(state: State, event: ev.GpuHealthChanged) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        return
+    gpus = tuple(
+        replace(gpu, health=event.health, why=event.why) if gpu.index == event.gpu else gpu for gpu in node.gpus
+    )
+    state.nodes[event.node] = replace(node, gpus=gpus)
+
+
+def _policy_set(state: State, event: ev.PolicySet) -> None:
+    if event.name != state.policy:
+        state.policy_memory = {}
+    state.policy = event.name
+    state.placer = event.placer or state.placer
+    state.policy_options = dict(event.options)
+
+
+def _policy_remembered(state: State, event: ev.PolicyRemembered) -> None:
+    state.policy_memory = dict(event.memory)
+
+
+_APPLY: Mapping[type, Callable[[State, Any], None]] = {
+    ev.JobSubmitted: _submitted,
+    ev.RunPlanned: _planned,
+    ev.RunStarted: _started,
+    ev.TrainingBegan: _began,
+    ev.EpochEnded: _epoch,
+    ev.RunStopRequested: _stop_requested,
+    ev.StopAgreed: _agreed,
+    ev.RunResized: _resized,
+    ev.RunEnded: _ended,
+    ev.JobCancelled: _cancelled,
+    ev.JobPaused: _paused,
+    ev.JobResumed: _resumed,
+    ev.PriorityChanged: _priority,
+    ev.JobRemoved: _removed,
+    ev.NodeObserved: _node_observed,
+    ev.NodeConditionChanged: _node_condition,
+    ev.NodeRemoved: _node_removed,
+    ev.GpuHealthChanged: _gpu_health,
+    ev.PolicySet: _policy_set,
+    ev.PolicyRemembered: _policy_remembered,
+}

@@ -1,0 +1,97 @@
+"""Machines, GPUs and pieces of them. Amounts are whole numbers, so that sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+GPU_MILLI = 1000
+"""One whole GPU. A share of a GPU is a whole number of thousandths: fractions never drift."""
+
+
+class NodeCondition(StrEnum):
+    READY = "ready"
+    CORDONED = "cordoned"  # keeps what it runs, takes nothing new
+    DRAINING = "draining"  # what it runs is checkpointed and moved away
+    QUARANTINED = "quarantined"  # set aside by Swell itself, with a reason
+    LOST = "lost"  # not heard of for too long
+
+
+class GpuHealth(StrEnum):
+    OK = "ok"
+    DIRTY = "dirty"  # its last run has ended but its memory is not free yet
+    QUARANTINED = "quarantined"  # given to nobody until a person looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    index: int
+    type: str = "gpu"
+    memory_mib: int = 0  # 0: not known (declared slots without a driver)
+    link_group: int = 0  # GPUs of one group are joined by a fast link (NVLink)
+    health: GpuHealth = GpuHealth.OK
+    why: str = ""
+    others_memory_mib: int = 0  # measured: used by processes that are not Swell's
+    others: bool = False  # somebody else's work is on it: left alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    name: str
+    gpus: tuple[Gpu, ...] = ()
+    cpus: int = 1
+    memory_mib: int = 1024
+    labels: Mapping[str, str] = field(default_factory=dict)
+    rack: str = ""
+    address: str = "127.0.0.1"
+    executor: str = "local"
+    condition: NodeCondition = NodeCondition.READY
+    why: str = ""
+
+    @property
+    def schedulable(self) -> bool:
+        return self.condition is NodeCondition.READY
+
+    def usable_gpus(self) -> tuple[Gpu, ...]:
+        """GPUs a new run may be given, if no run of ours holds them."""
+        return tuple(g for g in self.gpus if g.health is GpuHealth.OK and not g.others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A piece of one GPU: what a shareable job reserves."""
+
+    memory_mib: int
+    milli: int  # of its compute, in thousandths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a run holds on one node. `gpus` are indices of that node's GPUs, sorted."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
+    cpus: int = 0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What a run holds, in rank order of its nodes. `share` is set when it holds only a piece of its one GPU."""
+
+    parts: tuple[Part, ...]
+    gpu_type: str = ""
+    share: Share | None = None
+
+    @property
+    def gpus(self) -> int:
+        return sum(len(part.gpus) for part in self.parts)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(part.node for part in self.parts)
+
+    @property
+    def gpu_milli(self) -> int:
+        return self.share.milli if self.share else GPU_MILLI * self.gpus

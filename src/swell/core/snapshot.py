@@ -1,0 +1,167 @@
+"""What the brain sees: one frozen picture of jobs and nodes, with `now_s` inside.
+
+Built by `plan.picture` from state and speed models; read by policies and placers. Everything that a decision may depend
+on is here, and nothing else: the simulator and the daemon hand over the same kind of value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from swell.core.ids import JobId
+from swell.core.job import JobSpec
+from swell.core.resources import GPU_MILLI, Allocation, Node
+from swell.core.state import JobState
+
+Curve = tuple[float, ...]
+"""S(0), S(1), … S(max): speed on so many GPUs of one type, on as few nodes as possible, relative to the job's
+reference (one GPU of its reference type, usually S(1) == 1). S(0) is 0; never decreasing. Not always concave: a size
+that needs a second node may bring nothing."""
+
+
+class Speed(Protocol):
+    """How fast one job is on what. Implemented by `speed`, by the simulator's oracle, and by tests."""
+
+    def curve(self, gpu_type: str) -> Curve:
+        """S(0..max of the job) on that GPU type; a tuple that is the same object as long as nothing was learned."""
+        ...
+
+    def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
+        """Speed on this many GPUs spread over this many nodes (same unit as `curve`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One job that has not ended, as policies and placers see it.
+
+    `n`, the amount granted, counts GPUs; for a job that needs a piece of a GPU or none it is 1 (runs) or 0.
+    `gpu_milli` is what one of those n costs: 1000 for whole GPUs, less for a share, 0 for CPU-only jobs.
+    """
+
+    id: JobId
+    spec: JobSpec
+    state: JobState
+    submitted_s: float
+    speed: Speed
+    priority: int = 0
+    team: str = ""
+    sizes: tuple[int, ...] = (1,)  # allowed n > 0, ascending
+    requested: int = 1  # what a policy that is not elastic gives
+    gpu_milli: int = GPU_MILLI
+    share_memory_mib: int = 0  # reserved on its GPU when shared: estimate, then measured peak with margin
+    gpu_types: tuple[str, ...] = ()  # types present in the cluster that it may use, best liked first
+    allocation: Allocation | None = None  # held now (starting, running, stopping)
+    held_n: int = 0  # n of `allocation`
+    stopping: bool = False  # on its way out: what it holds will be free, changing its size costs nothing more
+    pinned: bool = False  # runs and may not be stopped: keeps exactly what it holds
+    remaining_1_s: float = 0.0  # remaining time at speed 1, as of `as_of_s`
+    as_of_s: float = 0.0
+    rate_now: float = 0.0  # speed at which remaining_1_s shrinks since then; 0 when it does not run
+    remaining_known: bool = False  # measured or said by its user; False: a prior
+    remaining_sigma: float = 0.5  # relative standard deviation of remaining_1_s
+    restart_cost_s: float = 30.0  # time lost by a stop and start; 0 for jobs that scale in place
+    attained_gpu_s: float = 0.0  # service, as of as_of_s; grows with held_n while it runs
+    first_started_s: float | None = None
+    waiting_since_s: float | None = None  # start of the current wait; None while it holds something
+    waited_s: float = 0.0  # before the current wait
+    ran_s: float = 0.0  # before the current run
+    changed_s: float = 0.0  # last start, resize or move of the current run
+    migrated_s: float = 0.0  # last move
+    last_nodes: tuple[str, ...] = ()  # of the last run: data and caches may still be there
+    weight: float = 1.0
+    deadline_s: float = 0.0
+
+    @property
+    def min(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def max(self) -> int:
+        return self.sizes[-1]
+
+    def curve(self, gpu_type: str) -> Curve:
+        return self.speed.curve(gpu_type)
+
+    def remaining_s(self, now_s: float) -> float:
+        """Remaining time at speed 1. Never zero: a job that has outlived its estimate is about to end, not ended."""
+        done = self.rate_now * max(0.0, now_s - self.as_of_s)
+        return max(self.remaining_1_s - done, 0.02 * self.remaining_1_s, 1e-3)
+
+    def service_s(self, now_s: float) -> float:
+        """Attained GPU-seconds."""
+        if not self.held_n:
+            return self.attained_gpu_s
+        return self.attained_gpu_s + max(0.0, now_s - self.as_of_s) * self.held_n * self.gpu_milli / GPU_MILLI
+
+    def waiting_s(self, now_s: float) -> float:
+        return 0.0 if self.waiting_since_s is None else max(0.0, now_s - self.waiting_since_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What a team is entitled to while others wait; more than that is borrowed and given back when asked for."""
+
+    gpus: int
+    borrow: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a person may set about decisions in general. Options of one policy are in `policy`."""
+
+    starvation_s: float = 6 * 3600.0  # passed over for longer: goes ahead of its order
+    min_run_s: float = 10.0  # no resize or move of a run sooner after its last change
+    move_interval_s: float = 600.0  # no second move of an unchanged job sooner
+    max_moves: int = 8  # of unchanged jobs, in one pass
+    share_overload_milli: int = GPU_MILLI  # 1200 tolerates 20 % more utilisation than a GPU has
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    policy: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What there is to give, in one decision."""
+
+    gpu_milli: Mapping[str, int]  # by GPU type, sorted by name; held by our runs or free, not what others use
+    cpus: int = 0
+    memory_mib: int = 0
+
+    def gpus(self, gpu_type: str) -> int:
+        return self.gpu_milli.get(gpu_type, 0) // GPU_MILLI
+
+    @property
+    def total_gpus(self) -> int:
+        return sum(self.gpu_milli.values()) // GPU_MILLI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`jobs` in order of submission (then id); `nodes` by name, those that are gone left out."""
+
+    now_s: float
+    jobs: tuple[JobView, ...]
+    nodes: tuple[Node, ...]
+    capacity: Capacity
+    options: Options = field(default_factory=Options)
+
+    def restricted(self, jobs: tuple[JobView, ...], capacity: Capacity) -> Snapshot:
+        """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides."""
+        return replace(self, jobs=jobs, capacity=capacity)
+
+
+def capacity_of(nodes: tuple[Node, ...]) -> Capacity:
+    """All that schedulable nodes have, whether our runs hold it or not."""
+    gpu_milli: dict[str, int] = {}
+    for node in nodes:
+        if node.schedulable:
+            for gpu in node.usable_gpus():
+                gpu_milli[gpu.type] = gpu_milli.get(gpu.type, 0) + GPU_MILLI
+    ready = [node for node in nodes if node.schedulable]
+    return Capacity(
+        gpu_milli=dict(sorted(gpu_milli.items())),
+        cpus=sum(node.cpus for node in ready),
+        memory_mib=sum(node.memory_mib for node in ready),
+    )

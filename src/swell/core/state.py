@@ -1,0 +1,132 @@
+"""What is true now: records of jobs, runs and nodes, frozen each, in the containers of one `State`.
+
+`State` is owned by whoever replays events into it (the daemon's loop, the simulator). Its records are frozen, so a
+reader may keep one; only `lifecycle.apply` changes the containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from swell.core.events import ExitReason, StopWhy
+from swell.core.ids import JobId, RunId
+from swell.core.job import JobSpec
+from swell.core.resources import Allocation, Node
+
+KEEP_ENDED = 10_000
+"""So many ended jobs stay in memory; older ones are read from the store's tables."""
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+ENDED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
+"""States in which a job's run holds its allocation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRecord:
+    why: StopWhy
+    at_s: float
+    reason: str = ""
+    by: str = ""
+    agreed: tuple[int, int] | None = None  # (epoch, step) before which all ranks leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The current (or last) attempt of a job."""
+
+    id: RunId
+    allocation: Allocation
+    planned_s: float
+    reason: str = ""
+    started_s: float | None = None
+    began_s: float | None = None  # the library's first epoch of this run
+    changed_s: float = 0.0  # when the allocation was last changed
+    epochs_before: int = 0
+    stop_cost_s: float = 0.0  # what stopping the run before this one cost
+    last_epoch_s: float | None = None  # when the last epoch of this run ended
+    stop: StopRecord | None = None
+    ended_s: float | None = None
+    exit_reason: ExitReason | None = None
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    id: JobId
+    spec: JobSpec
+    submitted_s: float
+    state: JobState = JobState.QUEUED
+    key: str = ""
+    batch: str = ""
+    priority: int = 0
+    paused: bool = False
+    run: Run | None = None  # current while HOLDING, else the last one
+    attempts: int = 0
+    failures: int = 0
+    lost_runs: int = 0
+    preemptions: int = 0
+    resizes: int = 0
+    migrations: int = 0
+    uses_library: bool = False  # said in the spec, or seen
+    epochs_done: int = 0
+    epochs_total: int = 0
+    not_before_s: float = 0.0  # back-off after a failure
+    first_started_s: float | None = None
+    queued_since_s: float = 0.0
+    waited_s: float = 0.0  # in the queue, up to the current wait
+    ran_s: float = 0.0  # over ended runs
+    gpu_s: float = 0.0  # attained service over ended runs and allocations
+    restart_cost_s: float | None = None  # measured; None: never yet
+    gpu_memory_mib: int = 0  # measured peak of one GPU
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    ended_s: float | None = None
+    message: str = ""  # why it ended as it did, for people
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def holding(self) -> bool:
+        return self.state in HOLDING
+
+    @property
+    def allocation(self) -> Allocation | None:
+        return self.run.allocation if self.run is not None and self.holding else None
+
+    @property
+    def may_be_stopped(self) -> bool:
+        return self.spec.may_be_stopped or (self.uses_library and self.spec.preemptible != "never")
+
+
+@dataclass(slots=True)
+class State:
+    """All that events have made true. `seq` is the number of the last event applied."""
+
+    seq: int = 0
+    jobs: dict[JobId, JobRecord] = field(default_factory=dict)
+    active: dict[JobId, None] = field(default_factory=dict)  # not ended, in order of submission
+    ended: dict[JobId, None] = field(default_factory=dict)  # in order of ending, at most KEEP_ENDED
+    keys: dict[str, JobId] = field(default_factory=dict)  # idempotency keys of jobs in `jobs`
+    nodes: dict[str, Node] = field(default_factory=dict)
+    last_job: JobId = 0
+    policy: str = ""
+    placer: str = ""
+    policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+    policy_memory: Mapping[str, object] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time

@@ -1,0 +1,19 @@
+"""Placers by name. Explicit: what is not listed here does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from swell.core.errors import NotFound
+from swell.placement.consolidated import Consolidated
+from swell.ports import Placer
+
+PLACERS: Mapping[str, Callable[[], Placer]] = {"consolidated": Consolidated}
+DEFAULT_PLACER = "consolidated"
+
+
+def placer_named(name: str) -> Placer:
+    make = PLACERS.get(name)
+    if make is None:
+        raise NotFound(f"there is no placer named {name!r}; there are: {', '.join(sorted(PLACERS))}")
+    return make()

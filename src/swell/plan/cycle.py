@@ -1,0 +1,24 @@
+"""The brain: `cycle(snapshot, …) -> Plan`. Pure. The daemon, the simulator and the forecast all call this function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from swell.core.decision import Decision, Plan
+from swell.core.snapshot import Snapshot
+from swell.plan.reconcile import reconcile
+from swell.policy import layers
+from swell.ports import Placed, Placer, Policy, Random
+
+
+def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[str, object], rng: Random) -> Plan:
+    """How many for each, then which ones, then the least disruptive way from here to there."""
+    decision = layers.decide(policy, snapshot, memory, rng)
+    layout = placer.place(snapshot, in_precedence(snapshot, decision), rng)
+    return reconcile(snapshot, decision, layout)
+
+
+def in_precedence(snapshot: Snapshot, decision: Decision) -> list[Placed]:
+    """Granted jobs: those that keep their place first, then by priority, then in order of submission."""
+    granted = [Placed(view=job, grant=decision.grants[job.id]) for job in snapshot.jobs if job.id in decision.grants]
+    return sorted(granted, key=lambda p: (not p.view.pinned, -p.view.priority))

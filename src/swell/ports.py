@@ -1,0 +1,217 @@
+"""The only seam between Swell's mind and the world. Small, and each with one conformance suite (tests/contract).
+
+Adapters see `core` and this file, nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from swell.core.decision import Decision, Grant, Layout
+from swell.core.events import Event, ExitReason
+from swell.core.ids import JobId, RunId
+from swell.core.resources import Allocation, Node
+from swell.core.snapshot import JobView, Snapshot, Speed
+from swell.core.state import JobRecord, State
+
+
+class Clock(Protocol):
+    def now_s(self) -> float:
+        """Seconds since the epoch, for facts."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Never goes back, for time-outs."""
+        ...
+
+
+class Random(Protocol):
+    """The part of random.Random that solvers may use. Handed in, seeded."""
+
+    def random(self) -> float: ...
+    def randrange(self, stop: int, /) -> int: ...
+    def shuffle(self, x: list[int], /) -> None: ...
+
+
+class Policy(Protocol):
+    """How many GPUs. Pure: the same input gives the same answer. See policies in docs/explanation."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def elastic(self) -> bool: ...
+    def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A job with its grant, to be placed."""
+
+    view: JobView
+    grant: Grant
+
+
+class Placer(Protocol):
+    """Which GPUs. Pure. `wanted` in order of precedence: when not all fit, the last ones are left out."""
+
+    @property
+    def name(self) -> str: ...
+    def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """How much is left of a job: seconds at speed 1 (see `Curve`), as of `as_of_s`."""
+
+    at_speed_1_s: float
+    as_of_s: float
+    sigma: float = 0.5  # relative standard deviation
+    known: bool = False  # measured, or said by its user
+
+
+class SpeedBook(Protocol):
+    """What is known of how fast jobs are. Learns from events; the simulator has one that knows the truth.
+
+    Both answers are the same object as long as nothing was learned, so that callers may cache on identity."""
+
+    def learn(self, event: Event) -> None: ...
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed: ...
+    def remaining(self, job: JobRecord) -> Remaining: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An event with its number in the log."""
+
+    seq: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuery:
+    """Filter and page of the record of jobs. `group` is running, queued, ended or all."""
+
+    group: str = "all"
+    user: str = ""
+    batch: str = ""
+    after: JobId = 0  # page: ids below this (newest first); 0: from the newest
+    limit: int = 100
+
+
+class Store(Protocol):
+    """The log is the truth; tables beside it are for reading. One writer. Blocking: called from the writer's thread."""
+
+    def append(self, first_seq: int, events: Sequence[Event]) -> None:
+        """Make these events durable, all or none; the first is numbered `first_seq`, which must follow the last one.
+        Updates the tables that people read, in the same transaction. Raises StoreError (disk full, fenced, …)."""
+        ...
+
+    def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
+        """In order, those numbered above `after_seq`."""
+        ...
+
+    def checkpoint(self, state: State) -> None:
+        """Keep a copy of the state as of `state.seq`, so that the next start replays only what came after."""
+        ...
+
+    def load(self) -> State:
+        """Latest good checkpoint plus the events after it."""
+        ...
+
+    def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
+        """From the tables: also those that are no longer in memory."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One process (or pod) of a run, as a plain value: golden-tested without a machine."""
+
+    rank: int
+    node: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    gpus: tuple[int, ...] = ()
+    role: str = "worker"
+    image: str = ""
+    cpus: int = 0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What should be running: all workers of one run."""
+
+    run: RunId
+    workers: tuple[Worker, ...]
+    grace_s: float
+    discovery: str = ""  # host discovery file content, for launchers that scale in place
+    secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunUp:
+    run: RunId
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGone:
+    """All workers of the run have ended and nothing of it is left on its nodes."""
+
+    run: RunId
+    reason: ExitReason
+    at_s: float
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    node: Node
+    at_s: float
+
+
+Observation = RunUp | RunGone | NodeSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """Bytes of one worker's log from `offset`. `end` is True when the worker has ended and nothing follows."""
+
+    data: bytes
+    offset: int
+    next_offset: int
+    end: bool
+
+
+class Executor(Protocol):
+    """Hands. Idempotent by run id: told twice, done once. Everything it learns comes back from `observe`."""
+
+    async def launch(self, launch: Launch) -> None:
+        """Start all workers, or find them started. Failing to start is an observation (START_FAILED), not an error."""
+        ...
+
+    async def resize(self, launch: Launch, allocation: Allocation) -> None:
+        """In place, for launchers that can."""
+        ...
+
+    async def signal(self, run: RunId, *, kill: bool) -> None:
+        """SIGTERM, or SIGKILL to everything that belongs to the run. Unknown or ended runs: nothing."""
+        ...
+
+    def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
+        """First the truth about `known` runs (adoption after a restart; those never launched are not mentioned),
+        then everything that happens, until cancelled."""
+        ...
+
+    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
+
+    async def forget(self, run: RunId) -> None:
+        """Remove what is kept of an ended run."""
+        ...
