@@ -3,7 +3,6 @@ then options of the command. Zero configuration is a complete one: everything on
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -13,16 +12,13 @@ import yaml
 
 from swell.core.errors import SwellError
 from swell.core.snapshot import Options, Quota
+from swell.home import ADDRESS_NAME, TOKEN_NAME, default_home
 
 CONFIG_NAME = "config.yaml"
 
 
 class ConfigError(SwellError):
     """The configuration is wrong; the message names the key and what it may be."""
-
-
-def default_home() -> Path:
-    return Path(os.environ.get("SWELL_HOME") or Path.home() / ".swell")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +53,11 @@ class Config:
 
     @property
     def token_file(self) -> Path:
-        return self.home / "token"
+        return self.home / TOKEN_NAME
 
     @property
     def address_file(self) -> Path:
-        return self.home / "daemon.json"
+        return self.home / ADDRESS_NAME
 
 
 def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:

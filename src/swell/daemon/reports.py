@@ -1,0 +1,74 @@
+"""What the in-job library says to the daemon, and what it is told: plain values of the wire protocol.
+
+The API decodes a request's body into `RunReport`; the engine answers with `StopView`. Positions are (epoch, step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from swell.core.events import EpochEnded
+from swell.core.ids import RunId
+
+Position = tuple[int, int]
+Series = Mapping[str, tuple[tuple[float, float], ...]]
+"""Measurements by name: (time, value) pairs in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """The library is about to start its first epoch of this run. `epochs` is 0 when the training does not say."""
+
+    epoch: int = 0
+    epochs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochReport:
+    """`core.events.EpochEnded` without what the daemon knows better: which run, and when."""
+
+    epoch: int
+    count: int = 1
+    epoch_s: float = 0.0
+    step_s: float = 0.0
+    samples_per_s: float = 0.0
+    gpus: int = 0
+    nodes: int = 1
+    gpu_type: str = ""
+    batch_size: int = 0
+    goodput: float = 0.0
+    gpu_memory_mib: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def event(self, run: RunId, at_s: float) -> EpochEnded:
+        return EpochEnded(run=run, at_s=at_s, **{f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """One rank's news. `ack` is the proposed stop position that this rank has heard of."""
+
+    rank: int = 0
+    world_size: int = 1
+    position: Position = (0, 0)
+    ack: Position | None = None
+    began: Began | None = None
+    epochs: tuple[EpochReport, ...] = ()
+    series: Series = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPoint:
+    """Stop before this position; leave only when `agreed`."""
+
+    at: Position
+    agreed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopView:
+    """What a rank is told. `poll_s`: how long the library may wait before it asks again."""
+
+    stop: StopPoint | None = None
+    poll_s: float = 1.0
