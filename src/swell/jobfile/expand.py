@@ -1,0 +1,270 @@
+"""A checked document -> job specs: short forms resolved, arrays and sweeps multiplied out, every problem named."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from swell.core.job import JobSpec, Mount, Roles
+from swell.jobfile.problems import JobFileError, Problem, one
+from swell.jobfile.read import check_values
+from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
+
+NAME_RULE = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and is at most 100 long"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PARAMETER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+RESERVED_NAMES = frozenset({"last", "all"})
+INTERPRETERS = {".py": ("python",), ".sh": ("/bin/sh",), ".bash": ("bash",)}
+
+Resolve = Callable[[str], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a job file does not say: who submits it, when, with which files, and which ids a job's name stands for."""
+
+    now_s: float = 0.0
+    user: str = ""
+    files: str = ""
+    resolve: Resolve = lambda _: ()
+
+
+def expand(document: Mapping[str, Any], given: Given | None = None) -> list[JobSpec]:
+    """All jobs of one document. Raises JobFileError with every problem."""
+    given = given or Given()
+    check_values(document)
+    model = check(document)
+    base = _base(model, given)
+    return list(_elements(model, base))
+
+
+def check(document: Mapping[str, Any]) -> JobModel:
+    try:
+        return JobModel.model_validate(document)
+    except ValidationError as error:
+        problems = [_problem(detail) for detail in error.errors(include_url=False)]
+        raise JobFileError(problems) from error
+
+
+def dependency_names(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names (not ids) that a raw document depends on."""
+    said = document.get("depends_on", ())
+    items = said if isinstance(said, list) else [said]
+    return tuple(item for item in items if isinstance(item, str) and item and not item.isdecimal())
+
+
+def _base(model: JobModel, given: Given) -> JobSpec:
+    missing = [name for name in model.secrets if name not in model.env]
+    if missing:
+        fix = "set it in the shell you submit from, or write it into env"
+        raise one("secrets", f"{', '.join(missing)} has no value", fix)
+    _check_patterns(model.progress)
+    return JobSpec(
+        name=model.name or default_name(model),
+        command=model.command or script_command(model.script, model.args),
+        user=model.user or given.user,
+        team=model.team,
+        gpus=model.gpus.request(),
+        cpus=model.cpus,
+        memory_mib=model.memory,
+        node_labels=model.labels,
+        image=model.image,
+        env=model.env,
+        secrets=model.secrets,
+        workdir=model.workdir,
+        files=model.files or ("" if model.workdir else given.files),
+        mounts=tuple(Mount(source=m.source, target=m.target, read_only=m.read_only) for m in model.mounts),
+        ports=model.ports,
+        launcher=model.launcher,
+        roles=Roles(servers=model.roles.servers, server_command=model.roles.command) if model.roles else None,
+        priority=model.priority,
+        weight=model.weight,
+        epochs=model.epochs,
+        batch_size=model.batch_size,
+        dataset_size=model.dataset_size,
+        estimated_s=3600 * model.estimated_hours,
+        family=model.family,
+        adaptive_batch=model.adaptive_batch,
+        checkpoint_dir=model.checkpoint_dir,
+        uses_library=model.uses_library,
+        progress_patterns=model.progress,
+        preemptible=model.preemptible,
+        restart=model.restart,
+        retries=model.retries,
+        backoff_s=model.backoff,
+        time_limit_s=model.time_limit,
+        grace_s=model.grace,
+        deadline_s=_deadline_s(model.deadline, given.now_s),
+        depends_on=tuple(job for item in model.depends_on for job in _depends_on(item, given.resolve)),
+    )
+
+
+def _check_patterns(patterns: Sequence[str]) -> None:
+    for index, pattern in enumerate(patterns):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            fix = "write it as for Python's re module"
+            raise one(f"progress[{index}]", f"is not a regular expression: {error}", fix) from error
+
+
+def _deadline_s(deadline: datetime | float, now_s: float) -> float:
+    if isinstance(deadline, datetime):
+        return deadline.timestamp()
+    return now_s + deadline if deadline else 0.0
+
+
+def _depends_on(item: int | str, resolve: Resolve) -> Sequence[int]:
+    if isinstance(item, int):
+        return (item,)
+    jobs = resolve(item)
+    if not jobs:
+        raise one("depends_on", f"there is no job named {item!r}", "`swell ls --all` shows what there is")
+    return jobs
+
+
+def script_command(script: str, args: Sequence[str]) -> tuple[str, ...]:
+    path = PurePosixPath(script)
+    if "\n" in script:
+        raise one("script", "is a text of several lines, not the name of a file", "use command: | for shell lines")
+    if not path.is_absolute() and ".." in path.parts:
+        raise one("script", f"{script!r} leads out of the job's files", "name a file in the working directory")
+    runner = INTERPRETERS.get(path.suffix)
+    if runner is not None:
+        return (*runner, script, *args)
+    return (script if path.is_absolute() else f"./{path}", *args)
+
+
+def default_name(model: JobModel) -> str:
+    """From the script, or the first word of the command that looks like one: `python -u train.py` -> train."""
+    text = " ".join(model.command[2:] if model.command[:2] == ("/bin/sh", "-c") else model.command)
+    words = [model.script] if model.script else re.split(r"[\s;|&<>()'\"]+", text)
+    scripts = [word for word in words if PurePosixPath(word).suffix in INTERPRETERS]
+    stem = PurePosixPath((scripts or [word for word in words if word] or ["job"])[0]).stem
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80]
+    return cleaned if cleaned and not cleaned.isdecimal() and cleaned not in RESERVED_NAMES else "job"
+
+
+def _elements(model: JobModel, base: JobSpec) -> Iterator[JobSpec]:
+    combinations = _combinations(model)
+    if not combinations:
+        _check_name(base.name, {})
+        yield base
+        return
+    named = "${" in base.name
+    for index, parameters in combinations:
+        values = {"index": str(index), **parameters}
+        name = _fill(base.name, values) if named else f"{base.name}-{index}"
+        _check_name(name, values)
+        yield replace(
+            base,
+            name=name,
+            command=tuple(_fill(word, values) for word in base.command),
+            env={key: _fill(value, values) for key, value in base.env.items()},
+            workdir=_fill(base.workdir, values),
+            checkpoint_dir=_fill(base.checkpoint_dir, values),
+            array_index=index,
+            array_parameters=parameters,
+        )
+
+
+def _combinations(model: JobModel) -> list[tuple[int, dict[str, str]]]:
+    if model.array:
+        return [(index, {}) for index in model.array]
+    products = itertools.product(*model.sweep.values()) if model.sweep else ()
+    return [(i, dict(zip(model.sweep, values, strict=True))) for i, values in enumerate(products)]
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """Known parameters only: `${HOME}` is the shell's."""
+    return _PARAMETER.sub(lambda match: values.get(match[1], match[0]), text) if "${" in text else text
+
+
+def _check_name(name: str, values: Mapping[str, str]) -> None:
+    unknown = [match for match in _PARAMETER.findall(name) if match not in values]
+    if unknown:
+        fix = "add array: or sweep:, or take it out of the name"
+        raise one("name", f"there is no parameter {unknown[0]!r} to put into {name!r}", fix)
+    if not _NAME.fullmatch(name):
+        raise one("name", f"{name[:120]!r} is not a name Swell can use", NAME_RULE)
+    if name.isdecimal() or name in RESERVED_NAMES:
+        raise one("name", f"{name!r} would be taken for something else on the command line", "add a word to it")
+
+
+HINTS: Mapping[str, str] = {
+    "gpu_memory": "write gpus: {memory: 6GiB}",
+    "gpu": "write gpus: 1",
+    "num_gpus": "write gpus: 4, or gpus: 1-4",
+    "required_gpus": "write gpus: 4",
+    "cmd": "write command: python train.py",
+    "type": "leave it out; launcher: says how processes are started",
+    "min_gpus": "write gpus: {min: 1, max: 4}",
+    "max_gpus": "write gpus: {min: 1, max: 4}",
+    "timeout": "write time_limit: 2h",
+    "dependencies": "write depends_on: [12]",
+    "max_epochs": "write epochs: 10",
+}
+_FIELDS: Mapping[str, Sequence[str]] = {
+    "": tuple(JobModel.model_fields),
+    "gpus": tuple(Gpus.model_fields),
+    "roles": tuple(RolesModel.model_fields),
+    "mounts": tuple(MountModel.model_fields),
+}
+
+
+def _problem(detail: ErrorDetails) -> Problem:
+    """pydantic's words -> ours."""
+    path = _path(detail["loc"])
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return _unknown_field(detail["loc"], path)
+    if kind == "value_error":
+        what, _, fix = str(detail["ctx"]["error"]).partition("; ")
+        return Problem(path=path, what=what, fix=fix)
+    if kind == "string_type":
+        return Problem(path=path, what=f"must be text, not {detail['input']!r}"[:200], fix="put it into quotes")
+    if kind in ("int_type", "int_from_float", "int_parsing"):
+        return Problem(path=path, what=f"must be a whole number, not {detail['input']!r}"[:200], fix="write 4, say")
+    if kind == "enum":
+        return _not_one_of(detail, path)
+    if kind == "string_pattern_mismatch":
+        return Problem(path=path, what="is not a hash of uploaded files", fix="leave it out: submit fills it")
+    return Problem(path=path, what=_lower(detail["msg"]), fix="see the reference of the job file")
+
+
+def _lower(message: str) -> str:
+    return message.replace("Input should be", "must be", 1)
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    path = ""
+    for item in loc:
+        path += f"[{item}]" if isinstance(item, int) else f".{item}" if path else item
+    return path
+
+
+def _unknown_field(loc: tuple[int | str, ...], path: str) -> Problem:
+    name = str(loc[-1])
+    known = _FIELDS.get(str(loc[0]) if len(loc) > 1 else "", ())
+    if len(loc) == 1 and name in HINTS:
+        return Problem(path=path, what="there is no such field", fix=HINTS[name])
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+    fix = f"did you mean {close[0]}?" if close else f"fields are: {', '.join(known)}"
+    return Problem(path=path, what="there is no such field", fix=fix)
+
+
+def _not_one_of(detail: ErrorDetails, path: str) -> Problem:
+    expected = str(detail["ctx"]["expected"])
+    options = re.findall(r"'([^']+)'", expected)
+    close = difflib.get_close_matches(str(detail["input"]).lower(), options, n=1)
+    fix = f"did you mean {close[0]}?" if close else f"write one of: {', '.join(options)}"
+    return Problem(path=path, what=f"{detail['input']!r} is not one of {expected}"[:300], fix=fix)

@@ -1,0 +1,282 @@
+"""The working directory as it was at submit: packed by the command line, unpacked by the daemon, named by its content.
+
+A snapshot is a plain tar whose bytes depend only on names, contents and executable bits, so that its SHA-256 names the
+content: the same files are sent and kept once. Stdlib only, because the command line imports it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from swell.core.errors import SwellError
+
+IGNORE_NAME = ".swellignore"
+MAX_FILES = 50_000
+MIB = 1 << 20
+_HASH = re.compile(r"[0-9a-f]{64}")
+_MTIME_S = 1_577_836_800  # 2020-01-01: a time that no tool stumbles over, the same for all
+_ALWAYS_OUT = (".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+
+
+class SnapshotError(SwellError):
+    """The files cannot be taken (too many, too large, unreadable) or an archive is not one of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """`left_out`: links that point out of the directory, which a copy of it cannot follow."""
+
+    hash: str
+    size: int
+    files: int
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> str:
+        return self.hash[:7]
+
+
+class _HashingFile:
+    """Writes through to a file and hashes what passes."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        self._target = target
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        self.size += len(data)
+        return self._target.write(data)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path] = ()) -> Packed:
+    """Write the snapshot of `root` to `target`."""
+    names = list_files(root, exclude)
+    _check_size(root, names, max_mib)
+    sink = _HashingFile(target)
+    left_out: list[str] = []
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+        for name in names:
+            if not _add(archive, root, name):
+                left_out.append(name)
+    return Packed(
+        hash=sink.hexdigest(), size=sink.size, files=len(names) - len(left_out), left_out=tuple(sorted(left_out))
+    )
+
+
+def _add(archive: tarfile.TarFile, root: Path, name: str) -> bool:
+    path = root / name
+    info = tarfile.TarInfo(name)
+    info.mtime = _MTIME_S
+    try:
+        if path.is_symlink():
+            return _add_link(archive, info, path)
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            info.size = found.st_size
+            info.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
+            archive.addfile(info, file)
+    except FileNotFoundError:
+        return True  # removed since it was listed: not part of the snapshot
+    except OSError as error:
+        raise SnapshotError(
+            f"cannot read {path}: {error.strerror}; make it readable, or name it in {IGNORE_NAME}"
+        ) from error
+    return True
+
+
+def _add_link(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> bool:
+    info.type = tarfile.SYMTYPE
+    info.linkname = str(path.readlink())
+    if not _leads_inside(info.name, info.linkname):
+        return False
+    archive.addfile(info)
+    return True
+
+
+def list_files(root: Path, exclude: Sequence[Path] = ()) -> list[str]:
+    """Files and links to take, sorted: what git would (tracked, and untracked but not ignored), else all of them."""
+    names = _from_git(root)
+    if not names:
+        names = list(_walk(root, root))
+    patterns = _patterns(root / IGNORE_NAME)
+    outside = [
+        f"{path.resolve().relative_to(root.resolve())}/"
+        for path in exclude
+        if path.resolve().is_relative_to(root.resolve())
+    ]
+    kept = {
+        name for name in names if not _ignored(name, patterns) and not any(f"{name}/".startswith(o) for o in outside)
+    }
+    return sorted(kept)
+
+
+def _from_git(root: Path) -> list[str]:
+    command = ["git", "-C", str(root), "ls-files", "-coz", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if done.returncode != 0:
+        return []
+    return [name for entry in os.fsdecode(done.stdout).split("\0") if entry for name in _git_entry(root, entry)]
+
+
+def _git_entry(root: Path, entry: str) -> Iterable[str]:
+    """A submodule, or a repository inside this one, is listed by its directory."""
+    path = root / entry
+    if path.is_symlink() or path.is_file():
+        return (entry,)
+    return _walk(root, path) if path.is_dir() else ()
+
+
+def _walk(root: Path, top: Path) -> Iterator[str]:
+    count = 0
+    for directory, subdirectories, names in os.walk(top):
+        links = [name for name in subdirectories if (Path(directory) / name).is_symlink()]
+        subdirectories[:] = sorted(n for n in subdirectories if n not in _ALWAYS_OUT and n not in links)
+        for name in (*names, *links):
+            path = Path(directory) / name
+            if path.is_symlink() or path.is_file():
+                yield str(path.relative_to(root))
+                count += 1
+        if count > MAX_FILES:
+            raise SnapshotError(
+                f"{top} has more than {MAX_FILES:,} files; submit from the directory of your code, name what is not "
+                f"needed in {IGNORE_NAME}, or run in place with --no-snapshot"
+            )
+
+
+def _patterns(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    lines = (line.strip() for line in path.read_text(errors="replace").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _ignored(name: str, patterns: Sequence[str]) -> bool:
+    """As in .gitignore, without its rarer forms: `*.ckpt` anywhere, `data/` a directory, `a/b` from the top."""
+    parts = PurePosixPath(name).parts
+    for pattern in patterns:
+        bare = pattern.strip("/")
+        if "/" in pattern.rstrip("/"):
+            heads = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
+            if any(fnmatch.fnmatchcase(head, bare) for head in heads):
+                return True
+        elif any(fnmatch.fnmatchcase(part, bare) for part in (parts[:-1] if pattern.endswith("/") else parts)):
+            return True
+    return False
+
+
+def _check_size(root: Path, names: Sequence[str], max_mib: int) -> None:
+    sizes = {name: (root / name).lstat().st_size for name in names if os.path.lexists(root / name)}
+    total = sum(sizes.values())
+    if total <= max_mib * MIB:
+        return
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+    shown = ", ".join(f"{name} ({sizes[name] / MIB:,.0f} MiB)" for name in largest)
+    raise SnapshotError(
+        f"the files under {root} are {total / MIB:,.0f} MiB, more than the {max_mib} MiB of snapshot_max_mib; "
+        f"the largest: {shown}. Name what the job does not need in {IGNORE_NAME}, raise snapshot_max_mib in "
+        "config.yaml, or run in place with --no-snapshot"
+    )
+
+
+def is_hash(text: str) -> bool:
+    return _HASH.fullmatch(text) is not None
+
+
+def archive_path(files_dir: Path, content_hash: str) -> Path:
+    return files_dir / f"{content_hash}.tar"
+
+
+def unpacked_path(files_dir: Path, content_hash: str) -> Path:
+    return files_dir / content_hash
+
+
+def adopt(files_dir: Path, content_hash: str, part: Path) -> Path:
+    """Keep a verified upload: unpack it beside the others, then give both their names. Told twice, done once."""
+    final = unpacked_path(files_dir, content_hash)
+    if not final.is_dir():
+        fresh = Path(tempfile.mkdtemp(prefix=".unpack-", dir=files_dir))
+        try:
+            unpack(part, fresh)
+            fresh.rename(final)
+        except OSError:
+            if not final.is_dir():  # else somebody was faster, with the same content
+                raise
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    part.replace(archive_path(files_dir, content_hash))
+    return final
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Only plain files and links that stay inside; links come last, so that nothing is ever written through one."""
+    target.chmod(0o755)
+    links: list[tarfile.TarInfo] = []
+    try:
+        with tarfile.open(archive, mode="r:") as packed:
+            for info in packed:
+                _check_name(info.name)
+                if info.issym():
+                    links.append(info)
+                elif info.isreg():
+                    _write(packed, info, target)
+                else:
+                    raise SnapshotError(f"{info.name} in the snapshot is neither a file nor a link")
+    except tarfile.TarError as error:
+        raise SnapshotError(f"the snapshot is not a tar file that Swell made: {error}") from error
+    _make_links(target, links)
+
+
+def _write(packed: tarfile.TarFile, info: tarfile.TarInfo, target: Path) -> None:
+    source = packed.extractfile(info)
+    assert source is not None, "a plain file has content"
+    path = target / info.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        shutil.copyfileobj(source, file)
+    path.chmod(0o755 if info.mode & stat.S_IXUSR else 0o644)
+
+
+def _make_links(target: Path, links: Sequence[tarfile.TarInfo]) -> None:
+    for info in links:
+        if not _leads_inside(info.name, info.linkname):
+            raise SnapshotError(f"the link {info.name} in the snapshot points outside of it, to {info.linkname}")
+        path = target / info.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(info.linkname)
+    root = target.resolve()
+    for info in links:  # chains of links can lead out although each looks harmless
+        if not Path(os.path.realpath(target / info.name)).is_relative_to(root):
+            raise SnapshotError(f"the link {info.name} in the snapshot leads out of it")
+
+
+def _check_name(name: str) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+        raise SnapshotError(f"{name!r} in the snapshot is not a path inside of it")
+
+
+def _leads_inside(name: str, link: str) -> bool:
+    if PurePosixPath(link).is_absolute():
+        return False
+    landed = os.path.normpath(PurePosixPath(name).parent / link)
+    return landed != ".." and not landed.startswith("../")

@@ -1,0 +1,42 @@
+"""What is wrong with a job file, said so that it can be put right: where, what, and how to fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from swell.core.errors import SwellError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong. `path` names the field, as in `gpus.min` or `env.LR`; empty: the whole file."""
+
+    path: str
+    what: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        return f"{where}{self.what}" + (f" ({self.fix})" if self.fix else "")
+
+
+class JobFileError(SwellError):
+    """A job file that cannot be taken as it is. All problems at once, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem], *, syntax: bool = False) -> None:
+        self.problems = tuple(problems)
+        self.syntax = syntax  # not even readable, as opposed to readable but wrong
+        super().__init__("\n".join(map(str, self.problems)))
+
+    def within(self, prefix: str) -> JobFileError:
+        """The same, for a job that is one of several: `jobs[3].gpus`."""
+        return JobFileError(prefixed(self.problems, prefix), syntax=self.syntax)
+
+
+def prefixed(problems: Iterable[Problem], prefix: str) -> list[Problem]:
+    return [Problem(path=f"{prefix}.{p.path}" if p.path else prefix, what=p.what, fix=p.fix) for p in problems]
+
+
+def one(path: str, what: str, fix: str = "", *, syntax: bool = False) -> JobFileError:
+    return JobFileError([Problem(path=path, what=what, fix=fix)], syntax=syntax)

@@ -1,0 +1,100 @@
+"""Bad input: each with an error that names the field and how to fix it."""
+
+import json
+
+import pytest
+
+from swell.jobfile.expand import expand
+from swell.jobfile.problems import JobFileError
+from swell.jobfile.read import MAX_BYTES, read_documents
+
+
+def read(text):
+    return [spec for document in read_documents(text) for spec in expand(document)]
+
+
+def problems(text):
+    with pytest.raises(JobFileError) as caught:
+        read(text)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "says"),
+    [
+        ("command: x\ngpus: [1", "", "line 2"),
+        ("command: echo a: b", "", "quotes"),
+        ("command: x\ngpus:\n\tmin: 2", "", "spaces, not tabs"),
+        ("command: x\ncommand: y", "command", "twice"),
+        ("just words", "", "a job is a mapping"),
+        ("", "", "no job in it"),
+        ("name: a", "", "neither command nor script"),
+        ("command: x\nscript: y.py", "", "both command and script"),
+        ("comand: x", "comand", "did you mean command?"),
+        ("command: x\ngpus: {mim: 2}", "gpus.mim", "did you mean min?"),
+        ("command: x\ngpu_memory: 6GiB", "gpu_memory", "gpus: {memory"),
+        ("command: x\ngpus: {min: 4, max: 2}", "gpus", "min must not be more than max"),
+        ("command: x\ngpus: 4-2", "gpus", "min must not be more than max"),
+        ("command: x\ngpus: many", "gpus", "gpus: 1-4"),
+        ("command: x\ngpus: -1", "gpus.min", "greater than or equal to 0"),
+        ("command: x\ngpus: {min: 1, max: 4, start: 5}", "gpus", "between min (1) and max (4)"),
+        ("command: x\ngpus: {min: 5, max: 7, sizes: pow2}", "gpus", "widen the range"),
+        ("command: x\ngpus: {max: 2, share: true}", "gpus", "one GPU"),
+        ("command: x\ngpus: {types: [A], exclude: [A]}", "gpus", "in types and in exclude"),
+        ("command: x\nname: ../../etc", "name", "a name has letters"),
+        ("command: x\nname: $(reboot)", "name", "a name has letters"),
+        ("command: x\nname: 'a b'", "name", "a name has letters"),
+        ("command: x\nname: last", "name", "command line"),
+        ("command: x\nname: '12'", "name", "command line"),
+        ("command: x\nname: 12", "name", "quotes"),
+        ("command: x\nname: run-${lr}", "name", "no parameter 'lr'"),
+        ("command: ''", "command", "is empty"),
+        ("command: []", "command", "is empty"),
+        ("command: {a: b}", "command", "not a command"),
+        ("command: x\nlauncher: torchun", "launcher", "did you mean torchrun?"),
+        ("command: x\npriority: hihg", "priority", "low, normal, high"),
+        ("command: x\ntime_limit: soon", "time_limit", "1h30m"),
+        ("command: x\nmemory: lots", "memory", "6GiB"),
+        ("command: x\nretries: 1.5", "retries", "whole number"),
+        ("command: x\nepochs: yes", "epochs", "whole number"),
+        ("command: x\ndeadline: tomorrow", "deadline", "8h"),
+        ("command: x\nenv: {1A: x}", "env", "not a name of a variable"),
+        ("command: x\nenv: {A: }", "env", "has no value"),
+        ("command: x\nsecrets: [TOKEN]", "secrets", "TOKEN has no value"),
+        ("command: x\narray: 10001", "array", "1 to 10000"),
+        ("command: x\narray: 0", "array", "1 to 10000"),
+        (f"command: x\nsweep: {{a: {list(range(101))}, b: {list(range(100))}}}", "sweep", "10100 jobs"),
+        ("command: x\nsweep: {lr: 0.1}", "sweep", "lr: [0.1, 0.01]"),
+        ("command: x\narray: 2\nsweep: {a: [1]}", "", "do not go together"),
+        ("command: x\ndepends_on: [prepare]", "depends_on", "no job named 'prepare'"),
+        ("command: x\nprogress: ['(']", "progress[0]", "regular expression"),
+        ("command: x\nmounts: [/data]", "mounts", "source:target"),
+        ("command: x\nports: {99999: 80}", "ports", "1 to 65535"),
+        ("command: x\nfiles: ../x", "files", "hash"),
+        ("script: ../../train.py", "script", "leads out"),
+        ("command: x\nweight: .nan", "weight", "finite"),
+        (json.dumps({"command": "echo a\0b"}), "command", "NUL"),
+        (json.dumps({"command": "x", "env": {"A": "\ud800"}}), "env.A", "half a character"),
+        ("command: 'a\0b'", "", "line 1"),
+        ("[" * 50_000, "", "levels"),
+        ("- " * 20_000, "", "levels"),
+        ("a: &a [x]\nb: [" + "*a, " * 40 + "]", "", "aliases"),
+        (b"command: \xff\xfe", "", "UTF-8"),
+        ("x" * (MAX_BYTES + 1), "", "1,048,576"),
+        ("command: '" + "x" * 200_000 + "'", "command", "128 KiB"),
+    ],
+)
+def test_each_mistake_is_named_with_its_fix(text, path, says):
+    found = problems(text)
+    assert found[0].path == path
+    assert says in str(found[0])
+
+
+def test_all_problems_at_once():
+    found = problems("gpus: 4-2\nepochs: -1\nname: 5\nbogus: 1")
+    assert {p.path for p in found} >= {"gpus", "epochs", "name", "bogus"}
+
+
+def test_secret_values_never_appear_in_errors():
+    found = problems("command: x\nsecrets: [TOKEN]\nenv: {TOKEN: [hunter2]}")
+    assert "hunter2" not in " ".join(map(str, found))

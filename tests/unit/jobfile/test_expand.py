@@ -1,0 +1,161 @@
+import pytest
+
+from swell.core.job import JobSpec, Launcher, Mount, Preemptible, Roles
+from swell.jobfile.expand import Given, dependency_names, expand
+from swell.jobfile.read import read_documents
+from swell.jobfile.schema import json_schema
+
+
+def one(text, given=None):
+    (document,) = read_documents(text)
+    (spec,) = expand(document, given)
+    return spec
+
+
+def test_the_smallest_file():
+    assert one("command: python train.py") == JobSpec(name="train", command=("/bin/sh", "-c", "python train.py"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sizes"),
+    [
+        ("4", (4,)),
+        ("0", (0,)),
+        ("1-4", (1, 2, 3, 4)),
+        ("{min: 2, max: 3}", (2, 3)),
+        ("{max: 3}", (1, 2, 3)),
+        ("{min: 3}", (3,)),
+        ("{min: 1, max: 9, sizes: pow2}", (1, 2, 4, 8)),
+        ("{min: 1, max: 9, sizes: multiple of 4}", (4, 8)),
+        ("{sizes: [2, 6]}", (2, 6)),
+    ],
+)
+def test_ways_to_say_how_many_gpus(gpus, sizes):
+    assert one(f"command: x\ngpus: {gpus}").gpus.sizes() == sizes
+
+
+def test_every_field_arrives():
+    spec = one(
+        """
+        name: full
+        command: [python, train.py, --lr, 0.1]
+        gpus: {min: 1, max: 1, types: [A100], prefer: A100, exclude: [K80], memory: 6GiB, share: true, utilisation: 0.5}
+        cpus: 4
+        memory: 16GiB
+        labels: {zone: b}
+        priority: high
+        weight: 2
+        team: vision
+        env: {LR: 0.1, DEBUG: true, TOKEN: abc}
+        secrets: [TOKEN]
+        image: pytorch
+        mounts: [/data:/data:ro]
+        ports: {8080: 80}
+        launcher: ps
+        roles: {servers: 2, command: python ps.py}
+        epochs: 10
+        batch_size: 32
+        dataset_size: 1000
+        estimated_hours: 1.5
+        family: resnet
+        adaptive_batch: true
+        checkpoint_dir: /ckpt
+        uses_library: true
+        progress: ['epoch (?P<epoch>[0-9]+)']
+        preemptible: restart
+        restart: never
+        retries: 3
+        backoff: 10s
+        time_limit: 2h
+        grace: 1m
+        deadline: 8h
+        depends_on: [3, data]
+        """,
+        Given(now_s=1000.0, user="ada", files="f" * 64, resolve=lambda name: {"data": (7, 8)}[name]),
+    )
+    assert spec.command == ("python", "train.py", "--lr", "0.1")
+    assert (spec.gpus.memory_mib, spec.gpus.share, spec.gpus.utilisation_milli) == (6144, True, 500)
+    assert (spec.gpus.types, spec.gpus.prefer, spec.gpus.exclude) == (("A100",), ("A100",), ("K80",))
+    assert (spec.cpus, spec.memory_mib, spec.node_labels) == (4, 16384, {"zone": "b"})
+    assert (spec.priority, spec.weight, spec.team, spec.user) == (10, 2.0, "vision", "ada")
+    assert spec.env == {"LR": "0.1", "DEBUG": "true", "TOKEN": "abc"}
+    assert spec.secrets == ("TOKEN",)
+    assert spec.mounts == (Mount(source="/data", target="/data", read_only=True),)
+    assert (spec.image, spec.ports, spec.launcher) == ("pytorch", {"8080": "80"}, Launcher.PS)
+    assert spec.roles == Roles(servers=2, server_command=("/bin/sh", "-c", "python ps.py"))
+    assert (spec.epochs, spec.batch_size, spec.dataset_size, spec.estimated_s) == (10, 32, 1000, 5400.0)
+    assert (spec.family, spec.adaptive_batch, spec.checkpoint_dir, spec.uses_library) == ("resnet", True, "/ckpt", True)
+    assert spec.progress_patterns == ("epoch (?P<epoch>[0-9]+)",)
+    assert (spec.preemptible, spec.restart) == (Preemptible.RESTART, "never")
+    assert (spec.retries, spec.backoff_s, spec.time_limit_s, spec.grace_s) == (3, 10.0, 7200.0, 60.0)
+    assert (spec.deadline_s, spec.depends_on, spec.files) == (29800.0, (3, 7, 8), "f" * 64)
+
+
+def test_in_place_takes_no_snapshot():
+    spec = one("command: x\nworkdir: /srv/code", Given(files="f" * 64))
+    assert (spec.workdir, spec.files) == ("/srv/code", "")
+
+
+def test_a_shell_line_is_left_to_the_shell():
+    line = 'for i in 1 2; do echo "$i ${HOME} $(date)"; done | tee log && exit 3'
+    assert one(f"command: |\n  {line}\n").command == ("/bin/sh", "-c", line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "argv"),
+    [
+        ("train.py", ("python", "train.py", "--x")),
+        ("go.sh", ("/bin/sh", "go.sh", "--x")),
+        ("bin/go", ("./bin/go", "--x")),
+    ],
+)
+def test_scripts(script, argv):
+    assert one(f"script: {script}\nargs: [--x]").command == argv
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("python -u src/train_net.py --lr 1", "train_net"), ("sleep 5", "sleep"), ("'12'", "job"), ("./$x", "x")],
+)
+def test_a_name_is_made_from_the_command(command, name):
+    assert one(f"command: {command}").name == name
+
+
+def test_arrays():
+    specs = expand({"name": "a", "command": "run ${index} ${HOME}", "array": 3, "env": {"I": "${index}"}})
+    assert [s.name for s in specs] == ["a-0", "a-1", "a-2"]
+    assert specs[2].command[-1] == "run 2 ${HOME}"
+    assert (specs[2].env, specs[2].array_index) == ({"I": "2"}, 2)
+
+
+@pytest.mark.parametrize(("array", "indices"), [("5-7", [5, 6, 7]), ([3, 1, 3], [3, 1])])
+def test_ways_to_say_which_elements(array, indices):
+    assert [s.array_index for s in expand({"command": "x", "array": array})] == indices
+
+
+def test_sweeps_are_all_combinations():
+    specs = expand(
+        {"name": "n-${lr}-${depth}", "command": "t --lr ${lr}", "sweep": {"lr": [0.1, 0.01], "depth": [2, 4]}}
+    )
+    assert [s.name for s in specs] == ["n-0.1-2", "n-0.1-4", "n-0.01-2", "n-0.01-4"]
+    assert specs[3].command[-1] == "t --lr 0.01"
+    assert (specs[3].array_index, specs[3].array_parameters) == (3, {"lr": "0.01", "depth": "4"})
+
+
+def test_several_documents_and_lists_are_several_jobs():
+    assert len(read_documents("command: a\n---\ncommand: b\n")) == 2
+    assert len(read_documents('[{"command": "a"}, {"command": "b"}]')) == 2
+
+
+def test_dependencies_by_name():
+    assert dependency_names({"depends_on": ["a", 3, "4"]}) == ("a",)
+    assert dependency_names({"depends_on": "a"}) == ("a",)
+    assert dependency_names({}) == ()
+
+
+def test_the_published_schema_says_what_may_be_written():
+    schema = json_schema()
+    gpus = schema["properties"]["gpus"]
+    assert {"integer", "string"} <= {option.get("type") for option in gpus["anyOf"]}
+    assert schema["additionalProperties"] is False
+    assert all("description" in field for field in schema["properties"].values())

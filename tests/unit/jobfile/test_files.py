@@ -1,0 +1,143 @@
+"""Snapshots: what is taken, that the hash names the content, and that unpacking never writes outside."""
+
+import io
+import subprocess
+import tarfile
+
+import pytest
+
+from swell.jobfile.files import SnapshotError, adopt, archive_path, list_files, pack, unpack
+
+
+def tree(root, files):
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def packed(root, max_mib=10, **kwargs):
+    buffer = io.BytesIO()
+    return pack(root, buffer, max_mib=max_mib, **kwargs), buffer.getvalue()
+
+
+def test_without_git_everything_but_the_usual_clutter(tmp_path):
+    tree(
+        tmp_path, {"a.py": "1", "d/b.py": "2", ".git/config": "", "__pycache__/x.pyc": "", "d/c.ckpt": "", "out/x": ""}
+    )
+    (tmp_path / ".swellignore").write_text("# heavy\n*.ckpt\nout/\n")
+    assert list_files(tmp_path) == [".swellignore", "a.py", "d/b.py"]
+
+
+def test_with_git_what_git_would_take(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    tree(tmp_path, {"a.py": "1", "new.py": "2", "data.bin": "", ".gitignore": "*.bin\n", "gone.py": ""})
+    subprocess.run(["git", "-C", str(tmp_path), "add", "a.py", "gone.py"], check=True)
+    (tmp_path / "gone.py").unlink()
+    assert list_files(tmp_path) == [".gitignore", "a.py", "new.py"]
+
+
+def test_a_directory_that_git_ignores_is_still_taken(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    tree(tmp_path, {".gitignore": "scratch/\n", "scratch/train.py": "1"})
+    assert list_files(tmp_path / "scratch") == ["train.py"]
+
+
+def test_swells_own_home_is_left_out(tmp_path):
+    tree(tmp_path, {"a.py": "1", "home/swell.db": "x", "home2/b": "y"})
+    assert list_files(tmp_path, [tmp_path / "home"]) == ["a.py", "home2/b"]
+
+
+def test_the_hash_names_the_content(tmp_path):
+    tree(tmp_path / "one", {"a.py": "1", "b/c.py": "2"})
+    tree(tmp_path / "two", {"b/c.py": "2", "a.py": "1"})
+    first, second = packed(tmp_path / "one")[0], packed(tmp_path / "two")[0]
+    assert first.hash == second.hash
+    (tmp_path / "two" / "a.py").chmod(0o755)
+    assert packed(tmp_path / "two")[0].hash != first.hash
+
+
+def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path):
+    source = tmp_path / "source"
+    tree(source, {"run.sh": "#!/bin/sh", "d/data.txt": "x"})
+    (source / "run.sh").chmod(0o755)
+    (source / "link").symlink_to("d/data.txt")
+    (source / "out").symlink_to("/etc")
+    result, data = packed(source)
+    assert result.left_out == ("out",)
+    part = tmp_path / "part"
+    part.write_bytes(data)
+    final = adopt(tmp_path, result.hash, part)
+    assert (final / "link").read_text() == "x"
+    assert (final / "run.sh").stat().st_mode & 0o111
+    assert archive_path(tmp_path, result.hash).read_bytes() == data
+    assert not (final / "out").exists()
+
+
+def test_adopting_twice_is_harmless(tmp_path):
+    tree(tmp_path / "source", {"a": "1"})
+    result, data = packed(tmp_path / "source")
+    for _ in range(2):
+        (tmp_path / "part").write_bytes(data)
+        adopt(tmp_path, result.hash, tmp_path / "part")
+    assert [p.name for p in tmp_path.glob(".unpack-*")] == []
+
+
+def test_too_large_names_the_largest_and_the_setting(tmp_path):
+    (tmp_path / "weights.bin").write_bytes(b"0" * (2 << 20))
+    with pytest.raises(SnapshotError, match=r"weights.bin \(2 MiB\).*snapshot_max_mib|snapshot_max_mib.*weights.bin"):
+        packed(tmp_path, max_mib=1)
+
+
+def entry(name, **attributes):
+    info = tarfile.TarInfo(name)
+    for key, value in attributes.items():
+        setattr(info, key, value)
+    return info
+
+
+SYM = tarfile.SYMTYPE
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry("../evil")],
+        [entry("/tmp/evil")],
+        [entry("a/../../evil")],
+        [entry("link", type=SYM, linkname="/etc")],
+        [entry("link", type=SYM, linkname="../..")],
+        [entry("hard", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
+        [entry("dev", type=tarfile.CHRTYPE)],
+        [entry("d/up", type=SYM, linkname=".."), entry("out", type=SYM, linkname="d/up/..")],
+        [entry("l", type=SYM, linkname="d"), entry("l", type=SYM, linkname="..")],
+    ],
+)
+def test_never_outside(tmp_path, entries):
+    archive = tmp_path / "x.tar"
+    with tarfile.open(archive, "w") as tar:
+        for item in entries:
+            tar.addfile(item)
+    target = tmp_path / "deep" / "target"
+    target.mkdir(parents=True)
+    with pytest.raises((SnapshotError, FileExistsError)):
+        unpack(archive, target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "x.tar"]
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["target"]
+
+
+def test_a_link_is_never_written_through(tmp_path):
+    archive = tmp_path / "x.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.addfile(entry("d", type=SYM, linkname="e"))
+        tar.addfile(entry("d/file"))
+    target = tmp_path / "target"
+    target.mkdir()
+    with pytest.raises((SnapshotError, FileExistsError)):
+        unpack(archive, target)
+
+
+def test_what_is_no_archive(tmp_path):
+    (tmp_path / "x").write_bytes(b"not a tar" * 200)
+    with pytest.raises(SnapshotError, match="not a tar"):
+        unpack(tmp_path / "x", tmp_path)
