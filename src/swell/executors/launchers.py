@@ -1,0 +1,204 @@
+"""How each launcher starts a run: which processes, where, with which argv. Pure; `request` adds the environment.
+
+`single`    one process on the run's first node, with all its GPUs there
+`per-node`  one process a node, with all GPUs of that node
+`per-gpu`   one process a GPU (one process, if it has none)
+`torchrun`  one torchrun agent a node, which starts one process a GPU
+`horovod`   one horovodrun on the first node; its host discovery script is what a resize in place rewrites
+`mpi`       one mpirun on the first node
+`ps`        parameter servers on CPU, and one worker a GPU
+
+torchrun, horovodrun and mpirun turn a child's exit code into one of their own; they are started through
+`swell.sdk.carry`, which gives the stop's exit code back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from swell.core.job import JobSpec, Launcher, Roles
+from swell.core.resources import Allocation, Node, Part
+
+LOOPBACK = "127.0.0.1"
+CARRIED = frozenset({Launcher.TORCHRUN, Launcher.HOROVOD, Launcher.MPI})
+"""Launchers whose processes are children of a framework's own launcher."""
+
+_PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process to be started. `index` counts within its role; `local` among those of its role on the same node."""
+
+    argv: tuple[str, ...]
+    part: Part
+    node_rank: int
+    index: int = 0
+    local: int = 0
+    gpus: tuple[int, ...] = ()
+    role: str = "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a run is: its allocation, with addresses its processes reach each other at."""
+
+    allocation: Allocation
+    addresses: tuple[str, ...]  # in order of the parts
+    port: int
+    discovery_path: str
+
+    @property
+    def master(self) -> str:
+        return self.addresses[0]
+
+
+def site_of(allocation: Allocation, nodes: Mapping[str, Node], port: int, discovery_path: str) -> Site:
+    """Processes of one node meet at the loopback: that works whatever name the node is known by."""
+    if len(allocation.parts) == 1:
+        addresses: tuple[str, ...] = (LOOPBACK,)
+    else:
+        addresses = tuple(nodes[part.node].address for part in allocation.parts)
+    return Site(allocation=allocation, addresses=addresses, port=port, discovery_path=discovery_path)
+
+
+def processes(spec: JobSpec, site: Site) -> tuple[Process, ...]:
+    return tuple(_BUILDERS[spec.launcher](spec, site))
+
+
+def _single(spec: JobSpec, site: Site) -> Sequence[Process]:
+    part = site.allocation.parts[0]
+    return [Process(argv=spec.command, part=part, node_rank=0, gpus=part.gpus)]
+
+
+def _per_node(spec: JobSpec, site: Site) -> Sequence[Process]:
+    return [
+        Process(argv=spec.command, part=part, node_rank=rank, index=rank, gpus=part.gpus)
+        for rank, part in enumerate(site.allocation.parts)
+    ]
+
+
+def _per_gpu(spec: JobSpec, site: Site) -> Sequence[Process]:
+    slots = [
+        (node_rank, part, local, gpus)
+        for node_rank, part in enumerate(site.allocation.parts)
+        for local, gpus in enumerate([(gpu,) for gpu in part.gpus] or [()])
+    ]
+    return [
+        Process(argv=spec.command, part=part, node_rank=node_rank, index=index, local=local, gpus=gpus)
+        for index, (node_rank, part, local, gpus) in enumerate(slots)
+    ]
+
+
+def _parameter_servers(spec: JobSpec, site: Site) -> Sequence[Process]:
+    """Workers first, so that rank 0 is a worker; servers go round the run's nodes."""
+    roles = spec.roles or Roles()
+    command = roles.server_command or spec.command
+    parts = site.allocation.parts
+    servers = [
+        Process(
+            argv=command,
+            part=parts[index % len(parts)],
+            node_rank=index % len(parts),
+            index=index,
+            local=index // len(parts),
+            role="server",
+        )
+        for index in range(roles.servers)
+    ]
+    return [*_per_gpu(spec, site), *servers]
+
+
+def _torchrun(spec: JobSpec, site: Site) -> Sequence[Process]:
+    """Static rendezvous: a resize stops the run and starts another, so torchrun's own elasticity has nothing to do."""
+    parts = site.allocation.parts
+    return [
+        Process(argv=_torchrun_argv(spec, site, rank, part), part=part, node_rank=rank, index=rank, gpus=part.gpus)
+        for rank, part in enumerate(parts)
+    ]
+
+
+def _torchrun_argv(spec: JobSpec, site: Site, rank: int, part: Part) -> tuple[str, ...]:
+    python, script = split_python(spec.command)
+    return (
+        *carried(python),
+        python,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={len(site.allocation.parts)}",
+        f"--node-rank={rank}",
+        f"--nproc-per-node={max(1, len(part.gpus))}",
+        f"--master-addr={site.master}",
+        f"--master-port={site.port}",
+        "--max-restarts=0",
+        *script,
+    )
+
+
+def _horovod(spec: JobSpec, site: Site) -> Sequence[Process]:
+    python, _ = split_python(spec.command)
+    argv = (
+        *carried(python),
+        "horovodrun",
+        "--gloo",
+        "--min-np",
+        str(max(1, spec.gpus.min)),
+        "--max-np",
+        str(max(1, spec.gpus.max)),
+        "--host-discovery-script",
+        site.discovery_path,
+        *(("--network-interfaces", "lo") if len(site.addresses) == 1 else ()),
+        *spec.command,
+    )
+    part = site.allocation.parts[0]
+    return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
+
+
+def _mpi(spec: JobSpec, site: Site) -> Sequence[Process]:
+    python, _ = split_python(spec.command)
+    hosts = [f"{address}:{slots}" for address, slots in _slots(site)]
+    total = sum(slots for _, slots in _slots(site))
+    argv = (*carried(python), "mpirun", "-np", str(total), "-H", ",".join(hosts), *spec.command)
+    part = site.allocation.parts[0]
+    return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
+
+
+_BUILDERS: Mapping[Launcher, Callable[[JobSpec, Site], Sequence[Process]]] = {
+    Launcher.SINGLE: _single,
+    Launcher.PER_NODE: _per_node,
+    Launcher.PER_GPU: _per_gpu,
+    Launcher.TORCHRUN: _torchrun,
+    Launcher.HOROVOD: _horovod,
+    Launcher.MPI: _mpi,
+    Launcher.PS: _parameter_servers,
+}
+
+
+def carried(python: str) -> tuple[str, ...]:
+    return (python, "-m", "swell.sdk.carry")
+
+
+def split_python(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The interpreter of a command, and what torchrun is to start: a script, or a program (`--no-python`)."""
+    if len(command) > 1 and _PYTHON.fullmatch(command[0]):
+        rest = tuple(command[1:])
+        if rest[0] == "-m":
+            return command[0], ("--module", *rest[1:])
+        if not rest[0].startswith("-"):
+            return command[0], rest
+    return "python3", ("--no-python", *command)
+
+
+def discovery_script(site: Site) -> str:
+    """Host discovery for horovodrun: an executable that prints the hosts and slots the run has now.
+
+    The executor writes it (write, then rename) to `discovery` in the run's directory, again at each resize in place."""
+    lines = [f"echo {address}:{slots}" for address, slots in _slots(site)]
+    return "\n".join(["#!/bin/sh", *lines, ""])
+
+
+def _slots(site: Site) -> list[tuple[str, int]]:
+    names = ("localhost",) if len(site.addresses) == 1 else site.addresses
+    return [(name, max(1, len(part.gpus))) for name, part in zip(names, site.allocation.parts, strict=True)]

@@ -1,0 +1,234 @@
+"""From a planned run to the plain value that executors carry out: argv, environment and directory of each worker.
+
+Pure and golden-tested. What the variables mean to people is in docs/how-to/training-code.md. Choices made here:
+
+- WORLD_SIZE is the number of processes that Swell starts to train: for `single` and `per-node` that is the number of
+  nodes (what the submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the
+  number of workers. Launchers of frameworks set it again for the processes that they start.
+- RANK goes with it. LOCAL_RANK is set only where Swell starts one process a GPU: its presence tells Lightning that
+  somebody else has started the other processes.
+- NUM_GPUS is per node (Lightning's `devices`), SWELL_GPUS is all of them.
+- A user's own environment wins, except over SWELL_* and CUDA_VISIBLE_DEVICES: those say what the job was given.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from swell.core.ids import RunId
+from swell.core.job import JobSpec, Launcher
+from swell.core.resources import Node
+from swell.core.state import JobRecord, Run
+from swell.executors import launchers
+from swell.executors.launchers import Process, Site
+from swell.ports import Launch, Worker
+
+HEARTBEAT_STEPS = 10
+"""HEARTBEAT_FREQ of the submission guide: steps between two profiles of its library."""
+
+PORTS_FROM, PORTS_PER_RUN, PORT_BLOCKS = 20_000, 16, 750
+"""Below the ports that systems hand out by themselves (32768 and up)."""
+
+_ONE_A_GPU = frozenset({Launcher.PER_GPU, Launcher.PS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchContext:
+    """What a launch needs to know of the daemon. Directories as the node sees them."""
+
+    url: str  # where the in-job library reaches the daemon
+    token: str  # of this run
+    runs_dir: str
+    checkpoints_dir: str
+    files_dir: str
+    sdk_dir: str  # goes on PYTHONPATH; see swell.sdk.ship
+    master_port: int = 0  # 0: derived from the run
+
+
+def build_launch(record: JobRecord, nodes: Mapping[str, Node], context: LaunchContext) -> Launch:
+    """All workers of the job's current run."""
+    run, spec = _run_of(record), record.spec
+    site = launchers.site_of(run.allocation, nodes, context.master_port or port_of(run.id), _discovery(run.id, context))
+    started = launchers.processes(spec, site)
+    workers = tuple(
+        _worker(rank, process, environment(record, site, started, process, rank, context), record, context)
+        for rank, process in enumerate(started)
+    )
+    return Launch(
+        run=run.id,
+        workers=workers,
+        grace_s=spec.grace_s,
+        discovery=launchers.discovery_script(site) if spec.launcher is Launcher.HOROVOD else "",
+        secrets=(*spec.secrets, "SWELL_TOKEN"),
+    )
+
+
+def _run_of(record: JobRecord) -> Run:
+    assert record.run is not None, "only a planned run can be launched"
+    return record.run
+
+
+def port_of(run: RunId) -> int:
+    """The first of the run's ports. The same at every launch of the run, and another one for the next attempt."""
+    return PORTS_FROM + PORTS_PER_RUN * ((run.job + 331 * run.attempt) % PORT_BLOCKS)
+
+
+def _discovery(run: RunId, context: LaunchContext) -> str:
+    return posixpath.join(context.runs_dir, str(run), "discovery")
+
+
+def _worker(rank: int, process: Process, env: Mapping[str, str], record: JobRecord, context: LaunchContext) -> Worker:
+    spec = record.spec
+    return Worker(
+        rank=rank,
+        node=process.part.node,
+        argv=process.argv,
+        env=env,
+        cwd=directory(record, context),
+        gpus=process.gpus,
+        role=process.role,
+        image=spec.image,
+        cpus=spec.cpus,
+        memory_mib=spec.memory_mib,
+    )
+
+
+def directory(record: JobRecord, context: LaunchContext) -> str:
+    """Where the command runs: in its user's directory, else in the snapshot of the files, else in the run's own."""
+    spec, run = record.spec, _run_of(record)
+    base = posixpath.join(context.runs_dir, str(run.id))
+    if spec.files:
+        base = posixpath.join(context.files_dir, spec.files)
+    return posixpath.join(base, spec.workdir) if spec.workdir else base
+
+
+def checkpoints(record: JobRecord, context: LaunchContext) -> str:
+    """One directory a job, under the one its user named if they did: arrays share what is said, not their files."""
+    base = context.checkpoints_dir
+    if record.spec.checkpoint_dir:
+        base = posixpath.join(directory(record, context), record.spec.checkpoint_dir)
+    return posixpath.join(base, str(record.id))
+
+
+def environment(
+    record: JobRecord, site: Site, started: Sequence[Process], process: Process, rank: int, context: LaunchContext
+) -> Mapping[str, str]:
+    """Everything the worker finds in its environment, beside what its node's executor adds."""
+    env = {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(max(1, record.spec.cpus)),
+        **_distributed(record.spec, site, started, process, rank),
+        **_guide(record, site, process),
+        **record.spec.env,
+        **_given(process),
+        **_swell(record, started, process, rank, context),
+        **_parameters(record.spec),
+    }
+    user_path = record.spec.env.get("PYTHONPATH", "")
+    env["PYTHONPATH"] = f"{context.sdk_dir}:{user_path}" if user_path else context.sdk_dir
+    return dict(sorted(env.items()))
+
+
+def _given(process: Process) -> Mapping[str, str]:
+    """Which GPUs. Empty hides all of them from a worker that has none."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in process.gpus)}
+
+
+def _distributed(
+    spec: JobSpec, site: Site, started: Sequence[Process], process: Process, rank: int
+) -> Mapping[str, str]:
+    env = {
+        "MASTER_ADDR": site.master,
+        "MASTER_PORT": str(site.port),
+        "NODE_RANK": str(process.node_rank),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(_trainers(started)),
+        "TF_CONFIG": tf_config(site, started, process),
+        "PL_TORCH_DISTRIBUTED_BACKEND": "nccl" if site.allocation.gpus else "gloo",
+    }
+    if spec.launcher in _ONE_A_GPU:
+        env["LOCAL_RANK"] = str(process.local)
+        env["LOCAL_WORLD_SIZE"] = str(
+            sum(other.node_rank == process.node_rank and other.role == process.role for other in started)
+        )
+    return env
+
+
+def _trainers(started: Sequence[Process]) -> int:
+    return sum(process.role == "worker" for process in started)
+
+
+def tf_config(site: Site, started: Sequence[Process], process: Process) -> str:
+    """TensorFlow's view of the run. Servers listen above the workers of the same node."""
+    cluster: dict[str, list[str]] = {}
+    per_node = max(other.local for other in started if other.role == "worker") + 1
+    for other in started:
+        offset = other.local + (per_node if other.role == "server" else 0)
+        name = "ps" if other.role == "server" else "worker"
+        cluster.setdefault(name, []).append(f"{site.addresses[other.node_rank]}:{site.port + 1 + offset}")
+    task = {"type": "ps" if process.role == "server" else "worker", "index": process.index}
+    return json.dumps({"cluster": cluster, "task": task}, sort_keys=True)
+
+
+def _guide(record: JobRecord, site: Site, process: Process) -> Mapping[str, str]:
+    """The two tables of the submission guide that are not in `_distributed`."""
+    spec = record.spec
+    allocation = site.allocation
+    return {
+        "JOB_UUID": str(record.id),
+        "JOB_RESTARTED": "TRUE" if record.epochs_done else "FALSE",
+        "RESERVED_MEM": str(allocation.share.memory_mib if allocation.share else spec.gpus.memory_mib),
+        "EPOCHS_DONE": str(record.epochs_done),
+        "HEARTBEAT_FREQ": str(HEARTBEAT_STEPS),
+        "NODELIST": ",".join(allocation.nodes),
+        "NUM_GPUS": str(len(process.part.gpus)),
+        "NUM_NODES": str(len(allocation.parts)),
+        "BATCH_SIZE": str(spec.batch_size),
+        "EPOCHS_TO_BE_DONE": str(spec.epochs),
+        "TRAINING_SET_SIZE": str(spec.dataset_size),
+    }
+
+
+def _swell(
+    record: JobRecord, started: Sequence[Process], process: Process, rank: int, context: LaunchContext
+) -> Mapping[str, str]:
+    run = _run_of(record)
+    env = {
+        "SWELL_URL": context.url,
+        "SWELL_RUN": str(run.id),
+        "SWELL_TOKEN": context.token,
+        "SWELL_JOB": str(record.id),
+        "SWELL_JOB_NAME": record.spec.name,
+        "SWELL_ATTEMPT": str(run.id.attempt),
+        "SWELL_RANK": str(rank),
+        "SWELL_LOCAL_RANK": str(process.local),
+        "SWELL_WORLD_SIZE": str(_trainers(started)),
+        "SWELL_ROLE": process.role,
+        "SWELL_LAUNCHER": str(record.spec.launcher),
+        "SWELL_CHECKPOINT_DIR": checkpoints(record, context),
+        "SWELL_EPOCHS_DONE": str(record.epochs_done),
+        "SWELL_EPOCHS": str(record.spec.epochs),
+        "SWELL_GPUS": str(run.allocation.gpus),
+        "SWELL_NODES": str(len(run.allocation.parts)),
+        "SWELL_GPU_TYPE": run.allocation.gpu_type,
+        "SWELL_ADAPTIVE_BATCH": "1" if record.spec.adaptive_batch else "0",
+    }
+    if record.spec.launcher in launchers.CARRIED:
+        env["SWELL_LEFT_MARK"] = posixpath.join(checkpoints(record, context), f".left-{run.id}")
+    return env
+
+
+def _parameters(spec: JobSpec) -> Mapping[str, str]:
+    """An array element's index and parameters."""
+    env = {f"SWELL_PARAM_{_upper(name)}": value for name, value in sorted(spec.array_parameters.items())}
+    if spec.array_index >= 0:
+        env["SWELL_INDEX"] = str(spec.array_index)
+    return env
+
+
+def _upper(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())

@@ -1,0 +1,64 @@
+"""The rank's side of the stop agreement: what it has begun, what it has promised, whether it must leave.
+
+Two threads meet here: training arrives at boundaries, the link hears answers of the daemon. Each change is made under
+one lock, so that a promise ("I have not begun P and will wait there") is true when it is given. Waiting happens only at
+a promised position, and never longer than `patience_s`: a daemon that has gone away does not hold training up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+PATIENCE_S = 30.0
+
+
+class Gate:
+    """Positions are (epoch, step). `begun` is the last boundary that training went through."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self.patience_s = patience_s
+        self.begun: tuple[int, int] = (-1, 0)
+        self.promised: tuple[int, int] | None = None
+        self.agreed: tuple[int, int] | None = None
+        self.waited_s = 0.0
+        self._changed = threading.Condition(threading.Lock())
+
+    def hear(self, at: tuple[int, int] | None, agreed: bool) -> None:
+        """The daemon's latest word. Answers must be given in the order in which they were asked for."""
+        with self._changed:
+            if at is not None and agreed:
+                self.agreed = at
+            elif at is None or at != self.promised:
+                self.promised = at if at is not None and self.begun < at else None
+            self._changed.notify_all()
+
+    def arrive(self, at: tuple[int, int]) -> bool:
+        """Training is about to begin `at`. False: it must not, but leave."""
+        with self._changed:
+            if self.would_wait(at):
+                self._wait(at)
+            if self.agreed is not None and at >= self.agreed:
+                return False
+            self.promised = None if self.would_wait(at) else self.promised
+            self.begun = at
+            return True
+
+    def word(self) -> tuple[tuple[int, int], tuple[int, int] | None]:
+        """What to tell the daemon: the position begun, and the promise."""
+        with self._changed:
+            return self.begun, self.promised
+
+    @property
+    def pending(self) -> bool:
+        """A stop is on its way."""
+        return self.promised is not None or self.agreed is not None
+
+    def would_wait(self, at: tuple[int, int]) -> bool:
+        """`at` is promised and the verdict is not there yet."""
+        return self.promised is not None and at >= self.promised and self.agreed is None
+
+    def _wait(self, at: tuple[int, int]) -> None:
+        began_s = time.monotonic()
+        self._changed.wait_for(lambda: not self.would_wait(at), self.patience_s)
+        self.waited_s += time.monotonic() - began_s

@@ -1,0 +1,271 @@
+"""Golden tests of what a run is started with: argv, environment, directory, for every launcher."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from swell.core.ids import RunId
+from swell.core.job import GpuRequest, JobSpec, Launcher, Roles
+from swell.core.resources import Allocation, Gpu, Node, Part, Share
+from swell.core.state import JobRecord, Run
+from swell.executors.request import LaunchContext, build_launch, port_of
+from swell.ports import Launch
+
+CONTEXT = LaunchContext(
+    url="http://10.0.0.1:7777",
+    token="t0k3n",
+    runs_dir="/h/runs",
+    checkpoints_dir="/h/checkpoints",
+    files_dir="/h/files",
+    sdk_dir="/h/sdk",
+    master_port=29400,
+)
+NODES = {
+    name: Node(name=name, gpus=tuple(Gpu(index=i, type="a100") for i in range(4)), address=address)
+    for name, address in (("n1", "10.0.0.11"), ("n2", "10.0.0.12"))
+}
+ONE = Allocation(parts=(Part(node="n1", gpus=(1, 3), cpus=2),), gpu_type="a100")
+TWO = Allocation(parts=(Part(node="n1", gpus=(0, 2)), Part(node="n2", gpus=(1,))), gpu_type="a100")
+SPEC = JobSpec(
+    name="resnet",
+    command=("python", "train.py", "--lr", "0.1"),
+    gpus=GpuRequest(min=1, max=8, memory_mib=9000),
+    epochs=10,
+    batch_size=32,
+    dataset_size=50_000,
+    files="abc123",
+)
+
+
+def record(spec: JobSpec = SPEC, allocation: Allocation = ONE, epochs_done: int = 0) -> JobRecord:
+    run = Run(id=RunId(7, 2), allocation=allocation, planned_s=0.0)
+    return JobRecord(id=7, spec=spec, submitted_s=0.0, run=run, attempts=2, epochs_done=epochs_done)
+
+
+def launch(launcher: Launcher, allocation: Allocation = ONE, **changes: object) -> Launch:
+    return build_launch(record(replace(SPEC, launcher=launcher, **changes), allocation), NODES, CONTEXT)  # type: ignore[arg-type]
+
+
+def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> None:
+    built = build_launch(record(epochs_done=3), NODES, CONTEXT)
+    (worker,) = built.workers
+    assert worker.argv == SPEC.command
+    assert (worker.node, worker.cwd, worker.gpus) == ("n1", "/h/files/abc123", (1, 3))
+    assert dict(worker.env) == {
+        "BATCH_SIZE": "32",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "1,3",
+        "EPOCHS_DONE": "3",
+        "EPOCHS_TO_BE_DONE": "10",
+        "HEARTBEAT_FREQ": "10",
+        "JOB_RESTARTED": "TRUE",
+        "JOB_UUID": "7",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29400",
+        "NODELIST": "n1",
+        "NODE_RANK": "0",
+        "NUM_GPUS": "2",
+        "NUM_NODES": "1",
+        "OMP_NUM_THREADS": "1",
+        "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
+        "PYTHONPATH": "/h/sdk",
+        "PYTHONUNBUFFERED": "1",
+        "RANK": "0",
+        "RESERVED_MEM": "9000",
+        "SWELL_ADAPTIVE_BATCH": "0",
+        "SWELL_ATTEMPT": "2",
+        "SWELL_CHECKPOINT_DIR": "/h/checkpoints/7",
+        "SWELL_EPOCHS": "10",
+        "SWELL_EPOCHS_DONE": "3",
+        "SWELL_GPUS": "2",
+        "SWELL_GPU_TYPE": "a100",
+        "SWELL_JOB": "7",
+        "SWELL_JOB_NAME": "resnet",
+        "SWELL_LAUNCHER": "single",
+        "SWELL_LOCAL_RANK": "0",
+        "SWELL_NODES": "1",
+        "SWELL_RANK": "0",
+        "SWELL_ROLE": "worker",
+        "SWELL_RUN": "7.2",
+        "SWELL_TOKEN": "t0k3n",
+        "SWELL_URL": "http://10.0.0.1:7777",
+        "SWELL_WORLD_SIZE": "1",
+        "TF_CONFIG": '{"cluster": {"worker": ["127.0.0.1:29401"]}, "task": {"index": 0, "type": "worker"}}',
+        "TRAINING_SET_SIZE": "50000",
+        "WORLD_SIZE": "1",
+    }
+    assert built.secrets == ("SWELL_TOKEN",)
+
+
+def test_per_node_starts_one_process_a_node_and_world_size_is_the_number_of_nodes() -> None:
+    built = launch(Launcher.PER_NODE, TWO)
+    assert [(w.node, w.gpus, w.env["RANK"], w.env["NODE_RANK"]) for w in built.workers] == [
+        ("n1", (0, 2), "0", "0"),
+        ("n2", (1,), "1", "1"),
+    ]
+    for worker in built.workers:
+        assert worker.env["WORLD_SIZE"] == worker.env["NUM_NODES"] == "2"
+        assert worker.env["MASTER_ADDR"] == "10.0.0.11"
+        assert "LOCAL_RANK" not in worker.env, "its presence tells Lightning not to start the other local processes"
+    assert [w.env["NUM_GPUS"] for w in built.workers] == ["2", "1"]
+
+
+def test_per_gpu_starts_one_process_a_gpu_that_sees_only_its_own() -> None:
+    built = launch(Launcher.PER_GPU, TWO)
+    seen = [
+        (w.rank, w.node, w.env["RANK"], w.env["LOCAL_RANK"], w.env["LOCAL_WORLD_SIZE"], w.env["CUDA_VISIBLE_DEVICES"])
+        for w in built.workers
+    ]
+    assert seen == [
+        (0, "n1", "0", "0", "2", "0"),
+        (1, "n1", "1", "1", "2", "2"),
+        (2, "n2", "2", "0", "1", "1"),
+    ]
+    assert {w.env["WORLD_SIZE"] for w in built.workers} == {"3"}
+    assert json.loads(built.workers[2].env["TF_CONFIG"]) == {
+        "cluster": {"worker": ["10.0.0.11:29401", "10.0.0.11:29402", "10.0.0.12:29401"]},
+        "task": {"type": "worker", "index": 2},
+    }
+
+
+def test_torchrun_starts_one_agent_a_node_through_carry() -> None:
+    built = launch(Launcher.TORCHRUN, TWO)
+    assert built.workers[1].argv == (
+        *("python", "-m", "swell.sdk.carry"),
+        *("python", "-m", "torch.distributed.run", "--nnodes=2", "--node-rank=1", "--nproc-per-node=1"),
+        *("--master-addr=10.0.0.11", "--master-port=29400", "--max-restarts=0"),
+        *("train.py", "--lr", "0.1"),
+    )
+    assert built.workers[0].env["SWELL_LEFT_MARK"] == "/h/checkpoints/7/.left-7.2"
+
+
+@pytest.mark.parametrize(
+    ("command", "tail"),
+    [
+        (("python3.11", "-m", "train", "x"), ("--module", "train", "x")),
+        (("/opt/bin/train", "x"), ("--no-python", "/opt/bin/train", "x")),
+        (("python", "-u", "train.py"), ("--no-python", "python", "-u", "train.py")),
+    ],
+)
+def test_torchrun_takes_scripts_modules_and_programs(command: tuple[str, ...], tail: tuple[str, ...]) -> None:
+    argv = launch(Launcher.TORCHRUN, command=command).workers[0].argv
+    assert argv[-len(tail) :] == tail
+
+
+def test_horovod_is_one_launcher_with_a_discovery_script() -> None:
+    built = launch(Launcher.HOROVOD, TWO)
+    (worker,) = built.workers
+    assert worker.argv == (
+        *("python", "-m", "swell.sdk.carry", "horovodrun", "--gloo", "--min-np", "1", "--max-np", "8"),
+        *("--host-discovery-script", "/h/runs/7.2/discovery"),
+        *("python", "train.py", "--lr", "0.1"),
+    )
+    assert built.discovery == "#!/bin/sh\necho 10.0.0.11:2\necho 10.0.0.12:1\n"
+    assert launch(Launcher.HOROVOD).discovery == "#!/bin/sh\necho localhost:2\n"
+
+
+def test_mpi_is_one_mpirun_over_the_hosts() -> None:
+    (worker,) = launch(Launcher.MPI, TWO).workers
+    assert worker.argv[3:] == (
+        "mpirun",
+        "-np",
+        "3",
+        "-H",
+        "10.0.0.11:2,10.0.0.12:1",
+        "python",
+        "train.py",
+        "--lr",
+        "0.1",
+    )
+
+
+def test_parameter_servers_follow_the_workers_and_hold_no_gpu() -> None:
+    built = launch(Launcher.PS, TWO, roles=Roles(servers=2, server_command=("python", "server.py")))
+    assert [(w.rank, w.role, w.gpus) for w in built.workers] == [
+        (0, "worker", (0,)),
+        (1, "worker", (2,)),
+        (2, "worker", (1,)),
+        (3, "server", ()),
+        (4, "server", ()),
+    ]
+    server = built.workers[4]
+    assert server.argv == ("python", "server.py")
+    assert server.env["CUDA_VISIBLE_DEVICES"] == ""
+    assert server.env["SWELL_WORLD_SIZE"] == server.env["WORLD_SIZE"] == "3"
+    assert json.loads(server.env["TF_CONFIG"]) == {
+        "cluster": {
+            "worker": ["10.0.0.11:29401", "10.0.0.11:29402", "10.0.0.12:29401"],
+            "ps": ["10.0.0.11:29403", "10.0.0.12:29403"],
+        },
+        "task": {"type": "ps", "index": 1},
+    }
+
+
+def test_a_cpu_only_job_sees_no_gpu() -> None:
+    allocation = Allocation(parts=(Part(node="n1", cpus=1),))
+    for launcher in (Launcher.SINGLE, Launcher.PER_GPU):
+        (worker,) = launch(launcher, allocation).workers
+        assert worker.env["CUDA_VISIBLE_DEVICES"] == ""
+        assert worker.env["PL_TORCH_DISTRIBUTED_BACKEND"] == "gloo"
+
+
+def test_a_share_reserves_its_piece_of_memory() -> None:
+    share = Allocation(parts=(Part(node="n1", gpus=(0,)),), share=Share(memory_mib=4000, milli=500))
+    (worker,) = launch(Launcher.SINGLE, share).workers
+    assert worker.env["RESERVED_MEM"] == "4000"
+
+
+def test_a_users_environment_wins_but_never_over_what_was_given() -> None:
+    env = {
+        "OMP_NUM_THREADS": "4",
+        "MASTER_PORT": "1234",
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+        "SWELL_RUN": "1.1",
+        "PYTHONPATH": "/mine",
+        "API_KEY": "x",
+    }
+    built = launch(Launcher.SINGLE, env=env, secrets=("API_KEY",))
+    (worker,) = built.workers
+    assert (worker.env["OMP_NUM_THREADS"], worker.env["MASTER_PORT"]) == ("4", "1234")
+    assert (worker.env["CUDA_VISIBLE_DEVICES"], worker.env["SWELL_RUN"]) == ("1,3", "7.2")
+    assert worker.env["PYTHONPATH"] == "/h/sdk:/mine"
+    assert built.secrets == ("API_KEY", "SWELL_TOKEN")
+
+
+def test_array_elements_find_their_index_and_parameters() -> None:
+    (worker,) = launch(Launcher.SINGLE, array_index=4, array_parameters={"learning-rate": "0.1"}).workers
+    assert worker.env["SWELL_INDEX"] == "4"
+    assert worker.env["SWELL_PARAM_LEARNING_RATE"] == "0.1"
+
+
+@pytest.mark.parametrize(
+    ("files", "workdir", "cwd"),
+    [
+        ("", "", "/h/runs/7.2"),
+        ("", "/home/me/project", "/home/me/project"),
+        ("abc", "", "/h/files/abc"),
+        ("abc", "sub", "/h/files/abc/sub"),
+    ],
+)
+def test_the_directory_it_runs_in(files: str, workdir: str, cwd: str) -> None:
+    assert launch(Launcher.SINGLE, files=files, workdir=workdir).workers[0].cwd == cwd
+
+
+def test_jobs_that_share_a_checkpoint_directory_never_share_files() -> None:
+    env = launch(Launcher.SINGLE, checkpoint_dir="/shared/ckpt").workers[0].env
+    assert env["SWELL_CHECKPOINT_DIR"] == "/shared/ckpt/7"
+
+
+def test_a_fresh_job_is_not_said_to_be_restarted_even_at_its_second_attempt() -> None:
+    """A script that loads its checkpoint when JOB_RESTARTED would fail if there is none."""
+    (worker,) = build_launch(record(epochs_done=0), NODES, CONTEXT).workers
+    assert worker.env["JOB_RESTARTED"] == "FALSE"
+
+
+def test_ports_differ_between_attempts_and_neighbouring_jobs() -> None:
+    ports = {port_of(RunId(job, attempt)) for job in range(1, 100) for attempt in (1, 2)}
+    assert len(ports) == 198
+    assert all(20_000 <= port < 32_000 for port in ports)
