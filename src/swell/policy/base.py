@@ -2,22 +2,46 @@
 
 A policy sees one priority class at a time, without the jobs that keep what they have (`policy.layers` does that), so an
 algorithm file holds its algorithm and nothing else. Policies do not import each other.
+
+What a policy wants to find again about a job goes into `memory["jobs"][str(job id)]` (see `remember`); the layers
+drop it when the job is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from heapq import heapify, heappop, heapreplace
+from operator import itemgetter
 
 from swell.core.decision import Grant, Reason, ReasonCode
 from swell.core.ids import JobId
-from swell.core.snapshot import Capacity, JobView
+from swell.core.resources import GPU_MILLI
+from swell.core.snapshot import Capacity, Curve, JobView
+
+Memory = Mapping[str, object]
+Reasons = dict[JobId, tuple[Reason, ...]]
+
+GAIN = 1 + 1e-9
+"""Faster by less than this factor is not faster: it is rounding."""
+MAX_LADDERS = 50_000
+
+
+@lru_cache(maxsize=1 << 16)
+def grant(n: int, gpu_type: str) -> Grant:
+    """Grants are frozen, so equal ones are one object: thousands are handed out in a decision."""
+    return Grant(n=n, gpu_type=gpu_type)
 
 
 class Purse:
     """What is left to give in one decision, by GPU type. Exact whole numbers (thousandths of a GPU)."""
 
+    __slots__ = ("_reasons", "milli")
+
     def __init__(self, capacity: Capacity) -> None:
         self.milli: dict[str, int] = dict(capacity.gpu_milli)
+        self._reasons: dict[tuple[int, int], tuple[Reason, ...]] = {}
 
     def fits(self, job: JobView, n: int, gpu_type: str) -> bool:
         return n * job.gpu_milli <= self.milli.get(gpu_type, 0) or job.gpu_milli == 0
@@ -26,12 +50,16 @@ class Purse:
         """The type on which the job is fastest with n, among those that have room; its current one on ties."""
         if job.gpu_milli == 0:
             return ""
+        need = n * job.gpu_milli
+        types = job.gpu_types
+        if len(types) == 1:
+            return types[0] if need <= self.milli.get(types[0], 0) else None
         best: str | None = None
         best_speed = -1.0
         for gpu_type in types_of(job):
-            if self.fits(job, n, gpu_type):
+            if need <= self.milli.get(gpu_type, 0):
                 speed = speed_at(job, n, gpu_type)
-                if speed > best_speed * (1 + 1e-9):
+                if best is None or speed > best_speed * GAIN:
                     best, best_speed = gpu_type, speed
         return best
 
@@ -40,7 +68,16 @@ class Purse:
             self.milli[gpu_type] -= n * job.gpu_milli
 
     def free_gpus(self) -> int:
-        return sum(milli // 1000 for milli in self.milli.values())
+        return sum(milli // GPU_MILLI for milli in self.milli.values())
+
+    def no_room(self, job: JobView, needs: int) -> tuple[Reason, ...]:
+        """Why a job is passed over. Shared by all jobs of which the same is true."""
+        free = max((self.milli.get(t, 0) for t in job.gpu_types), default=0) // GPU_MILLI
+        reasons = self._reasons.get((needs, free))
+        if reasons is None:
+            reasons = (Reason(code=ReasonCode.CAPACITY, detail={"needs": needs, "free": free}),)
+            self._reasons[needs, free] = reasons
+        return reasons
 
 
 def types_of(job: JobView) -> tuple[str, ...]:
@@ -53,55 +90,162 @@ def types_of(job: JobView) -> tuple[str, ...]:
 
 def speed_at(job: JobView, n: int, gpu_type: str) -> float:
     curve = job.curve(gpu_type)
-    return curve[min(n, len(curve) - 1)]
+    return curve[n] if n < len(curve) else curve[-1]
+
+
+def best_speed(job: JobView, n: int) -> float:
+    """Speed with n on the type where that is most; 1 for a job that needs no GPU. Never zero."""
+    if not job.gpu_milli or not job.gpu_types:
+        return 1.0
+    types = job.gpu_types
+    if len(types) == 1:
+        return speed_at(job, n, types[0]) or 1e-9
+    return max(speed_at(job, n, gpu_type) for gpu_type in types) or 1e-9
+
+
+class Ladder:
+    """The sizes of a job that bring anything: each rung is faster than the one below; sizes between are no use.
+
+    The first rung is the smallest size. Made once for all jobs that share a curve and a range.
+    """
+
+    __slots__ = ("curve", "sizes", "speeds")
+
+    def __init__(self, curve: Curve, sizes: Sequence[int]) -> None:
+        self.curve = curve  # kept alive: its identity is the key of the cache
+        last = len(curve) - 1
+        self.sizes: list[int] = []
+        self.speeds: list[float] = []
+        best = -1.0
+        for size in sizes:
+            speed = curve[size if size < last else last]
+            if speed > best * GAIN or not self.sizes:
+                self.sizes.append(size)
+                self.speeds.append(speed)
+                best = speed
+
+    def above(self, n: int) -> int:
+        """Index of the first rung above n; `len(sizes)` when there is none."""
+        return bisect_right(self.sizes, n)
+
+
+_ladders: dict[tuple[int, tuple[int, ...]], Ladder] = {}
+
+
+def ladder(job: JobView, gpu_type: str) -> Ladder:
+    """The job's rungs on a GPU type. Cached by the identity of the curve, which a ladder keeps alive."""
+    curve = job.speed.curve(gpu_type)
+    key = (id(curve), job.sizes)
+    found = _ladders.get(key)
+    if found is None:
+        if len(_ladders) >= MAX_LADDERS:
+            _ladders.clear()
+        found = _ladders[key] = Ladder(curve, job.sizes)
+    return found
 
 
 def next_size(job: JobView, n: int) -> int | None:
     """The next allowed size above n."""
-    for size in job.sizes:
-        if size > n:
-            return size
-    return None
+    index = bisect_right(job.sizes, n)
+    return job.sizes[index] if index < len(job.sizes) else None
 
 
-def no_room(job: JobView, purse: Purse) -> Reason:
-    free = max((purse.milli.get(t, 0) for t in job.gpu_types), default=0) // 1000
-    return Reason(code=ReasonCode.CAPACITY, detail={"needs": job.min, "free": free})
+def shortest_first(jobs: Iterable[JobView], now_s: float) -> list[JobView]:
+    """By remaining time at the requested size; ties stay in order of submission."""
+    keyed = [(job.remaining_s(now_s) / best_speed(job, job.requested), job) for job in jobs]
+    keyed.sort(key=itemgetter(0))
+    return [job for _, job in keyed]
 
 
-def give_in_order(
-    order: Iterable[JobView], purse: Purse, *, requested: bool
-) -> tuple[dict[JobId, Grant], dict[JobId, tuple[Reason, ...]]]:
+def give_in_order(order: Iterable[JobView], purse: Purse, *, requested: bool) -> tuple[dict[JobId, Grant], Reasons]:
     """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
     grants: dict[JobId, Grant] = {}
-    reasons: dict[JobId, tuple[Reason, ...]] = {}
+    reasons: Reasons = {}
     for job in order:
-        n = job.requested if requested else job.min
+        n = job.requested if requested else job.sizes[0]
         gpu_type = purse.best_type(job, n)
         if gpu_type is None:
-            reasons[job.id] = (no_room(job, purse),)
+            reasons[job.id] = purse.no_room(job, n)
             continue
         purse.take(job, n, gpu_type)
-        grants[job.id] = Grant(n=n, gpu_type=gpu_type)
+        grants[job.id] = grant(n, gpu_type)
     return grants, reasons
 
 
-def grow_in_turn(order: list[JobView], grants: dict[JobId, Grant], purse: Purse) -> None:
+def grow_in_turn(order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse) -> None:
     """Sweep admitted jobs in order, one size up each, until no GPU is free or nobody gains."""
-    growing = [job for job in order if job.id in grants and job.gpu_milli]
+    if not purse.free_gpus():
+        return
+    milli = purse.milli
+    growing: list[tuple[JobView, str, Ladder, int]] = []
+    for job in order:
+        given = grants.get(job.id)
+        if given is not None and job.gpu_milli and given.n < job.sizes[-1]:
+            rungs = ladder(job, given.gpu_type)
+            growing.append((job, given.gpu_type, rungs, rungs.above(given.n)))
     while growing:
-        still: list[JobView] = []
-        for job in growing:
-            grant = grants[job.id]
-            size = next_size(job, grant.n)
-            if size is None or not purse.fits(job, size - grant.n, grant.gpu_type):
+        still: list[tuple[JobView, str, Ladder, int]] = []
+        for job, gpu_type, rungs, index in growing:
+            if index >= len(rungs.sizes):
                 continue
-            if speed_at(job, size, grant.gpu_type) <= speed_at(job, grant.n, grant.gpu_type):
-                continue
-            purse.take(job, size - grant.n, grant.gpu_type)
-            grants[job.id] = Grant(n=size, gpu_type=grant.gpu_type)
-            still.append(job)
+            size = rungs.sizes[index]
+            need = (size - grants[job.id].n) * job.gpu_milli
+            if need <= milli[gpu_type]:
+                milli[gpu_type] -= need
+                grants[job.id] = grant(size, gpu_type)
+                still.append((job, gpu_type, rungs, index + 1))
         growing = still
 
 
-Memory = Mapping[str, object]
+Gain = Callable[[JobView, float, float, int], float]
+"""What a step is worth: of this job, from this speed to that speed, for so many more GPUs."""
+
+
+def grow_best_first(order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse, gain: Gain) -> None:
+    """Step by step to whoever gains most (ties: earlier in `order`), until no GPU is free or nobody gains."""
+    if not purse.free_gpus():
+        return
+    heap: list[tuple[float, int, JobView, Ladder, int]] = []
+    for place, job in enumerate(order):
+        given = grants.get(job.id)
+        if given is None or not job.gpu_milli or given.n >= job.sizes[-1]:
+            continue
+        rungs = ladder(job, given.gpu_type)
+        index = rungs.above(given.n)
+        if index < len(rungs.sizes):
+            speed = speed_at(job, given.n, given.gpu_type)
+            worth = gain(job, speed, rungs.speeds[index], rungs.sizes[index] - given.n)
+            heap.append((-worth, place, job, rungs, index))
+    heapify(heap)
+    while heap:
+        minus, place, job, rungs, index = heap[0]
+        given = grants[job.id]
+        more = rungs.sizes[index] - given.n
+        if minus >= 0.0 or not purse.fits(job, more, given.gpu_type):
+            heappop(heap)
+            continue
+        purse.take(job, more, given.gpu_type)
+        grants[job.id] = grant(rungs.sizes[index], given.gpu_type)
+        if index + 1 < len(rungs.sizes):
+            step = rungs.sizes[index + 1] - rungs.sizes[index]
+            worth = gain(job, rungs.speeds[index], rungs.speeds[index + 1], step)
+            heapreplace(heap, (-worth, place, job, rungs, index + 1))
+        else:
+            heappop(heap)
+
+
+def recall(memory: Memory, job: JobId) -> Mapping[str, float]:
+    """What was remembered of a job; empty when nothing was."""
+    jobs = memory.get("jobs")
+    found = jobs.get(str(job)) if isinstance(jobs, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def remember(memory: Memory, news: Mapping[JobId, Mapping[str, float]]) -> Memory:
+    """Memory with these jobs' entries replaced; the same object when there is nothing new."""
+    if not news:
+        return memory
+    jobs = memory.get("jobs")
+    kept = dict(jobs) if isinstance(jobs, Mapping) else {}
+    kept.update({str(job): dict(entry) for job, entry in news.items()})
+    return {**memory, "jobs": kept}

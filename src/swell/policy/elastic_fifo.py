@@ -19,5 +19,5 @@ class ElasticFifo:
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         purse = Purse(snapshot.capacity)
         grants, reasons = give_in_order(snapshot.jobs, purse, requested=False)
-        grow_in_turn(list(snapshot.jobs), grants, purse)
+        grow_in_turn(snapshot.jobs, grants, purse)
         return Decision(grants=grants, reasons=reasons, memory=memory)

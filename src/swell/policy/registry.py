@@ -1,20 +1,60 @@
-"""Policies by name. Explicit: what is not listed here does not exist."""
+"""Policies by name. Explicit: what is not listed here, or registered from a file of one's own, does not exist."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from swell.core.errors import NotFound
+from swell.core.errors import NotFound, SwellError
+from swell.policy import options as opts
+from swell.policy.afs_l import AfsL
 from swell.policy.elastic_fifo import ElasticFifo
+from swell.policy.elastic_srjf import ElasticSrjf
+from swell.policy.elastic_tiresias import ElasticTiresias
+from swell.policy.ffdl import Ffdl
 from swell.policy.fifo import Fifo
+from swell.policy.srjf import Srjf
+from swell.policy.tiresias import Tiresias
 from swell.ports import Policy
 
-POLICIES: Mapping[str, Callable[[], Policy]] = {"fifo": Fifo, "elastic-fifo": ElasticFifo}
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    "fifo": Fifo,
+    "elastic-fifo": ElasticFifo,
+    "srjf": Srjf,
+    "elastic-srjf": ElasticSrjf,
+    "tiresias": Tiresias,
+    "elastic-tiresias": ElasticTiresias,
+    "ffdl": Ffdl,
+    "afs-l": AfsL,
+}
 DEFAULT_POLICY = "elastic-fifo"
+
+_custom: dict[str, Callable[[], Policy]] = {}
+
+
+def names() -> tuple[str, ...]:
+    return tuple(sorted({*POLICIES, *_custom}))
 
 
 def policy_named(name: str) -> Policy:
-    make = POLICIES.get(name)
+    make = POLICIES.get(name) or _custom.get(name)
     if make is None:
-        raise NotFound(f"there is no policy named {name!r}; there are: {', '.join(sorted(POLICIES))}")
+        raise NotFound(f"there is no policy named {name!r}; there are: {', '.join(names())}")
     return make()
+
+
+def register(name: str, make: Callable[[], Policy]) -> None:
+    """Add a policy of one's own (see `policy.custom`). Registering a name again replaces it; built-in ones stay."""
+    if name in POLICIES:
+        raise SwellError(f"there is a built-in policy named {name!r}; give yours another name")
+    _custom[name] = make
+
+
+def options_of(name: str) -> opts.Options:
+    """What may be set about a policy."""
+    declared: opts.Options = getattr(policy_named(name), "OPTIONS", {})
+    return declared
+
+
+def check_options(name: str, given: Mapping[str, opts.Value]) -> None:
+    """Raise `NotFound` or `SwellError` with a sentence if these options cannot be set for this policy."""
+    opts.check(name, options_of(name), given)

@@ -1,0 +1,24 @@
+"""Shortest remaining job first, elastic.
+
+By remaining time at the requested size, shortest first, each job gets its minimum if that is free; then jobs that got
+it are swept in the same order, one size up at a time, until no GPU is free or nobody gains. O(jobs log jobs + GPUs).
+"""
+
+from __future__ import annotations
+
+from swell.core.decision import Decision
+from swell.core.snapshot import Snapshot
+from swell.policy.base import Memory, Purse, give_in_order, grow_in_turn, shortest_first
+from swell.ports import Random
+
+
+class ElasticSrjf:
+    name = "elastic-srjf"
+    elastic = True
+
+    def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
+        purse = Purse(snapshot.capacity)
+        order = shortest_first(snapshot.jobs, snapshot.now_s)
+        grants, reasons = give_in_order(order, purse, requested=False)
+        grow_in_turn(order, grants, purse)
+        return Decision(grants=grants, reasons=reasons, memory=memory)
