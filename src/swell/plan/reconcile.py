@@ -8,13 +8,14 @@ its launcher can); a later pass starts it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swell.core.decision import Decision, Grant, Layout, Move, Plan, Reason, ReasonCode, Resize, Start, Stop
 from swell.core.events import StopWhy
 from swell.core.ids import JobId
-from swell.core.resources import GPU_MILLI, Allocation
+from swell.core.resources import GPU_MILLI, Allocation, Node, Part, Share
 from swell.core.snapshot import JobView, Snapshot
+from swell.placement.need import cpus_of, share_now
 
 
 @dataclass(slots=True)
@@ -36,7 +37,8 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
             given = (layout.unplaced[job.id], *given)
         draft.reasons[job.id] = given
         if job.held_n:
-            _running(draft, job, target, given, moves.get(job.id), held)
+            why = "there is no place for it" if job.id in layout.unplaced else "others come first"
+            _running(draft, job, target, given, moves.get(job.id), held, why)
         elif target is not None:
             _waiting(draft, job, target, held)
     return Plan(
@@ -67,13 +69,14 @@ def _running(
     given: tuple[Reason, ...],
     move: Move | None,
     held: Held,
+    why: str,
 ) -> None:
     if job.stopping:
         draft.reasons[job.id] = (Reason(code=ReasonCode.STOPPING), *given)
     elif target == job.allocation or job.pinned:
         return
     elif target is None:
-        draft.stops.append(Stop(job=job.id, why=StopWhy.PREEMPTED, reason="others come first"))
+        draft.stops.append(Stop(job=job.id, why=StopWhy.PREEMPTED, reason=why))
     elif job.spec.scales_in_place:
         blocked_by = held.by_others(job.id, target)
         if blocked_by:
@@ -119,40 +122,78 @@ def _start_reason(job: JobView, target: Allocation) -> str:
 
 
 class Held:
-    """Who holds what right now, so that nothing is given twice: GPUs (whole, or by share), CPUs and memory."""
+    """Who holds what right now, so that nothing is given twice: GPUs (whole, or by share), CPUs and memory.
+
+    A shared job is accounted for what was measured of it, once something was."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._nodes = {node.name: node for node in snapshot.nodes}
-        self._gpus: dict[tuple[str, int], dict[JobId, tuple[int, int]]] = {}
-        self._overload = snapshot.options.share_overload_milli
+        self._gpus: dict[tuple[str, int], dict[JobId, Share]] = {}
+        self._parts: dict[str, dict[JobId, Part]] = {}
+        self._used: dict[str, tuple[int, int]] = {}  # CPUs and memory, by node
+        self._overload = max(GPU_MILLI, snapshot.options.share_overload_milli)
         for job in snapshot.jobs:
             if job.allocation is not None:
-                self.take(job.id, job.allocation)
+                self.take(job.id, _as_measured(job, job.allocation, self._nodes))
 
     def take(self, job: JobId, allocation: Allocation) -> None:
-        for key, amount in _gpu_amounts(allocation):
-            self._gpus.setdefault(key, {})[job] = amount
+        share = allocation.share or WHOLE
+        for part in allocation.parts:
+            for gpu in part.gpus:
+                self._gpus.setdefault((part.node, gpu), {})[job] = share
+            before = self._parts.setdefault(part.node, {}).get(job)
+            self._add(part, 1)
+            if before is not None:
+                self._add(before, -1)
+            self._parts[part.node][job] = part
+
+    def _add(self, part: Part, sign: int) -> None:
+        cpus, memory_mib = self._used.get(part.node, (0, 0))
+        self._used[part.node] = (cpus + sign * part.cpus, memory_mib + sign * part.memory_mib)
 
     def by_others(self, job: JobId, target: Allocation) -> tuple[JobId, ...]:
         """Jobs that hold what `target` needs. Empty: it can start now."""
         blockers: dict[JobId, None] = {}
-        for key, (milli, memory_mib) in _gpu_amounts(target):
-            others = {who: amount for who, amount in self._gpus.get(key, {}).items() if who != job}
-            if others and not self._room(key, milli, memory_mib, others):
-                blockers.update(dict.fromkeys(others))
+        share = target.share or WHOLE
+        for part in target.parts:
+            for gpu in part.gpus:
+                others = {who: held for who, held in self._gpus.get((part.node, gpu), {}).items() if who != job}
+                if others and not self._room(part.node, gpu, share, others):
+                    blockers.update(dict.fromkeys(others))
+            if not self._hosts(job, part):
+                blockers.update((who, None) for who in self._parts.get(part.node, {}) if who != job)
         return tuple(sorted(blockers))
 
-    def _room(self, key: tuple[str, int], milli: int, memory_mib: int, others: Mapping[JobId, tuple[int, int]]) -> bool:
-        if milli >= GPU_MILLI or any(used >= GPU_MILLI for used, _ in others.values()):
+    def _room(self, name: str, index: int, share: Share, others: Mapping[JobId, Share]) -> bool:
+        if share.milli >= GPU_MILLI or any(held.milli >= GPU_MILLI for held in others.values()):
             return False
-        node = self._nodes.get(key[0])
-        total_mib = next((g.memory_mib for g in node.gpus if g.index == key[1]), 0) if node else 0
-        used_mib = sum(memory for _, memory in others.values()) + memory_mib
-        used_milli = sum(used for used, _ in others.values()) + milli
-        return used_milli <= self._overload and (total_mib == 0 or used_mib <= total_mib)
+        node = self._nodes.get(name)
+        gpu = next((g for g in node.gpus if g.index == index), None) if node else None
+        used_mib = sum(held.memory_mib for held in others.values()) + share.memory_mib
+        used_milli = sum(held.milli for held in others.values()) + share.milli
+        enough = gpu is None or not gpu.memory_mib or used_mib <= gpu.memory_mib - gpu.others_memory_mib
+        return used_milli <= self._overload and enough
+
+    def _hosts(self, job: JobId, part: Part) -> bool:
+        """The node's CPUs and memory take this part beside what others hold there. Alone it is always let on: a node
+        whose inventory shrank must not hold back what was placed before."""
+        node = self._nodes.get(part.node)
+        mine = self._parts.get(part.node, {}).get(job)
+        cpus, memory_mib = self._used.get(part.node, (0, 0))
+        if mine is not None:
+            cpus, memory_mib = cpus - mine.cpus, memory_mib - mine.memory_mib
+        if node is None or not (cpus or memory_mib):
+            return True
+        return cpus + part.cpus <= cpus_of(node) and memory_mib + part.memory_mib <= node.memory_mib
 
 
-def _gpu_amounts(allocation: Allocation) -> list[tuple[tuple[str, int], tuple[int, int]]]:
-    share = allocation.share
-    amount = (share.milli, share.memory_mib) if share else (GPU_MILLI, 0)
-    return [((part.node, gpu), amount) for part in allocation.parts for gpu in part.gpus]
+WHOLE = Share(memory_mib=0, milli=GPU_MILLI)
+
+
+def _as_measured(job: JobView, allocation: Allocation, nodes: Mapping[str, Node]) -> Allocation:
+    if allocation.share is None or not allocation.gpus:
+        return allocation
+    part = allocation.parts[0]
+    node = nodes.get(part.node)
+    gpu = next((g for g in node.gpus if g.index == part.gpus[0]), None) if node else None
+    return replace(allocation, share=share_now(job, gpu)) if gpu else allocation

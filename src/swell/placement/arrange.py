@@ -1,0 +1,233 @@
+"""One placement pass, whatever the strategy: what stays, what has to go somewhere, and the layout that comes of it.
+
+Jobs that hold what they were granted stay where they are, unless their node is drained or gone or they outgrew their
+share of a GPU. Everything else is put somewhere, running jobs first, large ones first; if that leaves one out, again in
+order of precedence, so that the last ones are left out. O(jobs) when nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from swell.core.decision import Layout, Move, Reason
+from swell.core.ids import JobId
+from swell.core.resources import Allocation, NodeCondition, Share
+from swell.core.snapshot import Snapshot
+from swell.placement import words
+from swell.placement.fit import Strategy, fit, tightest_first
+from swell.placement.need import Need, need_of, share_now
+from swell.placement.objective import Worth, is_move, moved_workers
+from swell.placement.room import Room
+from swell.placement.sharing import outgrown
+from swell.ports import Placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a running job that keeps its size has to be somewhere else."""
+
+    because: str
+    gain: float = 0.0
+    for_job: JobId | None = None
+
+
+@dataclass(slots=True)
+class Sorted:
+    """Wanted jobs: those that hold what they should, and those to be put somewhere, both in order of precedence."""
+
+    stay: list[Placed] = field(default_factory=list)
+    todo: list[Placed] = field(default_factory=list)
+    causes: dict[JobId, Cause] = field(default_factory=dict)
+    check_shares: bool = False  # somebody uses more of a GPU than it reserved
+
+
+def sort_out(snapshot: Snapshot, wanted: Sequence[Placed]) -> Sorted:
+    leaving = {n.name: n.condition for n in snapshot.nodes if n.condition is NodeCondition.DRAINING}
+    known = {node.name for node in snapshot.nodes}
+    out = Sorted()
+    for placed in wanted:
+        view, held = placed.view, placed.view.allocation
+        if held is None or (view.stopping and not view.pinned):
+            out.todo.append(placed)
+            continue
+        gone = [p.node for p in held.parts if p.node in leaving or p.node not in known]
+        if view.pinned or (not gone and _holds_its_grant(placed, held)):
+            out.stay.append(placed)
+            out.check_shares = out.check_shares or outgrown(view)
+            continue
+        out.todo.append(placed)
+        if gone:
+            what = "is being drained" if gone[0] in leaving else "is gone"
+            out.causes[view.id] = Cause(because=f"{gone[0]} {what}")
+    return out
+
+
+def _holds_its_grant(placed: Placed, held: Allocation) -> bool:
+    return placed.view.held_n == placed.grant.n and (not held.gpus or held.gpu_type == placed.grant.gpu_type)
+
+
+class Arrangement:
+    """The layout in the making. `put` and `lift` keep room and places in step."""
+
+    def __init__(self, snapshot: Snapshot, wanted: Sequence[Placed], strategy: Strategy = tightest_first) -> None:
+        self.snapshot = snapshot
+        self.wanted = {placed.view.id: placed for placed in wanted}
+        self.strategy = strategy
+        self.room = Room(snapshot.nodes, snapshot.options.share_overload_milli)
+        self.worth = Worth(snapshot)
+        self.places: dict[JobId, Allocation] = {}
+        self.causes: dict[JobId, Cause] = {}
+        self.unplaced: dict[JobId, Reason] = {}
+        self.left_out: list[Placed] = []
+        self._needs: dict[JobId, Need] = {}
+
+    def need(self, placed: Placed) -> Need:
+        need = self._needs.get(placed.view.id)
+        if need is None:
+            need = self._needs[placed.view.id] = need_of(placed)
+        return need
+
+    def put(self, placed: Placed, allocation: Allocation) -> None:
+        self.places[placed.view.id] = allocation
+        self.room.take(allocation, self.accounted(placed, allocation))
+
+    def lift(self, placed: Placed) -> Allocation:
+        allocation = self.places.pop(placed.view.id)
+        self.room.give_back(allocation, self.accounted(placed, allocation))
+        return allocation
+
+    def accounted(self, placed: Placed, allocation: Allocation) -> Share | None:
+        """What was measured counts, not what was once reserved."""
+        if allocation.share is None or not allocation.parts[0].gpus:
+            return allocation.share
+        room = self.room.nodes.get(allocation.parts[0].node)
+        index = allocation.parts[0].gpus[0]
+        gpu = next((g for g in room.node.gpus if g.index == index), None) if room else None
+        return share_now(placed.view, gpu) if gpu else allocation.share
+
+    def settle(self, out: Sorted) -> list[Placed]:
+        """Let those stay who can; returns those to be put somewhere."""
+        self.causes.update(out.causes)
+        self._take_what_nobody_may_touch()
+        displaced: list[JobId] = []
+        for placed in sorted(out.stay, key=lambda p: (not p.view.pinned, outgrown(p.view))):
+            held = placed.view.allocation
+            assert held is not None  # it stays
+            if not placed.view.pinned and out.check_shares and held.share and not self._still_fits(placed, held):
+                displaced.append(placed.view.id)
+                self.causes[placed.view.id] = self._crowded(placed, held)
+            else:
+                self.put(placed, held)
+        todo = {placed.view.id for placed in out.todo} | set(displaced)
+        self._note_who_is_leaving()
+        return [placed for job, placed in self.wanted.items() if job in todo]
+
+    def _take_what_nobody_may_touch(self) -> None:
+        for view in self.snapshot.jobs:
+            if view.pinned and view.allocation is not None and view.id not in self.wanted:
+                self.room.take(view.allocation)
+
+    def _note_who_is_leaving(self) -> None:
+        for view in self.snapshot.jobs:
+            if view.allocation is not None and view.id not in self.places:
+                for part in view.allocation.parts:
+                    for gpu in part.gpus:
+                        self.room.busy[part.node, gpu] = view.id
+
+    def _still_fits(self, placed: Placed, held: Allocation) -> bool:
+        room = self.room.nodes.get(held.parts[0].node)
+        shared = room.shared.get(held.parts[0].gpus[0]) if room else None
+        share = self.accounted(placed, held)
+        return shared is None or share is None or shared.takes(share, self.room.overload_milli)
+
+    def _crowded(self, placed: Placed, held: Allocation) -> Cause:
+        assert held.share is not None  # only shares are crowded
+        if outgrown(placed.view):
+            now_mib, had_mib = placed.view.share_memory_mib, held.share.memory_mib
+            return Cause(because=f"it outgrew its {had_mib} MiB of the GPU and needs {now_mib} MiB")
+        return Cause(because="a job beside it outgrew its share of the GPU and may not be stopped")
+
+    def place_all(self, todo: Sequence[Placed]) -> None:
+        """Running ones first, large ones first; if that leaves one out, in order of precedence."""
+        by_size = sorted(todo, key=lambda p: (p.view.allocation is None, not p.view.gpu_milli, -p.grant.n))
+        if not self._try_all(by_size, stop_at_first=True):
+            self._try_all(todo, stop_at_first=False)
+
+    def _try_all(self, order: Sequence[Placed], *, stop_at_first: bool) -> bool:
+        done: list[Placed] = []
+        for placed in order:
+            allocation = self.fit(placed)
+            if allocation is not None:
+                self.put(placed, allocation)
+                done.append(placed)
+            elif stop_at_first:
+                for other in done:
+                    self.lift(other)
+                return False
+            else:
+                self.left_out.append(placed)
+        return True
+
+    def fit(self, placed: Placed) -> Allocation | None:
+        return fit(self.room, self.need(placed), placed.view, self.strategy)
+
+    def settle_for_less(self) -> None:
+        """A job that finds no place at its granted size takes the largest it allows that fits: a running one keeps
+        what it holds rather than stop, a waiting one starts smaller rather than wait."""
+        still: list[Placed] = []
+        for placed in self.left_out:
+            allocation = self._smaller(placed)
+            if allocation is None:
+                still.append(placed)
+                self.unplaced[placed.view.id] = words.why_not(self.room, self.need(placed))
+            else:
+                self.put(placed, allocation)
+        self.left_out = still
+
+    def _smaller(self, placed: Placed) -> Allocation | None:
+        view = placed.view
+        held = view.allocation
+        if held is not None and held.gpus < placed.grant.n and self._can_keep(placed, held):
+            return held
+        for n in sorted((s for s in view.sizes if s < placed.grant.n), reverse=True):
+            allocation = fit(self.room, need_of(placed, n), view, self.strategy)
+            if allocation is not None:
+                return allocation
+        return None
+
+    def _can_keep(self, placed: Placed, held: Allocation) -> bool:
+        if held.share is not None or not held.gpus or placed.view.stopping or held.gpu_type != placed.grant.gpu_type:
+            return False
+        rooms = [(self.room.nodes.get(part.node), part) for part in held.parts]
+        return all(
+            room is not None
+            and all(g in room.free.get(held.gpu_type, {}) for g in part.gpus)
+            and part.cpus <= room.cpus
+            and part.memory_mib <= room.memory_mib
+            for room, part in rooms
+        )
+
+    def layout(self, gap: float | None = None) -> Layout:
+        moves = tuple(
+            self._move(placed, self.places[job])
+            for job, placed in self.wanted.items()
+            if job in self.places and is_move(placed, self.places[job])
+        )
+        return Layout(allocations=self._in_order(), unplaced=self.unplaced, moves=moves, gap=gap)
+
+    def _in_order(self) -> Mapping[JobId, Allocation]:
+        return {job: self.places[job] for job in self.wanted if job in self.places}
+
+    def _move(self, placed: Placed, target: Allocation) -> Move:
+        view, held = placed.view, placed.view.allocation
+        assert held is not None  # it moves from somewhere
+        cause = self.causes.get(view.id) or Cause(because="better use of the nodes")
+        return Move(
+            job=view.id,
+            workers=moved_workers(held, target),
+            why=words.moved(held, target, cause.because, view.restart_cost_s),
+            gain=cause.gain,
+            cost_s=view.restart_cost_s,
+            for_job=cause.for_job,
+        )

@@ -1,0 +1,182 @@
+"""What is free in the layout being made: GPUs (whole and shared), CPUs and memory of each node that takes new runs.
+
+A ledger: `take` and `give_back` are exact opposites. Nodes are indexed by how many whole GPUs of a type they have free,
+so that finding the tightest node that takes a job does not look at the others. Never iterates a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from swell.core.ids import JobId
+from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, Share
+from swell.placement.need import Need, cpus_of
+
+Gpus = dict[int, Gpu]
+
+
+@dataclass(slots=True)
+class SharedGpu:
+    """A GPU on which only pieces are held."""
+
+    node: str
+    gpu: Gpu
+    milli: int = 0
+    memory_mib: int = 0
+    jobs: int = 0
+
+    def takes(self, share: Share, overload_milli: int) -> bool:
+        if share.milli >= GPU_MILLI or self.milli + share.milli > max(overload_milli, GPU_MILLI):
+            return False
+        return not self.gpu.memory_mib or self.memory_mib + share.memory_mib <= usable_mib(self.gpu)
+
+
+def usable_mib(gpu: Gpu) -> int:
+    return gpu.memory_mib - gpu.others_memory_mib
+
+
+@dataclass(slots=True)
+class NodeRoom:
+    node: Node
+    free: dict[str, Gpus] = field(default_factory=dict)  # whole ones, by type
+    shared: dict[int, SharedGpu] = field(default_factory=dict)
+    cpus: int = 0
+    memory_mib: int = 0
+
+    def eligible(self, need: Need) -> list[Gpu]:
+        gpus = self.free.get(need.gpu_type, {}).values()
+        return [g for g in gpus if need.accepts_gpu(g)] if need.gpu_memory_mib else list(gpus)
+
+    def hosts(self, need: Need, gpus: int, first: bool = True) -> bool:
+        """CPUs and memory are there for the processes that so many GPUs mean."""
+        processes = need.processes(gpus, first)
+        return processes * need.cpus <= self.cpus and processes * need.memory_mib <= self.memory_mib
+
+    def most(self, need: Need) -> int:
+        """The largest number of whole GPUs it could give to this job now."""
+        if need.labels and not need.accepts(self.node):
+            return 0
+        gpus = len(self.free.get(need.gpu_type, ())) if not need.gpu_memory_mib else len(self.eligible(need))
+        while gpus and not self.hosts(need, gpus):
+            gpus = gpus - 1 if need.per_gpu else 0
+        return gpus
+
+
+def open_room(node: Node) -> NodeRoom:
+    """The node as if nothing ran on it."""
+    room = NodeRoom(node=node, cpus=cpus_of(node), memory_mib=node.memory_mib)
+    for gpu in node.usable_gpus():
+        room.free.setdefault(gpu.type, {})[gpu.index] = gpu
+    return room
+
+
+class Room:
+    """`busy` says who holds a GPU right now although the layout counts it as free: it is leaving, or changes."""
+
+    def __init__(self, nodes: Sequence[Node], overload_milli: int = GPU_MILLI) -> None:
+        self.nodes: dict[str, NodeRoom] = {node.name: open_room(node) for node in nodes if node.schedulable}
+        self.overload_milli = overload_milli
+        self.busy: dict[tuple[str, int], JobId] = {}
+        self._usable = {name: {g.index: g for g in room.node.usable_gpus()} for name, room in self.nodes.items()}
+        self._index: dict[str, list[dict[str, None]]] | None = None
+
+    def take(self, allocation: Allocation, share: Share | None = None) -> None:
+        """`share`: what to account instead of what the allocation says, when more (or less) was measured."""
+        for part in allocation.parts:
+            room = self.nodes.get(part.node)
+            if room is None:
+                continue
+            room.cpus -= part.cpus
+            room.memory_mib -= part.memory_mib
+            for gpu in part.gpus:
+                self._take_gpu(room, gpu, share or allocation.share)
+
+    def give_back(self, allocation: Allocation, share: Share | None = None) -> None:
+        for part in allocation.parts:
+            room = self.nodes.get(part.node)
+            if room is None:
+                continue
+            room.cpus += part.cpus
+            room.memory_mib += part.memory_mib
+            for gpu in part.gpus:
+                self._give_back_gpu(room, gpu, share or allocation.share)
+
+    def _take_gpu(self, room: NodeRoom, index: int, share: Share | None) -> None:
+        gpu = self._usable[room.node.name].get(index)
+        if gpu is None:
+            return  # held on, but given to nobody new: unhealthy, or used by others too
+        if share is None:
+            self._remove_free(room, gpu)
+            return
+        held = room.shared.get(index)
+        if held is None:
+            self._remove_free(room, gpu)
+            held = room.shared[index] = SharedGpu(node=room.node.name, gpu=gpu)
+        held.milli += share.milli
+        held.memory_mib += share.memory_mib
+        held.jobs += 1
+
+    def _give_back_gpu(self, room: NodeRoom, index: int, share: Share | None) -> None:
+        gpu = self._usable[room.node.name].get(index)
+        if gpu is None:
+            return
+        held = room.shared.get(index)
+        if share is not None and held is not None:
+            held.milli -= share.milli
+            held.memory_mib -= share.memory_mib
+            held.jobs -= 1
+            if held.jobs:
+                return
+            del room.shared[index]
+        self._add_free(room, gpu)
+
+    def _remove_free(self, room: NodeRoom, gpu: Gpu) -> None:
+        free = room.free.get(gpu.type, {})
+        before = len(free)
+        free.pop(gpu.index, None)
+        self._reindex(room.node.name, gpu.type, before, len(free))
+
+    def _add_free(self, room: NodeRoom, gpu: Gpu) -> None:
+        free = room.free.setdefault(gpu.type, {})
+        before = len(free)
+        free[gpu.index] = gpu
+        self._reindex(room.node.name, gpu.type, before, len(free))
+
+    def _reindex(self, name: str, gpu_type: str, before: int, after: int) -> None:
+        if self._index is None or before == after:
+            return
+        buckets = self._index[gpu_type]
+        buckets[before].pop(name, None)
+        buckets[after][name] = None
+
+    def buckets(self, gpu_type: str) -> Sequence[Mapping[str, None]]:
+        """Nodes by how many whole GPUs of the type they have free: the k-th mapping holds those with k."""
+        if self._index is None:
+            self._index = self._build_index()
+        return self._index.get(gpu_type, ())
+
+    def _build_index(self) -> dict[str, list[dict[str, None]]]:
+        most: dict[str, int] = {}
+        for gpus in self._usable.values():
+            counts: dict[str, int] = {}
+            for gpu in gpus.values():
+                counts[gpu.type] = counts.get(gpu.type, 0) + 1
+            for gpu_type, count in counts.items():
+                most[gpu_type] = max(most.get(gpu_type, 0), count)
+        index: dict[str, list[dict[str, None]]] = {t: [{} for _ in range(k + 1)] for t, k in sorted(most.items())}
+        for name, room in self.nodes.items():
+            for gpu_type, free in room.free.items():
+                index[gpu_type][len(free)][name] = None
+        return index
+
+    def shared_gpus(self, gpu_type: str) -> Iterator[SharedGpu]:
+        for room in self.nodes.values():
+            for shared in room.shared.values():
+                if shared.gpu.type == gpu_type:
+                    yield shared
+
+    def at_once(self, name: str, need: Need) -> int:
+        """How many of a node's GPUs the job could have without waiting for another to leave."""
+        gpus = self.nodes[name].eligible(need)
+        return sum(1 for g in gpus if self.busy.get((name, g.index), need.job) == need.job) if self.busy else len(gpus)

@@ -1,0 +1,92 @@
+"""Sentences and numbers for people: why a job has no place, and why one was moved."""
+
+from __future__ import annotations
+
+from swell.core.decision import Detail, Reason, ReasonCode
+from swell.core.resources import Allocation
+from swell.placement.need import Need
+from swell.placement.room import NodeRoom, Room, open_room
+
+
+def why_not(room: Room, need: Need) -> Reason:
+    """Why this job has no place in this room, with the numbers that show it."""
+    accepted = [node for node in room.nodes.values() if need.accepts(node.node)]
+    if need.shared:
+        return _no_share(accepted, need)
+    if not need.gpus:
+        return _no_hosts(accepted, need)
+    return _no_gpus(accepted, need)
+
+
+def _no_gpus(nodes: list[NodeRoom], need: Need) -> Reason:
+    typed = [[g for g in n.node.usable_gpus() if g.type == need.gpu_type] for n in nodes]
+    if not any(typed):
+        return Reason(code=ReasonCode.GPU_TYPE, detail={"needs": need.gpus, "type": need.gpu_type})
+    if not any(need.accepts_gpu(g) for gpus in typed for g in gpus):
+        largest_mib = max(g.memory_mib - g.others_memory_mib for gpus in typed for g in gpus)
+        detail: dict[str, Detail] = {"needs_gpu_memory_mib": need.gpu_memory_mib, "largest_gpu_memory_mib": largest_mib}
+        return Reason(code=ReasonCode.MEMORY, detail=detail)
+    empty = [open_room(n.node) for n in nodes]
+    most = _most([len(n.eligible(need)) for n in empty], need)
+    if most < need.gpus:
+        return Reason(code=ReasonCode.SHAPE, detail={"needs": need.gpus, "largest": most})
+    if _most([n.most(need) for n in empty], need) < need.gpus:
+        return _no_hosts(empty, need)
+    free = [len(n.eligible(need)) for n in nodes]
+    if sum(free) < need.gpus:
+        return Reason(code=ReasonCode.CAPACITY, detail={"needs": need.gpus, "free": sum(free)})
+    if _most(free, need) >= need.gpus:
+        return _no_hosts(nodes, need)
+    detail = {"needs": need.gpus, "free": sum(free), "largest": max(free)}
+    return Reason(code=ReasonCode.FRAGMENTED, detail=detail)
+
+
+def _most(on_nodes: list[int], need: Need) -> int:
+    return max(on_nodes) if need.one_node else sum(on_nodes)
+
+
+def _no_share(nodes: list[NodeRoom], need: Need) -> Reason:
+    gpus = [g for n in nodes for g in n.node.usable_gpus() if g.type == need.gpu_type]
+    if not gpus:
+        return Reason(code=ReasonCode.GPU_TYPE, detail={"needs": 1, "type": need.gpu_type})
+    free_mib = [s.gpu.memory_mib - s.gpu.others_memory_mib - s.memory_mib for n in nodes for s in n.shared.values()]
+    free_mib += [g.memory_mib - g.others_memory_mib for n in nodes for g in n.free.get(need.gpu_type, {}).values()]
+    most = max(free_mib, default=0)
+    if most >= need.share_memory_mib and any(n.hosts(need, 0) for n in nodes):
+        return Reason(code=ReasonCode.CAPACITY, detail={"needs": 1, "free": 0})
+    if most >= need.share_memory_mib:
+        return _no_hosts(nodes, need)
+    detail: dict[str, Detail] = {"needs_gpu_memory_mib": need.share_memory_mib, "free_gpu_memory_mib": max(0, most)}
+    return Reason(code=ReasonCode.MEMORY, detail=detail)
+
+
+def _no_hosts(nodes: list[NodeRoom], need: Need) -> Reason:
+    """CPUs or memory are missing: the best that one node has free, against what the job needs there."""
+    processes = need.processes(need.gpus, first=True)
+    detail: dict[str, Detail] = {
+        "needs_cpus": processes * need.cpus,
+        "free_cpus": max((n.cpus for n in nodes), default=0),
+        "needs_memory_mib": processes * need.memory_mib,
+        "free_memory_mib": max((n.memory_mib for n in nodes), default=0),
+    }
+    return Reason(code=ReasonCode.MEMORY, detail=detail)
+
+
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def count(number: int) -> str:
+    return COUNTS[number] if number < len(COUNTS) else str(number)
+
+
+def moved(before: Allocation, after: Allocation, because: str, cost_s: float) -> str:
+    where = f"moved from {', '.join(before.nodes)} to {', '.join(after.nodes)}"
+    return f"{where}: {because}, cost {cost_s:.0f} s"
+
+
+def closer(before: Allocation, after: Allocation, gain: float) -> str:
+    now, then = len(before.parts), len(after.parts)
+    if then < now:
+        nodes = "node" if then == 1 else "nodes"
+        return f"{count(then)} {nodes} instead of {count(now)}, est. {gain:+.0%} speed".replace("%", " %")
+    return f"est. {gain:+.0%} speed".replace("%", " %")
