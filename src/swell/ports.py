@@ -14,7 +14,7 @@ from swell.core.events import Event, ExitReason
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Allocation, Node
 from swell.core.snapshot import JobView, Snapshot, Speed
-from swell.core.state import JobRecord, State
+from swell.core.state import JobRecord, Run, State
 
 
 class Clock(Protocol):
@@ -101,11 +101,13 @@ class JobQuery:
 
 
 class Store(Protocol):
-    """The log is the truth; tables beside it are for reading. One writer. Blocking: called from the writer's thread."""
+    """The log is the truth; tables beside it are for reading. One writer. Every method blocks; `append` is called from
+    one thread, the others from any."""
 
     def append(self, first_seq: int, events: Sequence[Event]) -> None:
         """Make these events durable, all or none; the first is numbered `first_seq`, which must follow the last one.
-        Updates the tables that people read, in the same transaction. Raises StoreError (disk full, fenced, …)."""
+        Updates the tables that people read, in the same transaction. Raises StoreError (disk full, fenced, …); after
+        one, `load` tells what is there: if contact was lost during the commit, it may have happened."""
         ...
 
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
@@ -113,18 +115,29 @@ class Store(Protocol):
         ...
 
     def checkpoint(self, state: State) -> None:
-        """Keep a copy of the state as of `state.seq`, so that the next start replays only what came after."""
+        """Keep a copy of the state as of `state.seq`, so that the next start replays only what came after. Hand over a
+        copy (`core.state.copy_of`) if the state may change meanwhile."""
         ...
 
     def load(self) -> State:
-        """Latest good checkpoint plus the events after it."""
-        ...
-
-    def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
-        """From the tables: also those that are no longer in memory."""
+        """Latest good checkpoint plus the events after it. The caller owns the answer."""
         ...
 
     def close(self) -> None: ...
+
+
+class Record(Protocol):
+    """What the store knows of jobs, also of those that are no longer in memory. Implemented by every store."""
+
+    def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
+        """Newest first."""
+        ...
+
+    def job(self, job: JobId) -> JobRecord | None: ...
+
+    def runs(self, job: JobId) -> Sequence[Run]:
+        """All attempts, the first one first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,3 +27,27 @@ class NotFound(SwellError):
 
 class Conflict(SwellError):
     """The command does not apply in the current state (for example: pausing a job that has ended)."""
+
+
+class StoreError(SwellError):
+    """The store could not keep or give back what it was asked for; what was being written is not there."""
+
+
+class StoreFull(StoreError):
+    """No space left where the database is. Nothing is lost; it goes on once there is space."""
+
+
+class StoreBusy(StoreError):
+    """Another process writes to this database; there is one writer."""
+
+
+class StoreFenced(StoreError):
+    """Another process has taken this database over since we opened it; we write nothing more."""
+
+
+class StoreDamaged(StoreError):
+    """The database cannot be read. Nothing was overwritten."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a later version of Swell. It was not touched."""

@@ -7,7 +7,7 @@ reader may keep one; only `lifecycle.apply` changes the containers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from swell.core.events import ExitReason, StopWhy
@@ -130,3 +130,16 @@ class State:
     policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     policy_memory: Mapping[str, object] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
+
+
+def copy_of(state: State) -> State:
+    """The same moment in containers of its own; the records are frozen and shared. Cheap, and safe to hand away."""
+    return replace(
+        state,
+        jobs=dict(state.jobs),
+        active=dict(state.active),
+        ended=dict(state.ended),
+        keys=dict(state.keys),
+        nodes=dict(state.nodes),
+        counts=dict(state.counts),
+    )

@@ -1,0 +1,82 @@
+"""The reference store: a list and a few dictionaries. What the other stores must do, in the fewest words; for tests and
+for trying things out. It forgets everything when the process ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from swell.core.errors import StoreError
+from swell.core.events import Event
+from swell.core.ids import JobId, RunId
+from swell.core.state import JobRecord, Run, State, copy_of
+from swell.ports import JobQuery, Stored
+from swell.store.projection import project, states_of
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._state = State()
+        self._jobs: dict[JobId, JobRecord] = {}
+        self._runs: dict[RunId, Run] = {}
+
+    def append(self, first_seq: int, events: Sequence[Event]) -> None:
+        with self._lock:
+            if first_seq != len(self._events) + 1:
+                raise StoreError(f"event {first_seq} cannot follow event {len(self._events)}")
+            state = copy_of(self._state)
+            changes = project(state, events)
+            self._events.extend(events)
+            self._state = state
+            self._jobs.update(changes.jobs)
+            self._runs.update(changes.runs)
+            for job in changes.removed:
+                self._remove(job)
+
+    def _remove(self, job: JobId) -> None:
+        self._jobs.pop(job, None)
+        for run in [run for run in self._runs if run.job == job]:
+            del self._runs[run]
+
+    def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
+        end = None if limit is None else after_seq + limit
+        with self._lock:
+            found = self._events[after_seq:end]
+        return [Stored(seq=seq, event=event) for seq, event in enumerate(found, start=after_seq + 1)]
+
+    def checkpoint(self, state: State) -> None:
+        if state.seq > len(self._events):
+            raise StoreError(
+                f"a checkpoint at event {state.seq} is ahead of the log, which ends at {len(self._events)}"
+            )
+
+    def load(self) -> State:
+        with self._lock:
+            return copy_of(self._state)
+
+    def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
+        states = states_of(query)
+        with self._lock:
+            newest_first = sorted(self._jobs.values(), key=lambda job: -job.id)
+        found = (
+            job
+            for job in newest_first
+            if job.state in states
+            and (not query.user or job.spec.user == query.user)
+            and (not query.batch or job.batch == query.batch)
+            and (not query.after or job.id < query.after)
+        )
+        return [job for job, _ in zip(found, range(query.limit), strict=False)]
+
+    def job(self, job: JobId) -> JobRecord | None:
+        with self._lock:
+            return self._jobs.get(job)
+
+    def runs(self, job: JobId) -> Sequence[Run]:
+        with self._lock:
+            return [self._runs[run] for run in sorted(self._runs) if run.job == job]
+
+    def close(self) -> None:
+        """Nothing to give back."""

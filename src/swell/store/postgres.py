@@ -1,0 +1,115 @@
+"""PostgreSQL, by psycopg 3. The writer's lock is an advisory lock of its session: it is gone when the session is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
+from swell.store.sql import Connection, Dialect
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+LOCK_KEY = 0x5377656C6C  # “Swell”
+CONNECT_S = 10
+
+DIALECT = Dialect(
+    begin="BEGIN",
+    read_writer="SELECT epoch, holder FROM writer FOR UPDATE",
+    tables="SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
+    mark="%s",
+    types={"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"},
+)
+_FULL = ("53100", "53400")  # disk full, configured limit
+_DAMAGED = ("XX001", "XX002")
+_KEPT = ("events", "checkpoints", "jobs", "runs", "nodes", "gpus", "migrations", "writer", "schema_versions")
+
+
+class PostgresDatabase:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._psycopg = _driver()
+
+    @property
+    def where(self) -> str:
+        parts = urlsplit(self._url)
+        return f"the database {parts.path.lstrip('/')} on {parts.hostname or 'the local PostgreSQL server'}"
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECT
+
+    def writer(self) -> Connection:
+        connection = self._connect()
+        try:
+            connection.execute("SET synchronous_commit = on")
+            if not connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()[0]:
+                raise StoreBusy(
+                    f"{self.where} is in use by {self._holder(connection)}. "
+                    "One daemon writes to a database; use that one, or stop it first."
+                )
+        except BaseException:
+            connection.close()
+            raise
+        writer: Connection = connection
+        return writer
+
+    def reader(self) -> Connection:
+        connection = self._connect()
+        connection.execute("SET default_transaction_read_only = on")
+        reader: Connection = connection
+        return reader
+
+    def _connect(self) -> Any:
+        return self._psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell")
+
+    def _holder(self, connection: Any) -> str:
+        """Whoever has the lock may not have come to write its name yet."""
+        try:
+            return str(connection.execute("SELECT holder FROM writer").fetchone()[0]) or "another process"
+        except self._psycopg.Error:
+            return "another process"
+
+    def explain(self, error: Exception) -> StoreError | None:
+        if not isinstance(error, self._psycopg.Error):
+            return None
+        code = error.sqlstate or ""
+        if code in _FULL:
+            return StoreFull(
+                f"the server of {self.where} has no space left. Nothing that was acknowledged is lost and running jobs "
+                "go on; free some space there and it continues by itself."
+            )
+        if code in _DAMAGED:
+            return StoreDamaged(f"{self.where} is damaged ({_line(error)}). Restore it from a backup.")
+        if isinstance(error, self._psycopg.OperationalError):
+            return StoreError(f"{self.where} cannot be reached ({_line(error)}); it is tried again.")
+        return StoreError(f"{self.where} failed: {_line(error)}")
+
+    def backup(self, connection: Connection, version: int) -> None:
+        """A copy of all tables in a schema of its own, made in one transaction."""
+        cursor = connection.cursor()
+        cursor.execute("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD\"t\"HH24MISS')")
+        schema = f"swell_backup_v{version}_{cursor.fetchone()[0]}"
+        cursor.execute("BEGIN")
+        cursor.execute(f"CREATE SCHEMA {schema}")
+        for table in _KEPT:
+            cursor.execute(f"CREATE TABLE {schema}.{table} AS TABLE {table}")
+        cursor.execute("COMMIT")
+
+    def close(self) -> None:
+        """The lock went with the writer's connection."""
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _driver() -> ModuleType:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise StoreError(
+            "PostgreSQL needs the extra `swell[postgres]`, which is not installed: pip install 'swell[postgres]'"
+        ) from error
+    return psycopg

@@ -1,0 +1,111 @@
+"""From events to what the tables show: apply a batch, and note what it changed.
+
+Every store runs this one function inside its transaction, so the tables can never disagree with the log: an event that
+the law does not allow raises here and nothing of its batch is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from swell.core.events import (
+    Event,
+    GpuHealthChanged,
+    JobRemoved,
+    NodeConditionChanged,
+    NodeObserved,
+    NodeRemoved,
+    RunPlanned,
+    RunResized,
+    job_of,
+)
+from swell.core.ids import JobId, RunId
+from swell.core.lifecycle import apply
+from swell.core.resources import Node
+from swell.core.state import HOLDING, JobRecord, JobState, Run, State
+from swell.ports import JobQuery
+
+GROUPS = {
+    "all": frozenset(JobState),
+    "queued": frozenset({JobState.QUEUED}),
+    "running": HOLDING,
+    "ended": frozenset(JobState) - HOLDING - {JobState.QUEUED},
+}
+
+
+def states_of(query: JobQuery) -> list[str]:
+    """The states a query asks for, in a fixed order."""
+    try:
+        return sorted(GROUPS[query.group])
+    except KeyError:
+        raise ValueError(f"there is no group of jobs {query.group!r}; there are: {', '.join(GROUPS)}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A job went on on other nodes."""
+
+    seq: int
+    run: RunId
+    at_s: float
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a batch made different, last word only. A node that is None is gone."""
+
+    jobs: dict[JobId, JobRecord] = field(default_factory=dict)
+    runs: dict[RunId, Run] = field(default_factory=dict)
+    removed: list[JobId] = field(default_factory=list)
+    nodes: dict[str, Node | None] = field(default_factory=dict)
+    moves: list[Moved] = field(default_factory=list)
+
+
+def project(state: State, events: Sequence[Event]) -> Changes:
+    """Apply the events to `state` and say what changed. When it raises, `state` is of no more use."""
+    changes = Changes()
+    for event in events:
+        job_id = job_of(event)
+        if job_id is None:
+            apply(state, event)
+            _note_node(changes, state, event)
+        else:
+            before = state.jobs.get(job_id)
+            apply(state, event)
+            _note_job(changes, state, event, before)
+    return changes
+
+
+def _note_job(changes: Changes, state: State, event: Event, before: JobRecord | None) -> None:
+    if isinstance(event, JobRemoved):
+        changes.jobs.pop(event.job, None)
+        changes.removed.append(event.job)
+        return
+    job = state.jobs.get(job_of(event) or 0)
+    if job is None or job is before:  # a stale report changes nothing
+        return
+    changes.jobs[job.id] = job
+    if job.run is not None and (before is None or job.run is not before.run):
+        changes.runs[job.run.id] = job.run
+        _note_move(changes, state, event, before, job)
+
+
+def _note_move(changes: Changes, state: State, event: Event, before: JobRecord | None, job: JobRecord) -> None:
+    if before is None or before.run is None or job.migrations == before.migrations:
+        return
+    assert isinstance(event, RunPlanned | RunResized)  # nothing else moves a job
+    old, new = before.run.allocation.nodes, event.allocation.nodes
+    changes.moves.append(
+        Moved(seq=state.seq, run=event.run, at_s=event.at_s, before=old, after=new, reason=event.reason)
+    )
+
+
+def _note_node(changes: Changes, state: State, event: Event) -> None:
+    if isinstance(event, NodeObserved):
+        changes.nodes[event.node.name] = state.nodes.get(event.node.name)
+    elif isinstance(event, NodeConditionChanged | NodeRemoved | GpuHealthChanged):
+        changes.nodes[event.node] = state.nodes.get(event.node)

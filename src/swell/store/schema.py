@@ -1,0 +1,42 @@
+"""The tables, as numbered steps. A released step never changes; a change of the tables is a new step at the end.
+
+Written once for both databases: types are those of SQLite, and the PostgreSQL adapter maps them. Times that people read
+are UTC in ISO 8601; `body` and `record` are the same facts for machines (see codec). Environment variables of jobs,
+which may be secrets, are only in those.
+"""
+
+from __future__ import annotations
+
+SCHEMA_STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE events (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, job INTEGER,"
+        " body BLOB NOT NULL)",
+        "CREATE TABLE checkpoints (seq INTEGER NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL,"
+        " PRIMARY KEY (seq, part))",
+        "CREATE TABLE jobs (id INTEGER PRIMARY KEY, name TEXT NOT NULL, owner TEXT NOT NULL, team TEXT NOT NULL,"
+        " batch TEXT NOT NULL, state TEXT NOT NULL, gpus INTEGER NOT NULL, gpus_min INTEGER NOT NULL,"
+        " gpus_max INTEGER NOT NULL, nodes TEXT NOT NULL, priority INTEGER NOT NULL, paused INTEGER NOT NULL,"
+        " submitted_at TEXT NOT NULL, started_at TEXT, ended_at TEXT, epochs_done INTEGER NOT NULL,"
+        " epochs_total INTEGER NOT NULL, attempts INTEGER NOT NULL, failures INTEGER NOT NULL,"
+        " preemptions INTEGER NOT NULL, resizes INTEGER NOT NULL, migrations INTEGER NOT NULL, waited_s REAL NOT NULL,"
+        " ran_s REAL NOT NULL, gpu_s REAL NOT NULL, message TEXT NOT NULL, record BLOB NOT NULL)",
+        "CREATE INDEX jobs_state ON jobs (state, id)",
+        "CREATE TABLE runs (job INTEGER NOT NULL, attempt INTEGER NOT NULL, gpus INTEGER NOT NULL,"
+        " gpu_type TEXT NOT NULL, nodes TEXT NOT NULL, planned_at TEXT NOT NULL, started_at TEXT, ended_at TEXT,"
+        " reason TEXT NOT NULL, stop_why TEXT, exit_reason TEXT, exit_code INTEGER, message TEXT NOT NULL,"
+        " record BLOB NOT NULL, PRIMARY KEY (job, attempt))",
+        "CREATE TABLE nodes (name TEXT PRIMARY KEY, condition TEXT NOT NULL, why TEXT NOT NULL, gpus INTEGER NOT NULL,"
+        " cpus INTEGER NOT NULL, memory_mib INTEGER NOT NULL, rack TEXT NOT NULL, address TEXT NOT NULL,"
+        " executor TEXT NOT NULL)",
+        "CREATE TABLE gpus (node TEXT NOT NULL, gpu INTEGER NOT NULL, type TEXT NOT NULL, memory_mib INTEGER NOT NULL,"
+        " health TEXT NOT NULL, why TEXT NOT NULL, others INTEGER NOT NULL, PRIMARY KEY (node, gpu))",
+        "CREATE TABLE migrations (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGER NOT NULL,"
+        " at TEXT NOT NULL, from_nodes TEXT NOT NULL, to_nodes TEXT NOT NULL, reason TEXT NOT NULL)",
+        "CREATE TABLE writer (id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, holder TEXT NOT NULL,"
+        " since TEXT NOT NULL)",
+        "INSERT INTO writer VALUES (1, 0, '', '')",
+    ),
+)
+
+VERSION_TABLE = "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"
+VERSION = len(SCHEMA_STEPS)

@@ -1,0 +1,402 @@
+"""The store on a SQL database. Everything but what is different between SQLite and PostgreSQL; that is a `Database`.
+
+One writer: the database's own lock keeps a second process out, and an epoch that every transaction checks keeps one out
+that lost its lock without noticing. The store keeps a state of its own beside the log, which tells it what each event
+changes in the tables; after a failure it is read again.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from swell.core.errors import InvalidTransition, StoreDamaged, StoreError, StoreFenced, StoreTooNew
+from swell.core.events import Event, job_of
+from swell.core.ids import JobId
+from swell.core.lifecycle import replay
+from swell.core.resources import Node
+from swell.core.state import JobRecord, Run, State, copy_of
+from swell.ports import JobQuery, Stored
+from swell.store import codec, rows
+from swell.store.projection import Changes, project, states_of
+from swell.store.schema import SCHEMA_STEPS, VERSION, VERSION_TABLE
+
+PAGE = 20_000
+"""Events read from the database at a time."""
+
+KEEP_CHECKPOINTS = 2
+ALL = 2**62
+
+
+class Cursor(Protocol):
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Any: ...
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Any: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """The common part of DB-API connections in autocommit mode; transactions are begun and ended in SQL."""
+
+    def cursor(self) -> Cursor: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """SQL is written in this package for SQLite; this says what another database calls it."""
+
+    begin: str  # a transaction that will write
+    read_writer: str  # epoch and holder, which nobody else may change before we commit
+    tables: str  # names of the tables there are
+    mark: str = "?"
+    types: Mapping[str, str] = field(default_factory=dict)  # of columns
+
+    def sql(self, text: str) -> str:
+        """The statement as this database wants it."""
+        if text.startswith("CREATE TABLE"):
+            for ours, theirs in self.types.items():
+                text = text.replace(f" {ours}", f" {theirs}")
+        return text if self.mark == "?" else text.replace("?", self.mark)
+
+
+class Database(Protocol):
+    """What differs between databases."""
+
+    @property
+    def where(self) -> str:
+        """Its name for people, without passwords."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def writer(self) -> Connection:
+        """Take the writer's lock (or raise StoreBusy) and connect."""
+        ...
+
+    def reader(self) -> Connection: ...
+    def explain(self, error: Exception) -> StoreError | None:
+        """A driver's error in our words; None for what is not the database's fault."""
+        ...
+
+    def backup(self, connection: Connection, version: int) -> None:
+        """Copy what is there before its tables are changed."""
+        ...
+
+    def close(self) -> None:
+        """Give the writer's lock back."""
+        ...
+
+
+class SqlStore:
+    """Implements `Store` and `Record`. `holder` names this process to others that find the database taken."""
+
+    def __init__(self, database: Database, holder: str) -> None:
+        self._db = database
+        self._holder = holder
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._state: State | None = None
+        self._reader: Connection | None = None
+        self._epoch = 0
+        self._sql = database.dialect.sql
+        self._upserts = {table: self._sql(sql) for table, sql in _UPSERTS.items()}
+        with self._explained():
+            self._writer: Connection | None = database.writer()
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
+
+    # Writing
+
+    def append(self, first_seq: int, events: Sequence[Event]) -> None:
+        with self._write_lock:
+            state = self._current()
+            if first_seq != state.seq + 1:
+                raise StoreError(f"event {first_seq} cannot follow event {state.seq} in {self._db.where}")
+            self._state = None  # until this batch is in; a failure leaves it to be read again
+            log = _log_rows(first_seq, events)
+            changes = project(state, events)
+            with self._transaction() as cursor:
+                cursor.executemany(self._upserts["events"], log)
+                self._write(cursor, changes)
+            self._state = state
+
+    def _write(self, cursor: Cursor, changes: Changes) -> None:
+        self._upsert(cursor, "jobs", [rows.job_row(job) for job in changes.jobs.values()])
+        self._upsert(cursor, "runs", [rows.run_row(run) for run in changes.runs.values()])
+        self._upsert(cursor, "migrations", [rows.move_row(move) for move in changes.moves])
+        for job in changes.removed:
+            for sql in _REMOVE_JOB:
+                cursor.execute(self._sql(sql), (job,))
+        for name, node in changes.nodes.items():
+            self._write_node(cursor, name, node)
+
+    def _write_node(self, cursor: Cursor, name: str, node: Node | None) -> None:
+        for sql in ("DELETE FROM nodes WHERE name = ?", "DELETE FROM gpus WHERE node = ?"):
+            cursor.execute(self._sql(sql), (rows.text(name),))
+        if node is not None:
+            self._upsert(cursor, "nodes", [rows.node_row(node)])
+            self._upsert(cursor, "gpus", list(rows.gpu_rows(node)))
+
+    def _upsert(self, cursor: Cursor, table: str, values: list[rows.Row]) -> None:
+        if values:
+            cursor.executemany(self._upserts[table], values)
+
+    def checkpoint(self, state: State) -> None:
+        parts = codec.encode_state(state)  # before the lock: appends go on meanwhile
+        with self._write_lock:
+            last = self._current().seq
+            if state.seq > last:
+                raise StoreError(f"a checkpoint at event {state.seq} is ahead of the log, which ends at {last}")
+            with self._transaction() as cursor:
+                cursor.execute(self._sql("DELETE FROM checkpoints WHERE seq = ?"), (state.seq,))
+                values = [(state.seq, number, part) for number, part in enumerate(parts)]
+                cursor.executemany(self._sql("INSERT INTO checkpoints VALUES (?, ?, ?)"), values)
+                cursor.execute(self._sql(_FORGET_CHECKPOINTS), (KEEP_CHECKPOINTS,))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Cursor]:
+        """All or nothing, and only while the database is still ours."""
+        with self._explained():
+            cursor = self._writing().cursor()
+            try:
+                cursor.execute(self._db.dialect.begin)
+                self._check_epoch(cursor)
+                yield cursor
+                cursor.execute("COMMIT")
+            except BaseException:
+                self._roll_back(cursor)
+                raise
+
+    def _roll_back(self, cursor: Cursor) -> None:
+        """The connection is opened anew afterwards if even this fails."""
+        try:
+            cursor.execute("ROLLBACK")
+        except Exception as error:
+            if self._db.explain(error) is None:
+                raise
+            # SQLite has already rolled back on its own, or contact was lost: a new connection knows
+            self._drop_writer()
+
+    def _check_epoch(self, cursor: Cursor) -> None:
+        cursor.execute(self._db.dialect.read_writer)
+        epoch, holder = cursor.fetchone()
+        if epoch != self._epoch:
+            raise StoreFenced(
+                f"{self._db.where} has been taken over by {holder}. This process writes nothing more to it; "
+                "stop it, or stop the other one and start this one again."
+            )
+
+    def _writing(self) -> Connection:
+        if self._writer is None:
+            self._writer = self._db.writer()
+        return self._writer
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(Exception):  # what is wrong with it is being reported already
+                writer.close()
+
+    # Opening
+
+    def _open(self) -> None:
+        cursor = self._writing().cursor()
+        version = self._version(cursor)
+        if version > VERSION:
+            raise StoreTooNew(
+                f"{self._db.where} was written by a later version of Swell (its tables have version {version}, this "
+                f"Swell knows {VERSION}). It was not touched. Install that version, or use another database."
+            )
+        if 0 < version < VERSION:
+            self._db.backup(self._writing(), version)
+        cursor.execute(self._db.dialect.begin)
+        try:
+            self._migrate(cursor, version)
+            self._claim(cursor)
+            cursor.execute("COMMIT")
+        except BaseException:
+            self._roll_back(cursor)
+            raise
+
+    def _version(self, cursor: Cursor) -> int:
+        cursor.execute(self._db.dialect.tables)
+        tables = {name for (name,) in cursor.fetchall()}
+        if "schema_versions" in tables:
+            cursor.execute("SELECT max(version) FROM schema_versions")
+            return int(cursor.fetchone()[0] or 0)
+        if tables & {"events", "jobs"}:
+            raise StoreDamaged(
+                f"{self._db.where} is not a database of Swell: it has tables of its own. Use another one."
+            )
+        return 0
+
+    def _migrate(self, cursor: Cursor, version: int) -> None:
+        if version == 0:
+            cursor.execute(self._sql(VERSION_TABLE))
+        for number, statements in enumerate(SCHEMA_STEPS[version:], start=version + 1):
+            for statement in statements:
+                cursor.execute(self._sql(statement))
+            insert = self._sql("INSERT INTO schema_versions VALUES (?, ?)")
+            cursor.execute(insert, (number, rows.when(time.time())))
+
+    def _claim(self, cursor: Cursor) -> None:
+        """From here on whoever had the database before us is fenced off."""
+        cursor.execute(self._db.dialect.read_writer)
+        self._epoch = int(cursor.fetchone()[0]) + 1
+        update = self._sql("UPDATE writer SET epoch = ?, holder = ?, since = ?")
+        cursor.execute(update, (self._epoch, self._holder, rows.when(time.time())))
+
+    # Reading
+
+    def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
+        found = self._read(_EVENTS, (after_seq, ALL if limit is None else limit))
+        return [Stored(seq=seq, event=codec.decode(kind, body)) for seq, kind, body in found]
+
+    def load(self) -> State:
+        with self._write_lock:
+            self._state = None
+            return copy_of(self._current())
+
+    def _current(self) -> State:
+        if self._state is None:
+            with self._explained():
+                self._state = self._replayed()
+        return self._state
+
+    def _replayed(self) -> State:
+        state = self._latest_checkpoint()
+        with _no_garbage_collection():
+            while page := self._read(_EVENTS, (state.seq, PAGE)):
+                first, last = page[0][0], page[-1][0]
+                if first != state.seq + 1 or last - first != len(page) - 1:
+                    raise StoreDamaged(f"{self._db.where} has a gap in its log after event {state.seq}. {_RESTORE}")
+                try:
+                    replay((codec.decode(kind, body) for _, kind, body in page), state)
+                except (StoreDamaged, InvalidTransition) as error:
+                    raise StoreDamaged(f"{self._db.where}: event {state.seq + 1}: {error}. {_RESTORE}") from error
+        return state
+
+    def _latest_checkpoint(self) -> State:
+        """A checkpoint that cannot be read costs time, not facts: the one before it and the log have them all."""
+        for (seq,) in self._read("SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC", ()):
+            parts = [body for (body,) in self._read("SELECT body FROM checkpoints WHERE seq = ? ORDER BY part", (seq,))]
+            with suppress(StoreDamaged), _no_garbage_collection():
+                return codec.decode_state(parts)
+        return State()
+
+    def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
+        sql, values = _jobs_sql(query)
+        return [codec.decode_record(body) for (body,) in self._read(sql, values)]
+
+    def job(self, job: JobId) -> JobRecord | None:
+        found = self._read("SELECT record FROM jobs WHERE id = ?", (job,))
+        return codec.decode_record(found[0][0]) if found else None
+
+    def runs(self, job: JobId) -> Sequence[Run]:
+        found = self._read("SELECT record FROM runs WHERE job = ? ORDER BY attempt", (job,))
+        return [codec.decode_run(body) for (body,) in found]
+
+    def _read(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        with self._read_lock, self._explained():
+            if self._reader is None:
+                self._reader = self._db.reader()
+            try:
+                cursor = self._reader.cursor()
+                cursor.execute(self._sql(sql), values)
+                return cursor.fetchall()
+            except Exception:
+                reader, self._reader = self._reader, None  # the next question gets a fresh connection
+                with suppress(Exception):
+                    reader.close()
+                raise
+
+    def close(self) -> None:
+        with self._write_lock, self._read_lock:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            self._drop_writer()  # last: SQLite folds its log into the file when the last connection goes
+            self._db.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            said = None if isinstance(error, StoreError) else self._db.explain(error)
+            if said is None:
+                raise
+            raise said from error
+
+
+_RESTORE = "Nothing was changed. Restore it from a copy, or move it away to start anew."
+
+
+def _log_rows(first_seq: int, events: Sequence[Event]) -> list[rows.Row]:
+    return [
+        (seq, event.at_s, type(event).__name__, job_of(event), codec.encode(event))
+        for seq, event in enumerate(events, start=first_seq)
+    ]
+
+
+def _jobs_sql(query: JobQuery) -> tuple[str, list[Any]]:
+    states = states_of(query)
+    values: list[Any] = list(states)
+    sql = f"SELECT record FROM jobs WHERE state IN ({', '.join('?' * len(states))})"  # noqa: S608 - only marks
+    for column, value in (("owner = ?", query.user), ("batch = ?", query.batch), ("id < ?", query.after)):
+        if value:
+            sql += f" AND {column}"
+            values.append(value)
+    return f"{sql} ORDER BY id DESC LIMIT ?", [*values, query.limit]
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Reading a log makes a million objects and no rubbish; looking for some would double the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _upsert_sql(table: str, columns: str, keys: int) -> str:
+    names = columns.split()
+    marks = ", ".join("?" * len(names))
+    update = ", ".join(f"{name} = excluded.{name}" for name in names[keys:])
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - our own names
+        f" ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {update}"
+    )
+
+
+_UPSERTS = {
+    "events": "INSERT INTO events (seq, at_s, kind, job, body) VALUES (?, ?, ?, ?, ?)",
+    "jobs": _upsert_sql("jobs", rows.JOB_COLUMNS, 1),
+    "runs": _upsert_sql("runs", rows.RUN_COLUMNS, 2),
+    "nodes": _upsert_sql("nodes", rows.NODE_COLUMNS, 1),
+    "gpus": _upsert_sql("gpus", rows.GPU_COLUMNS, 2),
+    "migrations": _upsert_sql("migrations", rows.MOVE_COLUMNS, 1),
+}
+_EVENTS = "SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+_REMOVE_JOB = (
+    "DELETE FROM jobs WHERE id = ?",
+    "DELETE FROM runs WHERE job = ?",
+    "DELETE FROM migrations WHERE job = ?",
+)
+_FORGET_CHECKPOINTS = (
+    "DELETE FROM checkpoints WHERE seq NOT IN (SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC LIMIT ?)"
+)

@@ -1,0 +1,157 @@
+"""SQLite: one file, write-ahead log, every commit on disk before it is answered.
+
+Beside `swell.db` lie `swell.db-wal` (SQLite's own) and `swell.db.lock`, which the writer holds locked as long as it
+lives and which says who it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
+from swell.store.sql import Connection, Dialect
+
+BUSY_S = 5.0
+"""How long to wait for somebody who has the file locked, such as a person with a SQL shell."""
+
+DIALECT = Dialect(
+    begin="BEGIN IMMEDIATE",
+    read_writer="SELECT epoch, holder FROM writer",
+    tables="SELECT name FROM sqlite_master WHERE type = 'table'",
+)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_MIN_FREE = 1 << 16
+"""An input/output error with less free space than this is a full disk by another name."""
+
+
+class SqliteDatabase:
+    def __init__(self, path: Path, holder: str) -> None:
+        self._path = path
+        self._holder = holder
+        self._lock_fd: int | None = None
+
+    @property
+    def where(self) -> str:
+        return f"the database {self._path}"
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECT
+
+    def writer(self) -> Connection:
+        if self._lock_fd is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = self._lock()
+            self._make_if_missing()
+        connection = self._connect("rw")
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
+        return connection
+
+    def reader(self) -> Connection:
+        return self._connect("ro")
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?mode={mode}"
+        return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+    def _lock(self) -> int:
+        path = Path(f"{self._path}.lock")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.write(fd, self._holder.encode())
+        except BlockingIOError:
+            os.close(fd)
+            other = path.read_text(encoding="utf-8", errors="replace").strip() or "another process"
+            raise StoreBusy(
+                f"{self.where} is in use by {other}. One daemon writes to a database; use that one, or stop it first."
+            ) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _make_if_missing(self) -> None:
+        """Made under another name and renamed, so that an empty file never is a new database cut short by a crash."""
+        wal = Path(f"{self._path}-wal")
+        if self._path.exists():
+            if self._path.stat().st_size == 0:
+                raise StoreDamaged(f"{self.where} is an empty file. {_HELP}")
+            return
+        if wal.exists():
+            raise StoreDamaged(f"{self.where} is gone, but {wal.name} beside it is still there. {_HELP}")
+        new = Path(f"{self._path}.new")
+        new.unlink(missing_ok=True)
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(new, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA application_id = 0x5377656c")  # “Swel”; makes SQLite write the first page
+        finally:
+            connection.close()
+        new.rename(self._path)
+        _sync_directory(self._path.parent)
+
+    def explain(self, error: Exception) -> StoreError | None:
+        if isinstance(error, OSError):
+            return self._full() if error.errno in _NO_SPACE else StoreError(f"{self.where}: {error}")
+        if not isinstance(error, sqlite3.Error):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._free() < _MIN_FREE):
+            return self._full()
+        if code in _DAMAGED:
+            return StoreDamaged(f"{self.where} is damaged ({error}). {_HELP}")
+        if code in _BUSY:
+            return StoreBusy(f"{self.where} has been locked by another program for {BUSY_S:.0f} s; close that one.")
+        return StoreError(f"{self.where} failed: {error}")
+
+    def _full(self) -> StoreFull:
+        return StoreFull(
+            f"no space left on the disk of {self._path}. Nothing that was acknowledged is lost and running jobs go on; "
+            "free some space there and it continues by itself."
+        )
+
+    def _free(self) -> int:
+        return shutil.disk_usage(self._path.parent).free
+
+    def backup(self, connection: Connection, version: int) -> None:
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        copy = Path(f"{self._path}.v{version}-{stamp}.backup")
+        fd = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            connection.cursor().execute("VACUUM INTO ?", (str(copy),))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _sync_directory(copy.parent)
+
+    def close(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+
+_HELP = (
+    "Nothing in it was changed. Restore it from a copy (a .backup file may lie beside it), "
+    "or move it away, with its -wal file, to start anew."
+)
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
