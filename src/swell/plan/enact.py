@@ -1,0 +1,48 @@
+"""From a plan to the events that record it. Pure; shared by the daemon and the simulator."""
+
+from __future__ import annotations
+
+from swell.core import events as ev
+from swell.core.decision import Plan
+from swell.core.events import Event
+from swell.core.ids import RunId
+from swell.core.state import JobState, State
+
+
+def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
+    """Stops, resizes, starts, in that order. What no longer applies (the job ended, was paused or cancelled while the
+    plan was made) is left out; the next pass sees it as it is."""
+    events: list[Event] = [*_stops(plan, state, now_s), *_resizes(plan, state, now_s), *_starts(plan, state, now_s)]
+    if plan.memory != state.policy_memory:
+        events.append(ev.PolicyRemembered(memory=plan.memory, at_s=now_s))
+    return events
+
+
+def _stops(plan: Plan, state: State, now_s: float) -> list[Event]:
+    found: list[Event] = []
+    for stop in plan.stops:
+        record = state.jobs.get(stop.job)
+        if record and record.run and record.state in (JobState.STARTING, JobState.RUNNING):
+            found.append(ev.RunStopRequested(run=record.run.id, why=stop.why, at_s=now_s, reason=stop.reason))
+    return found
+
+
+def _resizes(plan: Plan, state: State, now_s: float) -> list[Event]:
+    found: list[Event] = []
+    for resize in plan.resizes:
+        record = state.jobs.get(resize.job)
+        if record and record.run and record.state is JobState.RUNNING:
+            found.append(
+                ev.RunResized(run=record.run.id, allocation=resize.allocation, at_s=now_s, reason=resize.reason)
+            )
+    return found
+
+
+def _starts(plan: Plan, state: State, now_s: float) -> list[Event]:
+    found: list[Event] = []
+    for start in plan.starts:
+        record = state.jobs.get(start.job)
+        if record and record.state is JobState.QUEUED and not record.paused:
+            run = RunId(record.id, record.attempts + 1)
+            found.append(ev.RunPlanned(run=run, allocation=start.allocation, at_s=now_s, reason=start.reason))
+    return found
