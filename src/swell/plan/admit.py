@@ -48,7 +48,7 @@ def _check_gpus(spec: JobSpec, nodes: list[Node]) -> None:
     for gpu in (gpu for gpus in accepted for gpu in gpus):
         by_type[gpu.type] = by_type.get(gpu.type, 0) + 1
     if not by_type:
-        raise Infeasible(_no_gpu_message(spec, nodes))
+        raise Infeasible(_no_gpu_message(nodes))
     enough_memory = [
         gpu for gpus in accepted for gpu in gpus if gpu.memory_mib == 0 or gpu.memory_mib >= request.memory_mib
     ]
@@ -71,7 +71,7 @@ def _type_fits(spec: JobSpec, gpu: Gpu) -> bool:
     return (not request.types or gpu.type in request.types) and gpu.type not in request.exclude
 
 
-def _no_gpu_message(spec: JobSpec, nodes: list[Node]) -> str:
+def _no_gpu_message(nodes: list[Node]) -> str:
     there = sorted({gpu.type for node in nodes for gpu in node.gpus})
     if not there:
         return (

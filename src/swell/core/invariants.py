@@ -1,0 +1,65 @@
+"""What must always hold of a state. Checked after every event in tests; each answer is a sentence."""
+
+from __future__ import annotations
+
+from swell.core.ids import JobId
+from swell.core.state import JobRecord, State
+
+
+def violations(state: State) -> list[str]:
+    """Everything that is wrong; empty when all is well."""
+    return [*_indices(state), *_jobs(state), *_gpus(state)]
+
+
+def _indices(state: State) -> list[str]:
+    wrong = []
+    listed = {*state.active, *state.ended}
+    if listed != set(state.jobs):
+        wrong.append(f"jobs {sorted(listed ^ set(state.jobs))} are in the record or in the lists, not in both")
+    if both := sorted(set(state.active) & set(state.ended)):
+        wrong.append(f"jobs {both} are active and ended")
+    for job in state.active:
+        if state.jobs[job].ended:
+            wrong.append(f"job {job} has ended but is listed as active")
+    return wrong
+
+
+def _jobs(state: State) -> list[str]:
+    return [text for job in state.active for text in _job(state.jobs[job])]
+
+
+def _job(record: JobRecord) -> list[str]:
+    wrong = []
+    allocation = record.allocation
+    if record.holding and (allocation is None or record.run is None or record.run.ended_s is not None):
+        wrong.append(f"job {record.id} is {record.state} without a run that holds something")
+    whole = allocation is not None and allocation.share is None and not record.spec.cpu_only
+    if whole and allocation is not None and allocation.gpus not in record.spec.gpus.sizes():
+        wrong.append(f"job {record.id} holds {allocation.gpus} GPUs, allowed are {record.spec.gpus.sizes()}")
+    if record.attempts and (record.run is None or record.run.id.attempt != record.attempts):
+        wrong.append(f"job {record.id} has {record.attempts} attempts but its run is {record.run}")
+    return wrong
+
+
+def _gpus(state: State) -> list[str]:
+    """No GPU is given twice: whole, or by shares that add up to more than there is."""
+    used_mib: dict[tuple[str, int], int] = {}
+    holders: dict[tuple[str, int], list[JobId]] = {}
+    for job in state.active:
+        allocation = state.jobs[job].allocation
+        for part in allocation.parts if allocation else ():
+            for gpu in part.gpus:
+                key = (part.node, gpu)
+                share = allocation.share if allocation else None
+                used_mib[key] = used_mib.get(key, 0) + (share.memory_mib if share else 0)
+                holders.setdefault(key, []).append(job)
+    wrong = []
+    for key, jobs in holders.items():
+        shared = all((a := state.jobs[job].allocation) is not None and a.share is not None for job in jobs)
+        if len(jobs) > 1 and not shared:
+            wrong.append(f"GPU {key[1]} of {key[0]} is held by jobs {jobs}")
+    total_mib = {(n.name, g.index): g.memory_mib for n in state.nodes.values() for g in n.gpus}
+    for key, used in used_mib.items():
+        if 0 < total_mib.get(key, 0) < used:
+            wrong.append(f"GPU {key[1]} of {key[0]} has {total_mib[key]} MiB, {used} are reserved")
+    return wrong

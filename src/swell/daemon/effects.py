@@ -1,0 +1,93 @@
+"""What the daemon does to the world, after the decision is on disk. Every effect may be repeated without harm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from swell.core.events import ExitReason
+from swell.core.ids import RunId
+from swell.core.state import JobRecord
+from swell.plan.deadlines import Force
+from swell.ports import Executor, Launch, RunGone
+
+log = logging.getLogger(__name__)
+
+LAUNCHES_AT_ONCE = 16
+
+
+class Effects:
+    """Launches, resizes and signals runs; each in a task of its own, so that a slow node delays nobody else."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        launch_of: Callable[[JobRecord], Launch],
+        failed: Callable[[RunGone], Awaitable[None]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._executor = executor
+        self._launch_of = launch_of
+        self._failed = failed
+        self._now_s = now_s
+        self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
+        self._pushed: dict[RunId, Force] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def launch(self, record: JobRecord) -> None:
+        self._spawn(self._launch(record))
+
+    async def _launch(self, record: JobRecord) -> None:
+        assert record.run is not None
+        async with self._slots:
+            try:
+                await self._executor.launch(self._launch_of(record))
+            except Exception as error:
+                log.exception("run %s could not be started", record.run.id)
+                gone = RunGone(
+                    run=record.run.id,
+                    reason=ExitReason.START_FAILED,
+                    at_s=self._now_s(),
+                    message=f"could not be started: {error}",
+                )
+                await self._failed(gone)
+
+    def resize(self, record: JobRecord) -> None:
+        self._spawn(self._resize(record))
+
+    async def _resize(self, record: JobRecord) -> None:
+        assert record.run is not None
+        await self._executor.resize(self._launch_of(record), record.run.allocation)
+
+    def push(self, run: RunId, force: Force) -> None:
+        """Signal a stopping run, once for each degree of force."""
+        if self._pushed.get(run, Force.ASK) >= force:
+            return
+        self._pushed[run] = force
+        self._spawn(self._executor.signal(run, kill=force is Force.KILL))
+
+    def pushed(self, run: RunId) -> Force:
+        return self._pushed.get(run, Force.ASK)
+
+    def ended(self, run: RunId) -> None:
+        self._pushed.pop(run, None)
+
+    def forget(self, run: RunId) -> None:
+        self._spawn(self._executor.forget(run))
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(self._guard(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception("an effect failed; the next pass tries again")
+
+    async def settle(self) -> None:
+        """Wait for effects under way: at a graceful stop nothing is left half done."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,276 @@
+"""The daemon without its edges: commands in, events on disk, effects out. The API and the command line call this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from swell.core import events as ev
+from swell.core.decision import Reason
+from swell.core.errors import Conflict, NotFound, StoreError
+from swell.core.events import Event
+from swell.core.ids import JobId, RunId
+from swell.core.job import JobSpec
+from swell.core.resources import Node, NodeCondition
+from swell.core.snapshot import Options
+from swell.core.state import ENDED, JobRecord, Run, State
+from swell.daemon.effects import Effects
+from swell.daemon.ledger import Ledger
+from swell.daemon.passes import Passes, Timing
+from swell.daemon.reports import Position, RunReport, StopView
+from swell.daemon.stops import Stops
+from swell.daemon.watch import events_seen
+from swell.placement.registry import DEFAULT_PLACER, placer_named
+from swell.plan import commands
+from swell.plan.admit import check_feasible
+from swell.plan.deadlines import Force
+from swell.plan.explain import Explanation, explain
+from swell.plan.picture import Picture
+from swell.policy.registry import DEFAULT_POLICY, policy_named
+from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, Record, RunGone, SpeedBook, Stored
+
+log = logging.getLogger(__name__)
+
+RETRY_OBSERVATION_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the engine needs of the configuration."""
+
+    policy: str = ""
+    placer: str = ""
+    options: Options = field(default_factory=Options)
+    timing: Timing = field(default_factory=Timing)
+
+
+class Engine:
+    """One per state directory. `start`, then commands and queries from the same event loop, then `stop`."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        record: Record,
+        executor: Executor,
+        book: SpeedBook,
+        clock: Clock,
+        launch_of: Callable[[JobRecord, Mapping[str, Node]], Launch],
+        settings: Settings,
+    ) -> None:
+        self._ledger = ledger
+        self._record = record
+        self._executor = executor
+        self._clock = clock
+        self._settings = settings
+        self.book = book
+        self._effects = Effects(executor, lambda job: launch_of(job, self.state.nodes), self._observed, clock.now_s)
+        self._passes = Passes(
+            ledger, Picture(book), self._effects, clock, options=settings.options, timing=settings.timing
+        )
+        self._stops = Stops(ledger, clock)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load, choose the policy, look at what runs, and begin to decide."""
+        await self._ledger.open()
+        await self._choose_policy()
+        holding = [self.state.jobs[job] for job in self.state.active if self.state.jobs[job].holding]
+        known = [record.run.id for record in holding if record.run is not None]
+        for record in holding:
+            # Told twice, done once: what was on disk but not started before a crash is started now.
+            self._effects.launch(record)
+        self._tasks = [
+            asyncio.create_task(self._watch(known), name="watch"),
+            asyncio.create_task(self._passes.run(), name="passes"),
+        ]
+
+    async def _choose_policy(self) -> None:
+        state = self.state
+        name = state.policy or self._settings.policy or DEFAULT_POLICY
+        placer = state.placer or self._settings.placer or DEFAULT_PLACER
+        if not state.policy:
+            await self._ledger.commit(
+                [ev.PolicySet(name=name, placer=placer, at_s=self._clock.now_s(), options=state.policy_options)]
+            )
+        self._passes.policy = policy_named(name)
+        self._passes.placer = placer_named(placer)
+
+    async def stop(self) -> None:
+        """Graceful: jobs go on running; the next start adopts them."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._effects.settle()
+        await self._ledger.close()
+
+    async def _watch(self, known: Sequence[RunId]) -> None:
+        async for seen in self._executor.observe(known):
+            await self._observed(seen)
+
+    async def _observed(self, seen: Observation) -> None:
+        """Record what an executor saw. A full disk does not lose it: it is tried again until it is on disk."""
+        while True:
+            try:
+                pushed = self._effects.pushed(seen.run) if isinstance(seen, RunGone) else Force.ASK
+                await self._commit(events_seen(self.state, seen, pushed))
+            except StoreError:
+                await asyncio.sleep(RETRY_OBSERVATION_S)
+                continue
+            break
+        if isinstance(seen, RunGone):
+            self._effects.ended(seen.run)
+            self._stops.ended(seen.run)
+
+    async def _commit(self, events: Sequence[Event]) -> None:
+        if events:
+            await self._ledger.commit(events)
+            self._passes.wake()
+            self._stops.wake(events)
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    async def submit(self, specs: Sequence[JobSpec], *, key: str = "", batch: str = "") -> list[JobId]:
+        if key and (first := self.state.keys.get(key)) is not None:
+            return await self._submitted_before(first, specs)
+        nodes = list(self.state.nodes.values())
+        for spec in specs:
+            check_feasible(spec, nodes)
+            self._check_dependencies(spec)
+        events = commands.submit(self.state, specs, key=key, batch=batch, now_s=self._clock.now_s())
+        await self._commit(events)
+        return [event.job for event in events if isinstance(event, ev.JobSubmitted)]
+
+    async def _submitted_before(self, first: JobId, specs: Sequence[JobSpec]) -> list[JobId]:
+        jobs = list(range(first, first + len(specs)))
+        known = [self.state.jobs.get(job) for job in jobs]
+        if any(record is None or record.spec != spec for record, spec in zip(known, specs, strict=True)):
+            raise Conflict("this Idempotency-Key was used for another submission; use a new key for a new job")
+        await self._ledger.wait_durable(self.state.seq)
+        return jobs
+
+    def _check_dependencies(self, spec: JobSpec) -> None:
+        for job in spec.depends_on:
+            if job > self.state.last_job or job < 1:
+                raise NotFound(f"depends_on names job {job}, which does not exist")
+
+    async def cancel(self, job: JobId, *, by: str, reason: str = "") -> None:
+        await self._do(commands.cancel(self.state, job, by=by, reason=reason, now_s=self._clock.now_s()))
+
+    async def pause(self, job: JobId, *, by: str) -> None:
+        await self._do(commands.pause(self.state, job, by=by, now_s=self._clock.now_s()))
+
+    async def resume(self, job: JobId, *, by: str) -> None:
+        await self._do(commands.resume(self.state, job, by=by, now_s=self._clock.now_s()))
+
+    async def set_priority(self, job: JobId, priority: int, *, by: str) -> None:
+        await self._do(commands.set_priority(self.state, job, priority, by=by, now_s=self._clock.now_s()))
+
+    async def remove(self, job: JobId, *, by: str) -> None:
+        record = self.state.jobs.get(job)
+        await self._do(commands.remove(self.state, job, by=by, now_s=self._clock.now_s()))
+        if record is not None and record.ended:
+            for run in await self.runs(job):
+                self._effects.forget(run.id)
+
+    async def _do(self, events: Sequence[Event]) -> None:
+        await self._commit(events)
+        self._passes.carry_out(events)
+
+    async def add_node(self, node: Node) -> None:
+        await self._do([ev.NodeObserved(node=node, at_s=self._clock.now_s())])
+
+    async def set_node_condition(self, name: str, condition: NodeCondition, *, why: str = "", by: str = "") -> None:
+        now_s = self._clock.now_s()
+        await self._do(commands.set_node_condition(self.state, name, condition, why=why, by=by, now_s=now_s))
+
+    async def remove_node(self, name: str, *, by: str = "") -> None:
+        await self._do(commands.remove_node(self.state, name, by=by, now_s=self._clock.now_s()))
+
+    async def set_policy(
+        self,
+        name: str,
+        placer: str = "",
+        options: Mapping[str, float | int | str | bool] | None = None,
+        by: str = "",
+    ) -> None:
+        policy = policy_named(name)
+        chosen_placer = placer_named(placer or self.state.placer or DEFAULT_PLACER)
+        event = ev.PolicySet(
+            name=name, placer=chosen_placer.name, options=options or {}, by=by, at_s=self._clock.now_s()
+        )
+        await self._do([event])
+        self._passes.policy, self._passes.placer = policy, chosen_placer
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._ledger.state
+
+    async def job(self, job: JobId) -> JobRecord:
+        record = self.state.jobs.get(job) or await asyncio.to_thread(self._record.job, job)
+        if record is None:
+            raise NotFound(f"there is no job {job}; `swell ls --all` lists the jobs there are")
+        return record
+
+    async def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
+        return await asyncio.to_thread(self._record.jobs, query)
+
+    async def runs(self, job: JobId) -> Sequence[Run]:
+        return await asyncio.to_thread(self._record.runs, job)
+
+    def reasons(self, job: JobId) -> tuple[Reason, ...]:
+        return self._passes.reasons.get(job, ())
+
+    async def explain(self, job: JobId) -> Explanation:
+        return explain(self.state, await self.job(job), self.reasons(job), self._clock.now_s())
+
+    def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
+        return self._ledger.follow(after_seq)
+
+    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        return await self._executor.log(run, rank, offset, limit)
+
+    def health(self) -> dict[str, object]:
+        by_state: dict[str, int] = {state: self.state.counts.get(state, 0) for state in sorted(ENDED)}
+        for job in self.state.active:
+            state = self.state.jobs[job].state
+            by_state[state] = by_state.get(state, 0) + 1
+        failure = self._ledger.failure
+        return {
+            "ready": True,
+            "degraded": str(failure) if failure else "",
+            "seq": self._ledger.durable_seq,
+            "jobs": by_state,
+            "passes": self._passes.count,
+            "policy": self.state.policy,
+            "placer": self.state.placer,
+        }
+
+    # -- training code ------------------------------------------------------------------------------------------------
+
+    async def report(self, run: RunId, report: RunReport) -> StopView:
+        """What one rank of a run has to say. Durable when it returns, so that the library may forget it."""
+        now_s = self._clock.now_s()
+        record = self.state.jobs.get(run.job)
+        events: list[Event] = []
+        if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
+            began = report.began
+            events.append(ev.TrainingBegan(run=run, at_s=now_s, epoch=began.epoch, epochs=began.epochs))
+        events += [epoch.event(run, now_s) for epoch in report.epochs]
+        if record is not None:
+            await self._commit(events)
+        return await self._stops.heard(run, report.rank, report.world_size, report.position, report.ack)
+
+    async def await_stop(
+        self, run: RunId, rank: int, position: Position, ack: Position | None, wait_s: float
+    ) -> StopView:
+        return await self._stops.wait(run, rank, position, ack, wait_s)

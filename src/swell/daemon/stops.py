@@ -1,0 +1,130 @@
+"""Where running trainings are told to stop: the pure agreement of each run, its durable verdict, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from swell.core import events as ev
+from swell.core.agreement import Agreement, Position
+from swell.core.events import Event, StopWhy
+from swell.core.ids import RunId
+from swell.core.state import Run
+from swell.daemon.ledger import Ledger
+from swell.daemon.reports import StopPoint, StopView
+from swell.ports import Clock
+
+MAX_WAIT_S = 30.0
+"""A long poll is answered at the latest after this."""
+_SPARES_LAST = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
+
+
+class Stops:
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._agreements: dict[RunId, Agreement] = {}
+        self._news: dict[RunId, asyncio.Event] = {}
+        self._writing: dict[RunId, asyncio.Lock] = {}
+
+    async def heard(
+        self,
+        run: RunId,
+        rank: int,
+        world_size: int,
+        position: Position,
+        ack: Position | None,
+        steps: bool = False,
+    ) -> StopView:
+        """A rank has spoken. The answer holds for every rank of the run."""
+        current = self._run(run)
+        if current is None:
+            return StopView()
+        before = self._agreement(run, current)
+        epochs = self._ledger.state.jobs[run.job].epochs_total
+        after = before.hear(rank=rank, position=position, world_size=world_size, ack=ack, steps=steps, epochs=epochs)
+        self._keep(run, before, after)
+        await self._make_durable(run)
+        return self._view(run)
+
+    async def wait(self, run: RunId, rank: int, position: Position, ack: Position | None, wait_s: float) -> StopView:
+        """Answer at once if there is news for this rank, else when there is, at the latest after `wait_s`."""
+        known = self._agreements.get(run)
+        if known is not None and known.world_size:
+            heard = known.ranks.get(rank)
+            await self.heard(run, rank, known.world_size, position, ack, steps=heard.steps if heard else False)
+        deadline_s = self._clock.monotonic_s() + min(wait_s, MAX_WAIT_S)
+        while not self._has_news(run, ack):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or self._run(run) is None:
+                break
+            await self._next_news(run, left_s)
+        return self._view(run)
+
+    def wake(self, events: Sequence[Event]) -> None:
+        """Stop requests have become true: those who wait are told."""
+        for event in events:
+            if isinstance(event, ev.RunStopRequested):
+                current = self._run(event.run)
+                if current is not None:
+                    before = self._agreements.get(event.run, Agreement())
+                    self._keep(event.run, before, self._agreement(event.run, current))
+
+    def ended(self, run: RunId) -> None:
+        self._agreements.pop(run, None)
+        self._writing.pop(run, None)
+        if (news := self._news.pop(run, None)) is not None:
+            news.set()
+
+    def _run(self, run: RunId) -> Run | None:
+        record = self._ledger.state.jobs.get(run.job)
+        current = record.run if record is not None and record.holding else None
+        return current if current is not None and current.id == run else None
+
+    def _agreement(self, run: RunId, current: Run) -> Agreement:
+        agreement = self._agreements.get(run, Agreement())
+        if current.stop is None:
+            return agreement
+        if current.stop.agreed is not None and agreement.decided is None:
+            at = current.stop.agreed  # the verdict of before a restart holds
+            return Agreement(world_size=agreement.world_size, asked=True, proposal=at, decided=at, confirmed=True)
+        return agreement.ask(spare_last=current.stop.why in _SPARES_LAST)
+
+    def _keep(self, run: RunId, before: Agreement, after: Agreement) -> None:
+        self._agreements[run] = after
+        if (before.proposal, before.confirmed) != (after.proposal, after.confirmed):
+            self._tell(run)
+
+    def _tell(self, run: RunId) -> None:
+        if (news := self._news.pop(run, None)) is not None:
+            news.set()
+
+    async def _make_durable(self, run: RunId) -> None:
+        """The verdict is on disk before any rank hears it."""
+        async with self._writing.setdefault(run, asyncio.Lock()):
+            agreement = self._agreements.get(run)
+            if agreement is None or agreement.decided is None or agreement.confirmed:
+                return
+            epoch, step = agreement.decided
+            await self._ledger.commit([ev.StopAgreed(run=run, epoch=epoch, step=step, at_s=self._clock.now_s())])
+            latest = self._agreements.get(run, agreement)
+            self._keep(run, latest, latest.confirm())
+
+    def _has_news(self, run: RunId, ack: Position | None) -> bool:
+        agreement = self._agreements.get(run)
+        return agreement is not None and agreement.news_for(ack)
+
+    async def _next_news(self, run: RunId, timeout_s: float) -> None:
+        news = self._news.setdefault(run, asyncio.Event())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await news.wait()
+        except TimeoutError:
+            return
+
+    def _view(self, run: RunId) -> StopView:
+        agreement = self._agreements.get(run)
+        view = agreement.view() if agreement is not None else None
+        if view is None:
+            return StopView()
+        return StopView(stop=StopPoint(at=view.at, agreed=view.agreed), poll_s=0.2)

@@ -1,0 +1,156 @@
+"""Why a job waits, or has what it has: reasons turned into sentences with numbers, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from swell.core.decision import Detail, Reason, ReasonCode
+from swell.core.ids import JobId
+from swell.core.state import JobRecord, JobState, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """A job that holds, or will get, what this one waits for."""
+
+    job: JobId
+    name: str
+    user: str
+    state: str
+    gpus: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    job: JobId
+    summary: str  # one line, the WHY column
+    sentences: tuple[str, ...]
+    ahead: tuple[Ahead, ...] = ()
+    advice: str = ""  # the cheapest change that would let it start
+
+
+def sentence(reason: Reason) -> str:
+    return _SENTENCES[reason.code](reason.detail)
+
+
+def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
+    """One line for tables: what is, or the first thing in the way."""
+    if record.ended:
+        return record.message
+    if record.state is JobState.STOPPING and record.run and record.run.stop:
+        stop = record.run.stop
+        return f"{stop.why}: {stop.reason}" if stop.reason else str(stop.why)
+    if record.holding and record.run:
+        return record.run.reason
+    if reasons:
+        return sentence(_with_now(reasons[0], now_s))
+    return "waits for the next decision"
+
+
+def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
+    sentences = [_standing(record, now_s)]
+    sentences += [sentence(_with_now(reason, now_s)) for reason in reasons]
+    ahead = () if record.ended or record.holding else _ahead(state, record)
+    return Explanation(
+        job=record.id,
+        summary=summary(record, reasons, now_s),
+        sentences=tuple(dict.fromkeys(text for text in sentences if text)),
+        ahead=ahead,
+    )
+
+
+def _standing(record: JobRecord, now_s: float) -> str:
+    if record.ended:
+        return f"{record.state}: {record.message}" if record.message else f"{record.state}"
+    if record.holding and record.run:
+        return f"{record.state} as run {record.run.id}: {record.run.reason}"
+    waited_s = max(0.0, now_s - record.queued_since_s)
+    return f"queued for {duration(waited_s)} with priority {record.priority}"
+
+
+def _ahead(state: State, record: JobRecord) -> tuple[Ahead, ...]:
+    """Jobs that hold GPUs, or wait with more priority or for longer."""
+    found: list[Ahead] = []
+    for job_id in state.active:
+        other = state.jobs[job_id]
+        before = (-other.priority, other.submitted_s, other.id) < (-record.priority, record.submitted_s, record.id)
+        if other.id != record.id and (other.holding or before):
+            gpus = other.allocation.gpus if other.allocation else other.spec.gpus.min
+            found.append(
+                Ahead(
+                    job=other.id,
+                    name=other.spec.name,
+                    user=other.spec.user,
+                    state=other.state,
+                    gpus=gpus,
+                    priority=other.priority,
+                )
+            )
+    return tuple(found)
+
+
+def _with_now(reason: Reason, now_s: float) -> Reason:
+    """Replace absolute times by how long they are away."""
+    until = reason.detail.get("until_s")
+    if until is None:
+        return reason
+    return Reason(code=reason.code, detail={**reason.detail, "in_s": max(0.0, float(until) - now_s)})
+
+
+def duration(seconds: float) -> str:
+    """For people: 45 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
+
+
+def _in(detail: Mapping[str, Detail]) -> str:
+    return duration(float(detail.get("in_s", 0.0)))
+
+
+_SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
+    ReasonCode.GRANTED: lambda d: f"gets {d.get('n', 'what it needs')}",
+    ReasonCode.CAPACITY: lambda d: f"needs {d.get('needs', '?')} GPUs, {d.get('free', 0)} are free for it",
+    ReasonCode.BEHIND: lambda d: (
+        f"{d.get('ahead', 'other')} jobs come first"
+        + (f", the next of them is job {d['first']}" if "first" in d else "")
+    ),
+    ReasonCode.FRAGMENTED: lambda d: (
+        "enough GPUs are free in all, but not where it could use them"
+        + (f" (needs {d['needs']}, the roomiest node has {d['largest']})" if "largest" in d else "")
+    ),
+    ReasonCode.SHAPE: lambda d: (
+        f"no node as configured could hold it: needs {d.get('needs', '?')}, the largest has {d.get('largest', '?')}"
+    ),
+    ReasonCode.GPU_TYPE: lambda d: (
+        "none of the GPU types it accepts is available" + (f" (accepts {d['accepts']})" if "accepts" in d else "")
+    ),
+    ReasonCode.MEMORY: lambda d: (
+        f"not enough {d.get('what', 'CPU or memory')} is free"
+        + (f": needs {d['needs']}, {d.get('free', 0)} free" if "needs" in d else "")
+    ),
+    ReasonCode.QUOTA: lambda d: (
+        f"team {d.get('team', '?')} uses {d.get('used', '?')} of its {d.get('quota', '?')} GPUs and others are waiting"
+    ),
+    ReasonCode.STARVED: lambda d: f"has waited {duration(float(d.get('waited_s', 0)))}, so it goes ahead of its order",
+    ReasonCode.PAUSED: lambda _: "paused; `swell resume` lets it go on",
+    ReasonCode.BACKOFF: lambda d: f"failed before; tried again in {_in(d)}",
+    ReasonCode.DEPENDS: lambda d: f"waits for job {d.get('jobs', '?')} to complete",
+    ReasonCode.FREEING: lambda d: f"its GPUs are being freed by job {d.get('by', '?')}",
+    ReasonCode.NO_GAIN: lambda d: f"more than {d.get('at', 'its')} GPUs would not make it faster",
+    ReasonCode.NOT_WORTH: lambda d: (
+        "a change would cost more than it brings"
+        + (f" (cost {float(d['cost_s']):.0f} s, gain {float(d.get('gain_s', 0)):.0f} s)" if "cost_s" in d else "")
+    ),
+    ReasonCode.PINNED: lambda _: (
+        "cannot resume (no library, no checkpoint directory), so it is left alone until it ends"
+    ),
+    ReasonCode.SETTLING: lambda d: f"changed a moment ago; left alone for another {_in(d)}",
+    ReasonCode.STOPPING: lambda _: "is stopping",
+}

@@ -1,0 +1,221 @@
+"""The law of a job's life, pair by pair."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from swell.core import events as ev
+from swell.core.errors import InvalidTransition
+from swell.core.events import ExitReason, StopWhy
+from swell.core.ids import RunId
+from swell.core.invariants import violations
+from swell.core.job import GpuRequest, JobSpec, RestartPolicy
+from swell.core.lifecycle import MAX_LOST_RUNS, TRANSITIONS, Trigger, apply, replay
+from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.state import ENDED, JobState, State
+
+NODE = Node(name="n1", gpus=tuple(Gpu(index=i) for i in range(4)), cpus=8, memory_mib=1000)
+ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0, 1)),), gpu_type="gpu")
+
+
+def spec(**changes: object) -> JobSpec:
+    base: dict[str, object] = {"name": "train", "command": ("true",), "gpus": GpuRequest(min=1, max=4)}
+    return JobSpec(**{**base, **changes})  # type: ignore[arg-type]
+
+
+def submitted(at_s: float = 0.0, **changes: object) -> State:
+    return replay([ev.NodeObserved(node=NODE, at_s=0.0), ev.JobSubmitted(job=1, spec=spec(**changes), at_s=at_s)])
+
+
+def planned(attempt: int = 1, at_s: float = 1.0, allocation: Allocation = ALLOCATION) -> ev.RunPlanned:
+    return ev.RunPlanned(run=RunId(1, attempt), allocation=allocation, at_s=at_s)
+
+
+def ended(reason: ExitReason, attempt: int = 1, at_s: float = 10.0) -> ev.RunEnded:
+    return ev.RunEnded(run=RunId(1, attempt), reason=reason, at_s=at_s)
+
+
+def in_state(target: JobState, **changes: object) -> State:
+    """A state whose job 1 is in `target`."""
+    state = submitted(**changes)
+    run = RunId(1, 1)
+    paths: dict[JobState, list[ev.Event]] = {
+        JobState.QUEUED: [],
+        JobState.STARTING: [planned()],
+        JobState.RUNNING: [planned(), ev.RunStarted(run=run, at_s=2.0)],
+        JobState.STOPPING: [planned(), ev.RunStopRequested(run=run, why=StopWhy.PREEMPTED, at_s=3.0)],
+        JobState.COMPLETED: [planned(), ended(ExitReason.FINISHED)],
+        JobState.FAILED: [planned(), ended(ExitReason.USER_ERROR)],
+        JobState.CANCELLED: [ev.JobCancelled(job=1, at_s=1.0)],
+    }
+    if target is JobState.LOST:
+        state = submitted(restart=RestartPolicy.NEVER)
+        paths[JobState.LOST] = [planned(), ended(ExitReason.NODE_LOST)]
+    return replay(paths[target], state)
+
+
+EVENT_FOR: dict[Trigger, list[ev.Event]] = {
+    Trigger.START: [ev.RunStarted(run=RunId(1, 1), at_s=5.0)],
+    Trigger.REPORT: [
+        ev.EpochEnded(run=RunId(1, 1), at_s=5.0, epoch=1),
+        ev.TrainingBegan(run=RunId(1, 1), at_s=5.0),
+        ev.StopAgreed(run=RunId(1, 1), epoch=2, at_s=5.0),
+        ev.RunResized(run=RunId(1, 1), allocation=ALLOCATION, at_s=5.0),
+    ],
+    Trigger.STOP: [ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.RESIZING, at_s=5.0)],
+    Trigger.FINISH: [ended(ExitReason.FINISHED)],
+    Trigger.REQUEUE: [ended(ExitReason.STOPPED), ended(ExitReason.NODE_LOST), ended(ExitReason.SHIM_LOST)],
+    Trigger.FAIL: [ended(ExitReason.USER_ERROR), ended(ExitReason.OUT_OF_MEMORY), ended(ExitReason.START_FAILED)],
+    Trigger.EDIT: [
+        ev.JobPaused(job=1, at_s=5.0),
+        ev.JobResumed(job=1, at_s=5.0),
+        ev.PriorityChanged(job=1, priority=5, at_s=5.0),
+    ],
+}
+
+
+@pytest.mark.parametrize(("state", "trigger"), list(itertools.product(JobState, EVENT_FOR)))
+def test_every_pair_of_state_and_trigger_does_what_the_table_says(state: JobState, trigger: Trigger) -> None:
+    for event in EVENT_FOR[trigger]:
+        world = in_state(state)
+        target = TRANSITIONS.get((state, trigger))
+        about_a_run = hasattr(event, "run")
+        if target is None and not about_a_run:
+            with pytest.raises(InvalidTransition):
+                apply(world, event)
+            continue
+        apply(world, event)
+        # A report of a run that is not the current one is recorded and changes nothing.
+        assert world.jobs[1].state is (state if target is None else target)
+        assert violations(world) == []
+
+
+@pytest.mark.parametrize("state", [s for s in JobState if s is not JobState.QUEUED])
+def test_only_a_queued_job_can_be_planned(state: JobState) -> None:
+    world = in_state(state)
+    with pytest.raises(InvalidTransition):
+        apply(world, planned(attempt=world.jobs[1].attempts + 1))
+
+
+def test_an_attempt_is_never_planned_twice() -> None:
+    world = replay([planned(), ended(ExitReason.STOPPED)], submitted())
+    with pytest.raises(InvalidTransition, match="attempts"):
+        apply(world, planned(attempt=1))
+
+
+def test_a_job_id_is_never_used_twice() -> None:
+    world = in_state(JobState.COMPLETED)
+    apply(world, ev.JobRemoved(job=1, at_s=20.0))
+    with pytest.raises(InvalidTransition, match="used before"):
+        apply(world, ev.JobSubmitted(job=1, spec=spec(), at_s=21.0))
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_an_ended_job_can_be_removed_and_no_other(state: JobState) -> None:
+    world = in_state(state)
+    apply(world, ev.JobRemoved(job=1, at_s=20.0))
+    assert world.jobs == {}
+    with pytest.raises(InvalidTransition):
+        apply(in_state(JobState.QUEUED), ev.JobRemoved(job=1, at_s=20.0))
+
+
+def test_preemption_and_resize_never_count_as_failures() -> None:
+    world = submitted()
+    for attempt, why in enumerate((StopWhy.PREEMPTED, StopWhy.RESIZING, StopWhy.MIGRATING), start=1):
+        run = RunId(1, attempt)
+        replay(
+            [
+                planned(attempt, at_s=10.0 * attempt),
+                ev.RunStopRequested(run=run, why=why, at_s=10.0 * attempt + 1),
+                ended(ExitReason.STOPPED, attempt, at_s=10.0 * attempt + 2),
+            ],
+            world,
+        )
+    job = world.jobs[1]
+    assert (job.state, job.failures, job.preemptions, job.resizes) == (JobState.QUEUED, 0, 1, 1)
+
+
+def test_a_failed_run_is_tried_again_with_a_back_off_that_doubles() -> None:
+    world = submitted(retries=2, backoff_s=5.0)
+    replay([planned(1), ended(ExitReason.USER_ERROR, 1, at_s=10.0)], world)
+    assert (world.jobs[1].state, world.jobs[1].not_before_s) == (JobState.QUEUED, 15.0)
+    replay([planned(2, at_s=15.0), ended(ExitReason.USER_ERROR, 2, at_s=20.0)], world)
+    assert world.jobs[1].not_before_s == 30.0
+    replay([planned(3, at_s=30.0), ended(ExitReason.USER_ERROR, 3, at_s=31.0)], world)
+    assert (world.jobs[1].state, world.jobs[1].failures) == (JobState.FAILED, 3)
+
+
+def test_a_job_that_takes_its_machines_down_is_given_up_in_the_end() -> None:
+    world = submitted()
+    for attempt in range(1, MAX_LOST_RUNS + 2):
+        assert world.jobs[1].state is JobState.QUEUED
+        replay([planned(attempt), ended(ExitReason.SHIM_LOST, attempt)], world)
+    assert world.jobs[1].state is JobState.LOST
+
+
+def test_a_cancelled_run_that_dies_of_it_is_cancelled_not_failed() -> None:
+    world = replay([planned(), ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.CANCELLED, at_s=3.0)], submitted())
+    apply(world, ended(ExitReason.USER_ERROR))
+    assert world.jobs[1].state is JobState.CANCELLED
+
+
+def test_a_run_over_its_time_limit_fails_and_is_not_tried_again() -> None:
+    world = submitted(retries=5)
+    replay([planned(), ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.TIMED_OUT, at_s=3.0)], world)
+    apply(world, ended(ExitReason.STOPPED))
+    assert world.jobs[1].state is JobState.FAILED
+
+
+def test_service_waiting_and_running_time_are_added_up() -> None:
+    world = submitted(at_s=0.0)
+    replay(
+        [
+            planned(1, at_s=5.0),
+            ev.RunStarted(run=RunId(1, 1), at_s=6.0),
+            ended(ExitReason.STOPPED, 1, at_s=16.0),
+            planned(2, at_s=20.0),
+        ],
+        world,
+    )
+    job = world.jobs[1]
+    assert (job.waited_s, job.ran_s, job.gpu_s) == (9.0, 10.0, 20.0)
+
+
+def test_restart_cost_is_measured_from_the_last_whole_epoch_to_the_first_of_the_next_run() -> None:
+    world = submitted()
+    replay(
+        [
+            planned(1, at_s=0.0),
+            ev.RunStarted(run=RunId(1, 1), at_s=1.0),
+            ev.TrainingBegan(run=RunId(1, 1), at_s=2.0, epoch=0, epochs=9),
+            ev.EpochEnded(run=RunId(1, 1), at_s=10.0, epoch=1),
+            ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.RESIZING, at_s=11.0),
+            ended(ExitReason.STOPPED, 1, at_s=12.0),  # 2 s after the epoch
+            planned(2, at_s=50.0),  # the wait between is not a cost of the restart
+            ev.TrainingBegan(run=RunId(1, 2), at_s=53.0, epoch=1),  # 3 s to start
+        ],
+        world,
+    )
+    assert world.jobs[1].restart_cost_s == pytest.approx(5.0)
+    assert world.jobs[1].epochs_total == 9
+
+
+def test_reports_of_an_old_attempt_never_change_anything() -> None:
+    world = replay([planned(1), ended(ExitReason.STOPPED, 1), planned(2, at_s=11.0)], submitted())
+    before = world.jobs[1]
+    for event in (
+        ev.EpochEnded(run=RunId(1, 1), at_s=12.0, epoch=7),
+        ended(ExitReason.FINISHED, 1, at_s=12.0),
+        ev.RunStarted(run=RunId(1, 1), at_s=12.0),
+        ev.EpochEnded(run=RunId(99, 1), at_s=12.0, epoch=7),
+    ):
+        apply(world, event)
+    assert world.jobs[1] is before
+
+
+def test_a_move_to_other_nodes_is_counted() -> None:
+    elsewhere = Allocation(parts=(Part(node="n2", gpus=(0,)),), gpu_type="gpu")
+    world = replay([planned(1), ended(ExitReason.STOPPED, 1), planned(2, allocation=elsewhere)], submitted())
+    assert world.jobs[1].migrations == 1

@@ -1,0 +1,65 @@
+"""Never is said at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from swell.core.errors import Infeasible
+from swell.core.job import GpuRequest, JobSpec
+from swell.core.resources import Gpu, Node, NodeCondition
+from swell.plan.admit import check_feasible
+
+A100 = tuple(Gpu(index=i, type="A100", memory_mib=40_000) for i in range(4))
+T4 = tuple(Gpu(index=i, type="T4", memory_mib=16_000) for i in range(2))
+NODES = (
+    Node(name="a", gpus=A100, cpus=32, memory_mib=100_000, labels={"zone": "x"}),
+    Node(name="b", gpus=T4, cpus=8, memory_mib=10_000, condition=NodeCondition.CORDONED),
+)
+
+
+def spec(gpus: GpuRequest | None = None, **changes: object) -> JobSpec:
+    return JobSpec(name="j", command=("true",), gpus=gpus or GpuRequest(), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        spec(GpuRequest(min=4, max=4)),
+        spec(GpuRequest(min=2, max=64)),
+        spec(GpuRequest(min=0, max=0)),
+        spec(GpuRequest(types=("T4",))),  # cordoned nodes may come back
+        spec(GpuRequest(memory_mib=40_000)),
+        spec(GpuRequest(share=True, memory_mib=10_000)),
+        spec(node_labels={"zone": "x"}),
+        spec(cpus=32),
+    ],
+)
+def test_what_some_node_could_hold_is_admitted(job: JobSpec) -> None:
+    check_feasible(job, NODES)
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (spec(GpuRequest(min=5, max=5)), "at least 5 GPUs of one type and there are 4"),
+        (spec(GpuRequest(min=3, max=3, types=("T4",))), "at least 3 GPUs of one type and there are 2"),
+        (spec(GpuRequest(types=("H100",))), "there are: A100, T4"),
+        (spec(GpuRequest(exclude=("A100", "T4"))), "there are: A100, T4"),
+        (spec(GpuRequest(memory_mib=50_000)), "50000 MiB of memory on a GPU, the largest GPU it may use has 40000"),
+        (spec(cpus=33), "33 CPUs, the largest node has 32"),
+        (spec(memory_mib=200_000), "200000 MiB of memory"),
+        (spec(node_labels={"zone": "y"}), "no node has the labels zone=y"),
+    ],
+)
+def test_what_no_node_could_ever_hold_is_refused_with_the_numbers(job: JobSpec, says: str) -> None:
+    with pytest.raises(Infeasible, match=says):
+        check_feasible(job, NODES)
+
+
+def test_without_a_gpu_anywhere_the_message_says_how_to_try_swell() -> None:
+    with pytest.raises(Infeasible, match="swell up --gpus N"):
+        check_feasible(spec(), (Node(name="a"),))
+
+
+def test_nothing_is_refused_before_the_first_node_is_known() -> None:
+    check_feasible(spec(GpuRequest(min=100, max=100)), ())

@@ -1,0 +1,110 @@
+"""What people may do to a job in which state."""
+
+from __future__ import annotations
+
+import pytest
+
+from swell.core import events as ev
+from swell.core.errors import Conflict, NotFound
+from swell.core.events import ExitReason, StopWhy
+from swell.core.ids import RunId
+from swell.core.job import GpuRequest, JobSpec
+from swell.core.lifecycle import replay
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.core.state import JobState, State
+from swell.plan import commands
+
+RUN = RunId(1, 1)
+NODE = Node(name="n1", gpus=(Gpu(index=0),))
+
+
+def state(*events: ev.Event, uses_library: bool = True) -> State:
+    spec = JobSpec(name="j", command=("true",), gpus=GpuRequest(), uses_library=uses_library)
+    first: list[ev.Event] = [ev.NodeObserved(node=NODE, at_s=0.0), ev.JobSubmitted(job=1, spec=spec, at_s=0.0)]
+    return replay([*first, *events])
+
+
+def running(**changes: bool) -> State:
+    allocation = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
+    return state(ev.RunPlanned(run=RUN, allocation=allocation, at_s=1.0), ev.RunStarted(run=RUN, at_s=2.0), **changes)
+
+
+def ended() -> State:
+    return replay([ev.RunEnded(run=RUN, reason=ExitReason.FINISHED, at_s=5.0)], running())
+
+
+def test_cancelling_a_queued_job_ends_it() -> None:
+    world = state()
+    replay(commands.cancel(world, 1, by="ann", reason="", now_s=3.0), world)
+    assert (world.jobs[1].state, world.jobs[1].message) == (JobState.CANCELLED, "cancelled by ann")
+
+
+def test_cancelling_a_running_job_stops_its_run_and_twice_is_once() -> None:
+    world = running()
+    replay(commands.cancel(world, 1, by="ann", reason="", now_s=3.0), world)
+    assert world.jobs[1].state is JobState.STOPPING
+    assert commands.cancel(world, 1, by="ann", reason="", now_s=4.0) == []
+
+
+def test_a_job_that_is_being_preempted_can_still_be_cancelled() -> None:
+    world = running()
+    replay([ev.RunStopRequested(run=RUN, why=StopWhy.PREEMPTED, at_s=3.0)], world)
+    replay(commands.cancel(world, 1, by="ann", reason="", now_s=4.0), world)
+    replay([ev.RunEnded(run=RUN, reason=ExitReason.STOPPED, at_s=5.0)], world)
+    assert world.jobs[1].state is JobState.CANCELLED
+
+
+def test_pause_checkpoints_and_holds_until_resumed() -> None:
+    world = running()
+    replay(commands.pause(world, 1, by="ann", now_s=3.0), world)
+    assert (world.jobs[1].state, world.jobs[1].paused) == (JobState.STOPPING, True)
+    replay([ev.RunEnded(run=RUN, reason=ExitReason.STOPPED, at_s=4.0)], world)
+    assert (world.jobs[1].state, world.jobs[1].paused) == (JobState.QUEUED, True)
+    replay(commands.resume(world, 1, by="ann", now_s=5.0), world)
+    assert not world.jobs[1].paused
+    assert commands.resume(world, 1, by="ann", now_s=6.0) == []
+
+
+def test_never_pauses_a_job_that_would_lose_its_work() -> None:
+    with pytest.raises(Conflict, match="without losing its work"):
+        commands.pause(running(uses_library=False), 1, by="ann", now_s=3.0)
+
+
+@pytest.mark.parametrize("command", ["cancel", "pause", "resume", "priority"])
+def test_ended_jobs_refuse_commands_with_their_state(command: str) -> None:
+    world = ended()
+    with pytest.raises(Conflict, match="completed"):
+        if command == "cancel":
+            commands.cancel(world, 1, by="", reason="", now_s=9.0)
+        elif command == "pause":
+            commands.pause(world, 1, by="", now_s=9.0)
+        elif command == "resume":
+            commands.resume(world, 1, by="", now_s=9.0)
+        else:
+            commands.set_priority(world, 1, 5, by="", now_s=9.0)
+
+
+def test_delete_removes_an_ended_job_and_stops_a_running_one() -> None:
+    assert [type(e) for e in commands.remove(ended(), 1, by="", now_s=9.0)] == [ev.JobRemoved]
+    assert [type(e) for e in commands.remove(running(), 1, by="", now_s=9.0)] == [ev.RunStopRequested]
+
+
+def test_unknown_names_say_where_to_look() -> None:
+    with pytest.raises(NotFound, match="swell ls"):
+        commands.cancel(state(), 7, by="", reason="", now_s=1.0)
+    with pytest.raises(NotFound, match="swell nodes"):
+        commands.set_node_condition(state(), "x", NodeCondition.CORDONED, why="", by="", now_s=1.0)
+
+
+def test_a_node_in_use_is_never_removed() -> None:
+    with pytest.raises(Conflict, match="drain n1"):
+        commands.remove_node(running(), "n1", by="", now_s=3.0)
+    assert len(commands.remove_node(ended(), "n1", by="", now_s=9.0)) == 1
+
+
+def test_several_jobs_of_one_submission_share_a_batch_and_get_ids_in_order() -> None:
+    world = state()
+    specs = [JobSpec(name=f"j{i}", command=("true",)) for i in range(3)]
+    replay(commands.submit(world, specs, key="k", batch="", now_s=1.0), world)
+    assert [world.jobs[i].batch for i in (2, 3, 4)] == ["b2"] * 3
+    assert world.keys == {"k": 2}

@@ -1,0 +1,85 @@
+"""What time alone brings about."""
+
+from __future__ import annotations
+
+from swell.core import events as ev
+from swell.core.events import ExitReason, StopWhy
+from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.lifecycle import replay
+from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.state import State
+from swell.plan.deadlines import Force, due
+
+RUN = RunId(1, 1)
+ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
+
+
+def world(*events: ev.Event, **changes: object) -> State:
+    spec = JobSpec(name="j", command=("true",), **changes)  # type: ignore[arg-type]
+    first: list[ev.Event] = [
+        ev.NodeObserved(node=Node(name="n1", gpus=(Gpu(index=0),)), at_s=0.0),
+        ev.JobSubmitted(job=1, spec=spec, at_s=0.0),
+    ]
+    return replay([*first, *events])
+
+
+PLANNED = ev.RunPlanned(run=RUN, allocation=ALLOCATION, at_s=1.0)
+STARTED = ev.RunStarted(run=RUN, at_s=2.0)
+BEGAN = ev.TrainingBegan(run=RUN, at_s=3.0, epochs=9)
+
+
+def stop(why: StopWhy = StopWhy.PREEMPTED, at_s: float = 100.0) -> ev.RunStopRequested:
+    return ev.RunStopRequested(run=RUN, why=why, at_s=at_s)
+
+
+def test_a_gang_that_is_not_whole_in_time_is_stopped() -> None:
+    state = world(PLANNED)
+    assert due(state, 100.0, 120.0).next_s == 121.0
+    [event] = due(state, 121.0, 120.0).events
+    assert isinstance(event, ev.RunStopRequested)
+    assert event.why is StopWhy.NOT_WHOLE
+
+
+def test_the_time_limit_counts_running_time_over_all_attempts() -> None:
+    state = world(PLANNED, STARTED, time_limit_s=60.0)
+    replay([stop(at_s=40.0), ev.RunEnded(run=RUN, reason=ExitReason.STOPPED, at_s=42.0)], state)
+    second = RunId(1, 2)
+    replay([ev.RunPlanned(run=second, allocation=ALLOCATION, at_s=100.0), ev.RunStarted(run=second, at_s=101.0)], state)
+    assert due(state, 110.0, 120.0).next_s == 121.0  # 40 s were used before
+    [event] = due(state, 121.0, 120.0).events
+    assert isinstance(event, ev.RunStopRequested)
+    assert event.why is StopWhy.TIMED_OUT
+
+
+def test_a_run_without_the_library_gets_sigterm_at_once_and_sigkill_after_its_grace() -> None:
+    state = world(PLANNED, STARTED, stop(), grace_s=10.0)
+    assert due(state, 100.0, 120.0).signals == ((RUN, Force.TERM),)
+    assert due(state, 100.0, 120.0).next_s == 110.0
+    assert due(state, 110.0, 120.0).signals == ((RUN, Force.KILL),)
+
+
+def test_a_run_with_the_library_is_given_time_to_end_its_epoch() -> None:
+    epoch = ev.EpochEnded(run=RUN, at_s=43.0, epoch=1)  # 40 s an epoch
+    state = world(PLANNED, STARTED, BEGAN, epoch, stop(), grace_s=10.0)
+    assert due(state, 164.0, 120.0).signals == ()
+    assert due(state, 165.0, 120.0).signals == ((RUN, Force.TERM),)
+    assert due(state, 175.0, 120.0).signals == ((RUN, Force.KILL),)
+
+
+def test_a_cancelled_run_does_not_wait_for_its_epoch() -> None:
+    state = world(PLANNED, STARTED, BEGAN, stop(StopWhy.CANCELLED))
+    assert due(state, 100.0, 120.0).signals == ((RUN, Force.TERM),)
+
+
+def test_a_job_that_depends_on_one_that_failed_is_cancelled_with_the_reason() -> None:
+    state = world(PLANNED, ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=5.0))
+    child = JobSpec(name="child", command=("true",), depends_on=(1,))
+    replay([ev.JobSubmitted(job=2, spec=child, at_s=6.0)], state)
+    [event] = due(state, 7.0, 120.0).events
+    assert event == ev.JobCancelled(job=2, at_s=7.0, reason="it depends on job 1, which failed")
+
+
+def test_a_back_off_says_when_to_look_again() -> None:
+    state = world(PLANNED, ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=5.0), retries=1, backoff_s=8.0)
+    assert due(state, 6.0, 120.0).next_s == 13.0
