@@ -1,4 +1,4 @@
-"""Where running trainings are told to stop: the pure agreement of each run, its durable verdict, and who waits for it."""
+"""Where running trainings are told to stop: the pure agreement of each run, its durable verdict, who waits for it."""
 
 from __future__ import annotations
 

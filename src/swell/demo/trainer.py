@@ -1,4 +1,4 @@
-"""The training that each demo job runs: `python -m swell.demo.trainer --width 64 --seed 1 --epochs 12 --slot-seconds 1`.
+"""The training that each demo job runs: `python -m swell.demo.trainer --width 64 --seed 1 --epochs 12`.
 
 The network, its gradients, checkpoints and losses are real. A slot of the demo is not a GPU, so each step also waits
 for as long as a GPU would compute: `--slot-seconds` an epoch on one slot, half of it on two.

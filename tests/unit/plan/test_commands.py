@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from swell.core import events as ev
@@ -72,16 +74,14 @@ def test_never_pauses_a_job_that_would_lose_its_work() -> None:
 
 @pytest.mark.parametrize("command", ["cancel", "pause", "resume", "priority"])
 def test_ended_jobs_refuse_commands_with_their_state(command: str) -> None:
-    world = ended()
+    asked: dict[str, Callable[[State], list[ev.Event]]] = {
+        "cancel": lambda world: commands.cancel(world, 1, by="", reason="", now_s=9.0),
+        "pause": lambda world: commands.pause(world, 1, by="", now_s=9.0),
+        "resume": lambda world: commands.resume(world, 1, by="", now_s=9.0),
+        "priority": lambda world: commands.set_priority(world, 1, 5, by="", now_s=9.0),
+    }
     with pytest.raises(Conflict, match="completed"):
-        if command == "cancel":
-            commands.cancel(world, 1, by="", reason="", now_s=9.0)
-        elif command == "pause":
-            commands.pause(world, 1, by="", now_s=9.0)
-        elif command == "resume":
-            commands.resume(world, 1, by="", now_s=9.0)
-        else:
-            commands.set_priority(world, 1, 5, by="", now_s=9.0)
+        asked[command](ended())
 
 
 def test_delete_removes_an_ended_job_and_stops_a_running_one() -> None:
