@@ -52,6 +52,10 @@ class Config:
         return self.home / "files"
 
     @property
+    def checkpoints_dir(self) -> Path:
+        return self.home / "checkpoints"
+
+    @property
     def token_file(self) -> Path:
         return self.home / TOKEN_NAME
 
