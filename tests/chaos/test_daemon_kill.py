@@ -1,12 +1,13 @@
 """The daemon is killed with SIGKILL at random moments while short jobs are in flight.
 
-The truth is written by the jobs themselves: each appends its start and its end, with the run's id and the time, to a file
-of its own. Afterwards: no job lost, no attempt started twice, no two attempts of a job at once, no process left.
+The truth is written by the jobs themselves: each appends its start and its end, with the run's id and the time, to a
+file of its own. Afterwards: no job lost, no attempt started twice, no two attempts of a job at once, no process left.
 The everyday version is short; `make chaos` runs 200 kills with 500 jobs (SWELL_CHAOS=full).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from harness import Daemon, end_runs, eventually, marked_processes
 
 FULL = os.environ.get("SWELL_CHAOS") == "full"
@@ -124,5 +126,5 @@ def is_whole(state: str, attempts: Sequence[Attempt]) -> bool:
 
 def overlaps(attempts: Sequence[Attempt]) -> int:
     ordered = sorted(attempts, key=lambda attempt: attempt.start_s)
-    pairs = zip(ordered, ordered[1:], strict=False)
+    pairs = itertools.pairwise(ordered)
     return sum(1 for first, second in pairs if first.end_s is not None and first.end_s > second.start_s)
