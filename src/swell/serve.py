@@ -159,7 +159,14 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
 
     def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
         assert record.run is not None
-        context = LaunchContext(url=url, token=run_token(secret, record.run.id), home=config.home)
+        context = LaunchContext(
+            url=url,
+            token=run_token(secret, record.run.id),
+            runs_dir=str(config.runs_dir),
+            checkpoints_dir=str(config.checkpoints_dir),
+            files_dir=str(config.files_dir),
+            sdk_dir=sdk_dir,
+        )
         return build_launch(record, nodes, context)
 
     engine = Engine(
