@@ -1,0 +1,140 @@
+"""GPUs as the driver tells of them (pynvml, imported only when asked). Without a driver there are none."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MIB = 1024 * 1024
+_VENDOR = frozenset({"nvidia", "tesla", "geforce", "quadro", "gpu", "generation", "laptop"})
+_FORM = re.compile(r"(?i)(\d+\s*gb|sxm\d*|pcie|hbm\d*e?|nvl|mig|\d+g\.\d+gb)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    pid: int
+    memory_mib: int | None  # None: the driver does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """One GPU at one moment. `trouble`: what the driver said instead."""
+
+    index: int
+    type: str = "gpu"
+    total_mib: int = 0
+    used_mib: int = 0
+    processes: tuple[GpuProcess, ...] = ()
+    link_group: int = 0
+    trouble: str = ""
+
+
+def short_type(product: str) -> str:
+    """`NVIDIA A100-SXM4-40GB` -> `A100`: what people write in a job file."""
+    words = [word for word in re.split(r"[\s-]+", product) if word and word.lower() not in _VENDOR]
+    words = [word for word in words if not _FORM.fullmatch(word)]
+    if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d+", words[1]):
+        words = words[1:]
+    return "".join(words).upper() or "GPU"
+
+
+class Nvml:
+    """The driver's library, opened once. `read` is cheap: a few microseconds a GPU on real drivers."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._links: dict[int, int] = {}
+
+    def read(self) -> tuple[GpuReading, ...]:
+        """All GPUs; empty without a driver."""
+        nvml = self._open()
+        if nvml is None:
+            return ()
+        return tuple(self._read_one(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+
+    def _open(self) -> Any:
+        if self._nvml is None:
+            import pynvml
+
+            try:
+                pynvml.nvmlInit()
+            except pynvml.NVMLError:
+                return None
+            self._nvml = pynvml
+            with contextlib.suppress(pynvml.NVMLError):
+                self._links = _link_groups(pynvml)
+        return self._nvml
+
+    def _read_one(self, nvml: Any, index: int) -> GpuReading:
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            total, used = _memory(nvml, handle)
+            return GpuReading(
+                index=index,
+                type=short_type(_text(nvml.nvmlDeviceGetName(handle))),
+                total_mib=total // MIB,
+                used_mib=used // MIB,
+                processes=_processes(nvml, handle),
+                link_group=self._links.get(index, 0),
+            )
+        except nvml.NVMLError as error:
+            return GpuReading(index=index, trouble=str(error))
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
+    """(total, used). The second version of the call leaves out what the driver keeps for itself."""
+    try:
+        info = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError:
+        info = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return int(info.total), int(info.used)
+
+
+def _processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
+    found: dict[int, int | None] = {}
+    calls: tuple[Callable[[Any], Any], ...] = (
+        nvml.nvmlDeviceGetComputeRunningProcesses,
+        nvml.nvmlDeviceGetGraphicsRunningProcesses,
+    )
+    for call in calls:
+        with contextlib.suppress(nvml.NVMLError):
+            for process in call(handle):
+                memory = process.usedGpuMemory
+                found[process.pid] = None if memory is None else memory // MIB
+    return tuple(GpuProcess(pid=pid, memory_mib=memory) for pid, memory in sorted(found.items()))
+
+
+def _link_groups(nvml: Any) -> dict[int, int]:
+    """GPUs joined by NVLink share a group number above 0. Links into a switch join all that have one."""
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    buses = {_text(nvml.nvmlDeviceGetPciInfo(handle).busId): index for index, handle in enumerate(handles)}
+    group = list(range(1, len(handles) + 1))
+    linked: dict[int, None] = {}
+    switched: list[int] = []
+    for index, handle in enumerate(handles):
+        for remote in _remotes(nvml, handle):
+            linked[index] = None
+            peer = buses.get(remote)
+            switched += [index] if peer is None else []
+            for other in [peer] if peer is not None else switched:
+                old, new = max(group[index], group[other]), min(group[index], group[other])
+                group = [new if value == old else value for value in group]
+    return {index: group[index] for index in linked}
+
+
+def _remotes(nvml: Any, handle: Any) -> list[str]:
+    found = []
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(handle, link):
+                found.append(_text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
+        except nvml.NVMLError:
+            break
+    return found

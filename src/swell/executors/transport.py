@@ -1,0 +1,244 @@
+"""How a machine is reached: the seam below `hosts`. The local one calls the shim's functions in threads; one over SSH
+would run the same files on the other side. Everything is told by run and rank; nothing depends on an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from swell.core.ids import RunId
+from swell.ports import LogChunk
+from swell.shim import ask, shim
+
+Json = dict[str, Any]
+MAX_LOG_READ = 4 * 1024 * 1024
+"""So much of a log at once, whatever was asked: memory stays flat."""
+
+
+class Transport(Protocol):
+    async def start(self, run: RunId, requests: Sequence[Json]) -> None:
+        """Deliver the requests and ask for a shim each. Raises OSError if that cannot be done."""
+        ...
+
+    async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, Json]:
+        """See `ask.look`, for each run and its ranks."""
+        ...
+
+    async def stop(self, run: RunId, ranks: Sequence[int], *, kill: bool, whole: bool) -> None:
+        """`whole`: the run was asked to stop, and nothing of it may start any more; else only these ranks."""
+        ...
+
+    async def put(self, run: RunId, name: str, data: bytes) -> None:
+        """Write a file of the run's directory, whole."""
+        ...
+
+    async def get(self, run: RunId, name: str) -> bytes | None: ...
+
+    async def read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
+
+    async def remove(self, run: RunId) -> None: ...
+
+    def listen(self, heard: Callable[[RunId], None]) -> None:
+        """Call `heard` whenever something happened to a run. Hints may be lost; polling is the safety net."""
+        ...
+
+    def close(self) -> None:
+        """Let go. What runs goes on."""
+        ...
+
+
+class Nursery:
+    """The fork-server that makes shims; started when needed, again when it died. It ends when we are gone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._link: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, directory: Path) -> None:
+        with self._lock:
+            for _ in range(2):
+                link = self._link or self._begin()
+                try:
+                    link.send(os.fsencode(directory))
+                    return
+                except OSError:
+                    self._end()
+            raise OSError("the process that starts jobs cannot be started; see whether the machine has memory left")
+
+    def warm(self) -> None:
+        with self._lock:
+            if self._link is None:
+                self._begin()
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _begin(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(5.0)
+        with theirs:
+            # Of our own environment it gets nothing but the PATH: jobs have theirs in their requests.
+            self._process = subprocess.Popen(
+                [sys.executable, "-ISs", shim.__file__, "nursery"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={"PATH": os.defpath},
+            )
+        self._link = ours
+        return ours
+
+    def _end(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5.0)
+            self._process = None
+
+
+class LocalTransport:
+    """This machine. Blocking work happens in threads, so that a slow disk never stops the daemon's loop."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self.runs_dir = runs_dir
+        self._nursery = Nursery()
+        self._socket: socket.socket | None = None
+        runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def directory(self, run: RunId) -> Path:
+        return self.runs_dir / str(run)
+
+    @property
+    def notify_path(self) -> Path:
+        return self.runs_dir / "notify"
+
+    async def start(self, run: RunId, requests: Sequence[Json]) -> None:
+        await asyncio.to_thread(self._start, run, requests)
+
+    def _start(self, run: RunId, requests: Sequence[Json]) -> None:
+        """All requests are written before the first shim starts: what cannot be written fails the gang as a whole."""
+        folders = [self.directory(run) / str(request["rank"]) for request in requests]
+        try:
+            for folder, request in zip(folders, requests, strict=True):
+                _write(folder / "request.json", json.dumps({**request, "notify": str(self.notify_path)}).encode())
+            for folder in folders:
+                self._nursery.ask(folder)
+        except OSError:
+            for folder in folders:  # a shim without a request does nothing
+                (folder / "request.json").unlink(missing_ok=True)
+            raise
+
+    async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, Json]:
+        return await asyncio.to_thread(self._look, runs)
+
+    def _look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, Json]:
+        return {run: ask.look(str(self.directory(run)), list(ranks)) for run, ranks in runs.items()}
+
+    async def stop(self, run: RunId, ranks: Sequence[int], *, kill: bool, whole: bool) -> None:
+        await asyncio.to_thread(self._stop, run, ranks, kill, whole)
+
+    def _stop(self, run: RunId, ranks: Sequence[int], kill: bool, whole: bool) -> None:
+        directory = str(self.directory(run))
+        if whole:
+            ask.stop(directory, list(ranks), kill=kill)
+            return
+        for rank in ranks:
+            ask.stop_worker(f"{directory}/{rank}", kill=kill)
+
+    async def put(self, run: RunId, name: str, data: bytes) -> None:
+        await asyncio.to_thread(_write, self.directory(run) / name, data)
+
+    async def get(self, run: RunId, name: str) -> bytes | None:
+        return await asyncio.to_thread(_read, self.directory(run) / name)
+
+    async def read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        return await asyncio.to_thread(self._read_log, run, rank, offset, limit)
+
+    def _read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        """Whether the worker is over is asked first: what is read afterwards is then all there will ever be."""
+        folder = self.directory(run) / str(rank)
+        over = ask.is_over(str(folder))
+        data, size = b"", 0
+        with contextlib.suppress(FileNotFoundError), (folder / "log").open("rb", buffering=0) as log:
+            size = os.fstat(log.fileno()).st_size
+            data = os.pread(log.fileno(), max(0, min(limit, MAX_LOG_READ)), offset)
+        after = offset + len(data)
+        return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= size)
+
+    async def remove(self, run: RunId) -> None:
+        await asyncio.to_thread(shutil.rmtree, self.directory(run), True)
+
+    def listen(self, heard: Callable[[RunId], None]) -> None:
+        self._nursery.warm()
+        self._socket = _bind(self.notify_path)
+        asyncio.get_running_loop().add_reader(self._socket, self._hear, heard)
+
+    def _hear(self, heard: Callable[[RunId], None]) -> None:
+        assert self._socket is not None
+        while True:
+            try:
+                text = self._socket.recv(256).decode("ascii", "replace")
+            except BlockingIOError:
+                return
+            with contextlib.suppress(ValueError):
+                heard(RunId.parse(text.partition("/")[0]))
+
+    def close(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        self._nursery.close()
+
+
+def _bind(path: Path) -> socket.socket:
+    """A datagram socket at `path`, taken over from whoever had it. By way of the directory: long paths do not fit."""
+    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    heard.setblocking(False)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        short = Path(f"/proc/self/fd/{folder}")
+        fresh = short / f".{path.name}.{os.getpid()}"
+        fresh.unlink(missing_ok=True)
+        heard.bind(str(fresh))
+        fresh.chmod(0o600)
+        fresh.rename(short / path.name)
+    finally:
+        os.close(folder)
+    return heard
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all. Not synced: after a power cut nothing runs, and the claim, which is synced, says so."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(data)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,261 @@
+"""What the facts about a run's workers mean. Pure: facts in, verdict out; the shim gathers the facts."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from swell.core.events import ExitReason
+from swell.core.ids import RunId
+from swell.ports import Launch, RunGone
+
+EXIT_STOPPED = 85
+"""What training code leaves with when it stopped as asked."""
+SERVER_ROLES = frozenset({"server", "ps"})
+"""Workers that serve the others and never end by themselves; stopped when the others have finished."""
+
+
+class Stage(StrEnum):
+    ABSENT = "absent"  # no claim: never started, may be started
+    STARTING = "starting"
+    UP = "up"
+    ENDING = "ending"  # ended; something it left is still being swept away
+    ENDED = "ended"
+    LOST = "lost"  # its shim died with it; what it left was swept
+
+
+OVER = frozenset({Stage.ENDED, Stage.LOST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A worker as remembered on disk: nothing secret."""
+
+    rank: int
+    node: str
+    role: str = "worker"
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Who belongs to a run; written before anything is started, so that any later process can take the run over."""
+
+    run: RunId
+    members: tuple[Member, ...]
+    grace_s: float
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(member.rank for member in self.members)
+
+    def to_json(self) -> dict[str, Any]:
+        members = [{"rank": m.rank, "node": m.node, "role": m.role, "gpus": list(m.gpus)} for m in self.members]
+        return {"run": str(self.run), "grace_s": self.grace_s, "members": members}
+
+
+def roster_of(launch: Launch) -> Roster:
+    members = tuple(Member(rank=w.rank, node=w.node, role=w.role, gpus=w.gpus) for w in launch.workers)
+    return Roster(run=launch.run, members=members, grace_s=launch.grace_s)
+
+
+def roster_from_json(data: Mapping[str, Any]) -> Roster:
+    members = tuple(
+        Member(rank=m["rank"], node=m["node"], role=m["role"], gpus=tuple(m["gpus"])) for m in data["members"]
+    )
+    return Roster(run=RunId.parse(data["run"]), members=members, grace_s=data["grace_s"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the shim's directory of one worker says."""
+
+    rank: int
+    stage: Stage
+    up_s: float | None = None
+    pid: int = 0  # of its shim
+    mark: str = ""
+    exit: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """All workers of a run, looked at together. `stop_s`: when the run was asked to stop."""
+
+    workers: tuple[Seen, ...]
+    stop_s: float | None = None
+
+    @property
+    def up_s(self) -> float | None:
+        """When the last worker came up; None as long as one has not."""
+        times = [seen.up_s for seen in self.workers if seen.up_s is not None]
+        return max(times) if times and len(times) == len(self.workers) else None
+
+    @property
+    def untouched(self) -> bool:
+        """Some worker was never claimed: to be launched (again)."""
+        return any(seen.stage is Stage.ABSENT for seen in self.workers)
+
+    @property
+    def over(self) -> bool:
+        return all(seen.stage in OVER for seen in self.workers)
+
+
+def sight_from_json(looks: Sequence[Mapping[str, Any]]) -> Sight:
+    """From what each node said."""
+    workers = [Seen(**{**worker, "stage": Stage(worker["stage"])}) for look in looks for worker in look["workers"]]
+    stops = [look["stop"]["at_s"] for look in looks if look["stop"]]
+    return Sight(workers=tuple(sorted(workers, key=lambda seen: seen.rank)), stop_s=min(stops, default=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How one worker ended."""
+
+    rank: int
+    reason: ExitReason
+    at_s: float
+    code: int | None = None
+    message: str = ""
+
+
+_WELL = frozenset({ExitReason.FINISHED, ExitReason.STOPPED})
+
+
+def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
+    """How this worker ended, if its end is known. Told before the sweep is done, so that its gang can be stopped."""
+    if seen.stage is Stage.LOST:
+        message = "what held the process was killed, or the machine went down; no exit code is known"
+        return End(rank=seen.rank, reason=ExitReason.SHIM_LOST, at_s=now_s, message=message)
+    if seen.exit is None:
+        return None
+    exit_, at_s = seen.exit, float(seen.exit["at_s"])
+    if exit_["failed"]:
+        return _not_started(seen.rank, exit_["failed"], at_s)
+    asked = bool(exit_["asked"]) or (exit_["code"] != 0 and stop_s is not None and at_s >= stop_s)
+    reason = _reason(exit_, asked)
+    return End(rank=seen.rank, reason=reason, at_s=at_s, code=exit_["code"], message=_message(exit_, reason))
+
+
+def _reason(exit_: Mapping[str, Any], asked: bool) -> ExitReason:
+    """A script that answers SIGTERM with exit code 0 has stopped, not finished: its work must not be given up."""
+    if asked or exit_["code"] == EXIT_STOPPED:
+        return ExitReason.STOPPED
+    if exit_["code"] == 0:
+        return ExitReason.FINISHED
+    if exit_["oom"]:
+        return ExitReason.OUT_OF_MEMORY
+    return ExitReason.KILLED if exit_["signal"] is not None else ExitReason.USER_ERROR
+
+
+def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
+    if reason is ExitReason.FINISHED or exit_["code"] == EXIT_STOPPED:
+        return ""
+    if reason is ExitReason.OUT_OF_MEMORY:
+        return "killed by the system for using too much memory; ask for more memory, or use less (smaller batches)"
+    how = f"exit code {exit_['code']}"
+    if exit_["signal"] is not None:
+        how = f"ended by {_signal_name(exit_['signal'])}"
+    return f"{how}: {exit_['last']}" if exit_["last"] else how
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
+    if failed["step"] == "stopped":
+        return End(rank=rank, reason=ExitReason.STOPPED, at_s=at_s, message="stopped before it started")
+    return End(rank=rank, reason=ExitReason.START_FAILED, at_s=at_s, message=why_not_started(failed))
+
+
+def why_not_started(failed: Mapping[str, Any]) -> str:
+    """For a person: what is missing, and what to do."""
+    step, said = failed["step"], failed["said"]
+    if step == "cwd":
+        return (
+            f"the working directory {failed['cwd']} cannot be entered ({said}); it must exist on the node that runs "
+            "the job: check `workdir`, or leave it out to run in the files you submit"
+        )
+    if step == "exec":
+        return _why_not_executed(failed)
+    if step == "log":
+        return f"cannot write the log ({said}); make room on the node's disk, then submit the job again"
+    return f"the process could not be set up: {said}"
+
+
+def _why_not_executed(failed: Mapping[str, Any]) -> str:
+    program, number = failed["program"], failed["errno"]
+    if number == errno.ENOENT and failed["there"]:
+        return f"cannot start {program}: its first line (#!) names an interpreter that is not on the node"
+    if number == errno.ENOENT:
+        where = "" if "/" in program else " on the PATH of the job"
+        return (
+            f"cannot start {program}: there is no such program{where} (in {failed['cwd'] or '/'}); "
+            "check the command, or submit the file along with the job"
+        )
+    if number == errno.EACCES:
+        return f"cannot start {program}: it is not executable; `chmod +x` it, or run it as `python {program}`"
+    if number == errno.ENOEXEC:
+        return f"cannot start {program}: it is no program; a script needs a first line such as #!/usr/bin/env python3"
+    if number == errno.E2BIG:
+        return f"cannot start {program}: its arguments and environment are too large together; pass data in files"
+    return f"cannot start {program}: {failed['said']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The ends known so far, split: `workers` decide what became of the run, `servers` only serve them."""
+
+    workers: tuple[End, ...]
+    servers: tuple[End, ...]
+
+    @property
+    def first_failure(self) -> End | None:
+        """What brought the run down. Others fail because of a lost one, and often are noticed before it."""
+        failed = [end for end in (*self.workers, *self.servers) if end.reason not in _WELL]
+        return min(failed, key=lambda end: (end.reason is not ExitReason.SHIM_LOST, end.at_s, end.rank), default=None)
+
+
+def ends_of(roster: Roster, sight: Sight, now_s: float) -> Ends:
+    servers = {member.rank for member in roster.members if member.role in SERVER_ROLES}
+    if len(servers) == len(roster.members):
+        servers = set()
+    ends = [end for seen in sight.workers if (end := end_of(seen, sight.stop_s, now_s))]
+    return Ends(
+        workers=tuple(end for end in ends if end.rank not in servers),
+        servers=tuple(end for end in ends if end.rank in servers),
+    )
+
+
+def breaks_gang(roster: Roster, ends: Ends) -> End | None:
+    """The end after which the rest of the run has no reason to go on: a failure, a stop, or all but servers done."""
+    if ends.first_failure:
+        return ends.first_failure
+    stopped = [end for end in (*ends.workers, *ends.servers) if end.reason is ExitReason.STOPPED]
+    if stopped:
+        return min(stopped, key=lambda end: (end.at_s, end.rank))
+    servers = sum(member.role in SERVER_ROLES for member in roster.members)
+    all_done = servers and ends.workers and len(ends.workers) == len(roster.members) - servers
+    return max(ends.workers, key=lambda end: (end.at_s, end.rank)) if all_done else None
+
+
+def verdict(roster: Roster, sight: Sight, now_s: float) -> RunGone | None:
+    """What became of the run, once all its workers are over."""
+    if not sight.over:
+        return None
+    ends = ends_of(roster, sight, now_s)
+    last_s = max(end.at_s for end in (*ends.workers, *ends.servers))
+    stopped = next((end for end in ends.workers if end.reason is ExitReason.STOPPED), None)
+    decisive = ends.first_failure or stopped or ends.workers[0]
+    message = decisive.message
+    if message and len(roster.members) > 1 and decisive.reason not in _WELL:
+        message = f"rank {decisive.rank}: {message}"
+    return RunGone(run=roster.run, reason=decisive.reason, at_s=last_s, exit_code=decisive.code, message=message)

@@ -1,0 +1,171 @@
+"""What the executor suite needs of each adapter: the same acts, played by real processes or by scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from swell.core.ids import RunId
+from swell.executors.hosts import Tuning, local_executor
+from swell.executors.scripted import Script, ScriptedExecutor, Theatre
+from swell.ports import Executor, Launch, NodeSeen, Observation, Worker
+
+RUN = RunId(7, 1)
+LIMIT_S = 20.0
+"""A test that waits longer for an observation has failed; none takes nearly as long."""
+
+ACTS = ("finish", "fail", "stopped", "stay", "deaf", "missing", "killed", "polite")
+
+SHELL = {
+    "finish": ("sh", "-c", "echo one; echo two; exit 0"),
+    "fail": ("sh", "-c", "echo working; echo 'ValueError: no such layer' >&2; exit 3"),
+    "stopped": ("sh", "-c", "exit 85"),
+    "stay": ("sh", "-c", "echo here; exec sleep 1000"),
+    "deaf": ("sh", "-c", "trap '' TERM; echo here; while :; do sleep 0.05; done"),
+    "missing": ("no-such-program",),
+    "killed": ("sh", "-c", "kill -SEGV $$"),
+    "polite": ("sh", "-c", "trap 'exit 0' TERM; echo here; while :; do sleep 0.02; done"),
+}
+
+SCRIPTS = {
+    "finish": Script(lasts_s=0.5, log=b"one\ntwo\n"),
+    "fail": Script(lasts_s=0.5, exit_code=3, log=b"working\nValueError: no such layer\n"),
+    "stopped": Script(lasts_s=0.5, exit_code=85),
+    "stay": Script(log=b"here\n"),
+    "deaf": Script(stop_s=None, log=b"here\n"),
+    "missing": Script(cannot_start="there is no such program"),
+    "killed": Script(lasts_s=0.5, signal=11),
+    "polite": Script(stop_code=0, log=b"here\n"),
+}
+
+
+class RealClock:
+    def now_s(self) -> float:
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def now_s(self) -> float:
+        return self.s
+
+    def monotonic_s(self) -> float:
+        return self.s
+
+
+class Bench(Protocol):
+    """One world, in which executors come and go."""
+
+    def executor(self) -> Executor: ...
+
+    async def pass_time(self) -> None:
+        """A moment: real, or on the clock."""
+        ...
+
+    def starts(self, run: RunId) -> int:
+        """How often the run's workers really began."""
+        ...
+
+
+class LocalBench:
+    def __init__(self, home: Path) -> None:
+        self.runs = home / "runs"
+
+    def executor(self) -> Executor:
+        return local_executor(self.runs, RealClock(), tuning=Tuning(poll_s=0.3, straggler_s=0.2))
+
+    async def pass_time(self) -> None:
+        await asyncio.sleep(0.02)
+
+    def starts(self, run: RunId) -> int:
+        logs = [log.read_text() for log in (self.runs / str(run)).glob("*/log")]
+        return max((log.count("here") + log.count("one") for log in logs), default=0)
+
+
+class ScriptedBench:
+    def __init__(self, home: Path) -> None:
+        self.clock = FakeClock()
+        self.theatre = Theatre()
+        self.executors: list[ScriptedExecutor] = []
+
+    def executor(self) -> Executor:
+        self.executors.append(ScriptedExecutor(self.theatre, self.clock, lambda _, worker: SCRIPTS[worker.argv[-1]]))
+        return self.executors[-1]
+
+    async def pass_time(self) -> None:
+        self.clock.s += 0.25
+        for executor in self.executors:
+            executor.tick()
+        await asyncio.sleep(0)
+
+    def starts(self, run: RunId) -> int:
+        return self.theatre.starts.get(run, 0)
+
+
+BENCHES: dict[str, Callable[[Path], Bench]] = {"local": LocalBench, "scripted": ScriptedBench}
+
+
+def launch_of(bench: Bench, *acts: str, run: RunId = RUN, grace_s: float = 0.5) -> Launch:
+    def argv(act: str) -> tuple[str, ...]:
+        return SHELL[act] if isinstance(bench, LocalBench) else (act,)
+
+    env = {"PATH": "/usr/bin:/bin"}
+    workers = tuple(Worker(rank=rank, node="here", argv=argv(act), env=env, cwd="/") for rank, act in enumerate(acts))
+    return Launch(run=run, workers=workers, grace_s=grace_s)
+
+
+class Watcher:
+    """Collects what an executor tells, except about nodes."""
+
+    def __init__(self, bench: Bench, executor: Executor, known: Sequence[RunId]) -> None:
+        self.bench = bench
+        self.executor = executor
+        self.told: list[Observation] = []
+        self._task = asyncio.create_task(self._collect(known))
+
+    async def _collect(self, known: Sequence[RunId]) -> None:
+        async for observation in self.executor.observe(known):
+            if not isinstance(observation, NodeSeen):
+                self.told.append(observation)
+
+    async def until(self, kind: type, run: RunId = RUN, count: int = 1) -> Observation:
+        """The observation of this kind about this run, as soon as it is there."""
+        give_up_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < give_up_s:
+            found = [told for told in self.told if isinstance(told, kind) and told.run == run]  # type: ignore[union-attr]
+            if len(found) >= count:
+                return found[count - 1]
+            if self._task.done():
+                self._task.result()
+            await self.bench.pass_time()
+        raise AssertionError(f"no {kind.__name__} of run {run}; told: {self.told}")
+
+    async def moments(self, number: int = 20) -> None:
+        for _ in range(number):
+            await self.bench.pass_time()
+
+    def of(self, run: RunId = RUN) -> list[str]:
+        return [type(told).__name__ for told in self.told if told.run == run]  # type: ignore[union-attr]
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def watching(bench: Bench, known: Sequence[RunId] = ()):  # type: ignore[no-untyped-def]
+    """An executor that observes; at the end everything it launched is killed."""
+    watcher = Watcher(bench, bench.executor(), known)
+    try:
+        yield watcher
+    finally:
+        await watcher.close()
