@@ -1,0 +1,80 @@
+"""The application: routes behind one guard. `create_app(engine, token, config)` is all that the daemon calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from swell import __version__
+from swell.api import cluster, inside, jobs, openapi, problems
+from swell.api.deps import Context
+from swell.api.guard import Guard
+from swell.api.port import Engine
+from swell.api.submit import submit
+from swell.config import Config
+from swell.core.errors import SwellError
+from swell.jobfile.problems import Problem
+
+
+def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
+    app = FastAPI(title="Swell", version=__version__, docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
+    app.state.context = Context(engine=engine, config=config)
+    app.router.routes[:0] = [  # before all others: matched first, and often
+        Route("/v1/runs/{run}/report", inside.report, methods=["POST"]),
+        Route("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
+        Route("/v1/jobs", submit, methods=["POST"]),
+    ]
+    app.include_router(jobs.router)
+    app.include_router(cluster.router)
+    app.add_exception_handler(SwellError, _known)
+    app.add_exception_handler(problems.ApiError, _known)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_middleware(Guard, token=token, host=config.host)
+    _describe(app)
+    return app
+
+
+async def _known(_: Request, error: Exception) -> Response:
+    return problems.from_error(error)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [_problem(detail) for detail in error.errors()]
+    return problems.response(422, "Not valid", "\n".join(map(str, found)), found)
+
+
+def _problem(detail: Any) -> Problem:
+    where, *path = detail["loc"]
+    if detail["type"] == "json_invalid":
+        return Problem(path="", what=f"not valid JSON at byte {path[0] if path else 0}", fix="check quotes and commas")
+    name = ".".join(map(str, path)) or str(where)
+    fix = "see /v1/openapi.json for what may be sent"
+    return Problem(path=name, what=str(detail["msg"]).removeprefix("Value error, "), fix=fix)
+
+
+async def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    hint = {404: "there is nothing here; see /v1/openapi.json", 405: "not with this method; see /v1/openapi.json"}
+    detail = hint.get(error.status_code, str(error.detail))
+    return problems.response(error.status_code, str(error.detail), detail)
+
+
+def _describe(app: FastAPI) -> None:
+    generated = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = generated()
+            openapi.add_plain_routes(document)
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]

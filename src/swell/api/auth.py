@@ -1,0 +1,23 @@
+"""Who may call: one bearer token for people, one for each run, derived from it, that opens only that run's reports."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from swell.core.ids import RunId
+
+
+def run_token(secret: str, run: RunId) -> str:
+    """What a run's processes carry in SWELL_TOKEN. Needs no storing: the same after a restart of the daemon."""
+    return "run-" + hmac.new(secret.encode(), f"run:{run}".encode(), hashlib.sha256).hexdigest()
+
+
+def same(given: str, expected: str) -> bool:
+    """In constant time."""
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+def bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,0 +1,228 @@
+"""Routes about the cluster: nodes, policy, events, health, the job schema, files."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from swell import __version__
+from swell.api import streams
+from swell.api.deps import caller, context_of, engine_of, json_response
+from swell.api.problems import ApiError
+from swell.api.views import node_views
+from swell.core.errors import Conflict, NotFound
+from swell.core.resources import Gpu, Node, NodeCondition
+from swell.jobfile import files
+from swell.jobfile.expand import NAME_RULE
+from swell.jobfile.schema import Size, json_schema
+from swell.placement.registry import PLACERS
+from swell.policy.registry import POLICIES
+
+router = APIRouter(tags=["cluster"])
+NODE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
+MAX_NODE_GPUS = 1024
+
+
+class NodeBody(BaseModel):
+    """A machine and what it has."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: Annotated[str, Field(pattern=NODE_PATTERN, description=NAME_RULE)]
+    gpus: Annotated[int, Field(ge=0, le=MAX_NODE_GPUS)] = 0
+    gpu_type: str = "gpu"
+    gpu_memory: Size = 0
+    cpus: Annotated[int, Field(ge=1, le=4096)] = 1
+    memory: Size = 1024
+    labels: dict[str, str] = {}
+    rack: str = ""
+    address: str = "127.0.0.1"
+    executor: str = "local"
+
+    def node(self) -> Node:
+        gpus = tuple(Gpu(index=i, type=self.gpu_type, memory_mib=self.gpu_memory) for i in range(self.gpus))
+        return Node(
+            name=self.name,
+            gpus=gpus,
+            cpus=self.cpus,
+            memory_mib=self.memory,
+            labels=self.labels,
+            rack=self.rack,
+            address=self.address,
+            executor=self.executor,
+        )
+
+
+class PolicyBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    placer: str = ""
+    options: dict[str, bool | int | float | str] = {}
+
+
+class NodeWhy(BaseModel):
+    why: str = Field(default="", max_length=500)
+
+
+@router.get("/v1/health")
+async def health(request: Request) -> Response:
+    """Open to everybody: ready or not, and how many jobs in which state."""
+    return json_response({"version": __version__, **engine_of(request).health()})
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return json_schema()
+
+
+@router.get("/v1/schema/job")
+async def job_schema() -> Response:
+    """JSON Schema of the job file."""
+    return json_response(_schema())
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/v1/nodes")
+async def list_nodes(request: Request) -> Response:
+    return json_response({"nodes": node_views(engine_of(request).state)})
+
+
+@router.post("/v1/nodes", status_code=201)
+async def add_node(request: Request, body: NodeBody) -> Response:
+    engine = engine_of(request)
+    if body.name in engine.state.nodes:
+        raise Conflict(f"there is a node {body.name} already; remove it first (`swell node remove {body.name}`)")
+    await engine.add_node(body.node())
+    return _node(request, body.name, 201)
+
+
+_CONDITIONS = {
+    "cordon": NodeCondition.CORDONED,
+    "uncordon": NodeCondition.READY,
+    "drain": NodeCondition.DRAINING,
+}
+
+
+@router.post("/v1/nodes/{node}/{action}")
+async def change_node(
+    request: Request, node: str, action: Literal["cordon", "uncordon", "drain"], body: NodeWhy | None = None
+) -> Response:
+    """cordon: nothing new. drain: also checkpoint and move away what runs. uncordon: back to normal."""
+    why = body.why if body else ""
+    await engine_of(request).set_node_condition(node, _CONDITIONS[action], why=why, by=caller(request))
+    return _node(request, node)
+
+
+@router.delete("/v1/nodes/{node}")
+async def remove_node(request: Request, node: str) -> Response:
+    await engine_of(request).remove_node(node, by=caller(request))
+    return json_response({"name": node})
+
+
+def _node(request: Request, name: str, status: int = 200) -> Response:
+    for view in node_views(engine_of(request).state):
+        if view["name"] == name:
+            return json_response(view, status)
+    raise NotFound(f"there is no node {name!r}; `swell nodes` lists them")
+
+
+# -- policy -----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/v1/policy")
+async def get_policy(request: Request) -> Response:
+    state = engine_of(request).state
+    return json_response(
+        {
+            "name": state.policy,
+            "placer": state.placer,
+            "options": dict(state.policy_options),
+            "policies": sorted(POLICIES),
+            "placers": sorted(PLACERS),
+        }
+    )
+
+
+@router.put("/v1/policy")
+async def set_policy(request: Request, body: PolicyBody) -> Response:
+    """From the next decision on."""
+    await engine_of(request).set_policy(body.name, placer=body.placer, options=body.options, by=caller(request))
+    return await get_policy(request)
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/v1/events", response_class=Response)
+async def get_events(
+    request: Request,
+    after: Annotated[int, Query(ge=0, description="Begin behind this number. Last-Event-ID does the same.")] = 0,
+    last: Annotated[int, Query(ge=0, description="Begin with the last so many.")] = 0,
+    follow: Annotated[bool, Query(description="Go on with what happens.")] = True,
+    job: Annotated[int, Query(ge=0, description="Of this job only.")] = 0,
+) -> Response:
+    """Everything that happens, as server-sent events numbered as in the log."""
+    return streams.events(request, after=after, last=last, follow=follow, job=job)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/v1/files/{content_hash}")
+async def has_files(request: Request, content_hash: str) -> Response:
+    root = files.unpacked_path(context_of(request).config.files_dir, _hash(content_hash))
+    if not root.is_dir():
+        raise NotFound(f"snapshot {content_hash[:7]} is not here; send it with PUT")
+    return json_response({"hash": content_hash})
+
+
+@router.put("/v1/files/{content_hash}", status_code=201)
+async def put_files(request: Request, content_hash: str) -> Response:
+    """A tar of the working directory, named by its SHA-256. Streamed to disk, checked, unpacked."""
+    config = context_of(request).config
+    config.files_dir.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix=".upload-", dir=config.files_dir)
+    part = Path(name)
+    try:
+        digest = await _receive(request, fd, limit=config.snapshot_max_mib * files.MIB * 11 // 10 + files.MIB)
+        if digest != _hash(content_hash):
+            raise ApiError(422, "Not these files", f"the bytes that came have the hash {digest}, not {content_hash}")
+        await asyncio.to_thread(files.adopt, config.files_dir, content_hash, part)
+    finally:
+        part.unlink(missing_ok=True)
+    return json_response({"hash": content_hash}, status=201)
+
+
+def _hash(text: str) -> str:
+    if not files.is_hash(text):
+        raise ApiError(422, "Not a hash", "files are named by the SHA-256 of their tar: 64 hexadecimal digits")
+    return text
+
+
+async def _receive(request: Request, fd: int, limit: int) -> str:
+    digest = hashlib.sha256()
+    size = 0
+    with os.fdopen(fd, "wb") as file:
+        async for data in request.stream():
+            size += len(data)
+            if size > limit:
+                detail = f"more than {limit // files.MIB} MiB; raise snapshot_max_mib in the daemon's config.yaml"
+                raise ApiError(413, "Too large", detail)
+            digest.update(data)
+            await asyncio.to_thread(file.write, data)
+        await asyncio.to_thread(_sync, file.fileno())
+    return digest.hexdigest()
+
+
+def _sync(fd: int) -> None:
+    os.fsync(fd)

@@ -1,0 +1,85 @@
+"""What routes share: the engine, where files lie, who calls, and how a job is named."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from swell.api.port import Engine
+from swell.api.views import JobView, job_view
+from swell.config import Config
+from swell.core.errors import NotFound
+from swell.core.ids import JobId, RunId
+from swell.core.state import JobRecord
+from swell.plan.explain import summary
+
+USER_HEADER = "swell-user"
+MAX_USER = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    engine: Engine
+    config: Config
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+def context_of(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def engine_of(request: Request) -> Engine:
+    return context_of(request).engine
+
+
+def caller(request: Request) -> str:
+    """Who acts, as the client says: shown in the record. There is one token; users with roles come with accounts."""
+    return request.headers.get(USER_HEADER, "")[:MAX_USER]
+
+
+def now_s() -> float:
+    return time.time()
+
+
+def find_job(engine: Engine, ref: str) -> JobId:
+    """An id, `last`, or a name (then the latest of that name)."""
+    state = engine.state
+    if ref.isdecimal() and len(ref) < 19:
+        return int(ref)
+    if ref == "last":
+        if not state.last_job:
+            raise NotFound("there is no job yet; `swell run -- python train.py` starts one")
+        return state.last_job
+    named = max(named_jobs(engine, ref), default=None)
+    if named is None:
+        raise NotFound(f"there is no job named {ref!r}; `swell ls --all` lists the jobs there are")
+    return named
+
+
+def named_jobs(engine: Engine, name: str) -> list[JobId]:
+    return [job for job, record in engine.state.jobs.items() if record.spec.name == name]
+
+
+async def record_of(request: Request, ref: str) -> JobRecord:
+    engine = engine_of(request)
+    return await engine.job(find_job(engine, ref))
+
+
+def run_of(text: str) -> RunId:
+    try:
+        return RunId.parse(text)
+    except ValueError as error:
+        raise NotFound(str(error)) from error
+
+
+def line_of(engine: Engine, record: JobRecord) -> JobView:
+    now = now_s()
+    return job_view(record, why=summary(record, engine.reasons(record.id), now), eta_s=None, now_s=now)

@@ -1,0 +1,55 @@
+"""Routes of the in-job library. Plain Starlette and msgspec: every rank of every run calls them, all the time."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from swell.api.deps import engine_of, json_response, run_of
+from swell.api.problems import ApiError
+from swell.daemon.reports import Position, RunReport
+
+MAX_WAIT_S = 60.0
+_decoder = msgspec.json.Decoder(RunReport)
+
+
+async def report(request: Request) -> Response:
+    run = run_of(request.path_params["run"])
+    try:
+        body = _decoder.decode(await request.body())
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(
+            400, "Not a report", f"{error}; the fields of a report are listed in the OpenAPI page"
+        ) from error
+    return json_response(await engine_of(request).report(run, body))
+
+
+async def stop(request: Request) -> Response:
+    """Long poll: answers at once when there is news, else after wait_s."""
+    run = run_of(request.path_params["run"])
+    query = request.query_params
+    position = (_whole(query, "epoch"), _whole(query, "step"))
+    ack: Position | None = (_whole(query, "ack_epoch"), _whole(query, "ack_step")) if "ack_epoch" in query else None
+    view = await engine_of(request).await_stop(run, _whole(query, "rank"), position, ack, _wait_s(query))
+    return json_response(view)
+
+
+def _whole(query: QueryParams, name: str) -> int:
+    text = query.get(name, "0")
+    if not text.isdecimal() or len(text) > 15:
+        raise ApiError(400, "Not a number", f"{name} must be a whole number, not {text[:20]!r}")
+    return int(text)
+
+
+def _wait_s(query: QueryParams) -> float:
+    try:
+        wait_s = float(query.get("wait_s", "0"))
+    except ValueError:
+        wait_s = math.nan
+    if not math.isfinite(wait_s):
+        raise ApiError(400, "Not a number", "wait_s must be a number of seconds")
+    return min(max(wait_s, 0.0), MAX_WAIT_S)

@@ -1,0 +1,221 @@
+"""Routes about jobs: list, look, cancel, pause, resume, priority, remove, explain, runs."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.responses import Response
+
+from swell.api import streams
+from swell.api.deps import caller, engine_of, find_job, json_response, line_of, record_of, run_of
+from swell.api.port import Engine
+from swell.api.problems import ApiError
+from swell.api.views import JobView, detail_view, run_view
+from swell.core.errors import NotFound, SwellError
+from swell.core.ids import JobId
+from swell.jobfile import forms
+from swell.ports import JobQuery
+
+router = APIRouter(tags=["jobs"])
+CANCEL_AT_ONCE = 500
+MAX_LIMIT = 1000
+
+
+class JobList(BaseModel):
+    """`next` is the cursor of the next page: pass it as `after`. Null: there is none."""
+
+    jobs: list[JobView]
+    next: int | None
+
+
+class Why(BaseModel):
+    reason: str = Field(default="", max_length=500)
+
+
+class Priority(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    priority: Annotated[
+        int, BeforeValidator(forms.priority, json_schema_input_type=int | str), Field(ge=-1000, le=1000)
+    ]
+
+
+class Cancel(BaseModel):
+    """Which jobs: ids or names (patterns such as `train-*` too), a batch, a user, or all that have not ended."""
+
+    model_config = ConfigDict(extra="forbid")
+    jobs: list[int | str] = Field(default_factory=list, max_length=10_000)
+    all: bool = False
+    name: str = ""
+    user: str = ""
+    batch: str = ""
+    reason: str = Field(default="", max_length=500)
+
+
+@router.get("/v1/jobs", response_model=JobList)
+async def list_jobs(
+    request: Request,
+    group: Literal["all", "running", "queued", "ended"] = "all",
+    user: str = "",
+    batch: str = "",
+    after: Annotated[int, Query(ge=0, description="Cursor: `next` of the page before.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
+) -> Response:
+    """Newest first."""
+    engine = engine_of(request)
+    records = await engine.jobs(JobQuery(group=group, user=user, batch=batch, after=after, limit=limit))
+    following = records[-1].id if len(records) == limit else None
+    return json_response({"jobs": [line_of(engine, record) for record in records], "next": following})
+
+
+@router.get("/v1/jobs/{job}")
+async def get_job(request: Request, job: str) -> Response:
+    """By id, by name (the latest of that name) or `last`. With its spec; secrets are shown as ***."""
+    record = await record_of(request, job)
+    return json_response(detail_view(record, line_of(engine_of(request), record)))
+
+
+@router.delete("/v1/jobs/{job}")
+async def delete_job(request: Request, job: str) -> Response:
+    """Stop it now if it runs; take it out of the record if it has ended."""
+    engine = engine_of(request)
+    found = find_job(engine, job)
+    await engine.remove(found, by=caller(request))
+    return json_response({"id": found})
+
+
+@router.post("/v1/jobs/cancel")
+async def cancel_jobs(request: Request, body: Cancel) -> Response:
+    """Many at once. What could not be cancelled is listed with the reason; the rest is cancelled all the same."""
+    engine = engine_of(request)
+    wanted, problems = _select(engine, body)
+    cancelled: list[JobId] = []
+    for start in range(0, len(wanted), CANCEL_AT_ONCE):
+        part = wanted[start : start + CANCEL_AT_ONCE]
+        results = await asyncio.gather(*(_cancel(engine, job, caller(request), body.reason) for job in part))
+        cancelled += [job for job, problem in zip(part, results, strict=True) if not problem]
+        problems += [{"job": job, "detail": p} for job, p in zip(part, results, strict=True) if p]
+    return json_response({"cancelled": cancelled, "problems": problems})
+
+
+async def _cancel(engine: Engine, job: JobId, by: str, reason: str) -> str:
+    try:
+        await engine.cancel(job, by=by, reason=reason)
+    except SwellError as error:
+        return str(error)
+    return ""
+
+
+def _select(engine: Engine, body: Cancel) -> tuple[list[JobId], list[dict[str, Any]]]:
+    wanted: dict[JobId, None] = {}
+    problems: list[dict[str, Any]] = []
+    for ref in body.jobs:
+        found = _matching(engine, str(ref))
+        wanted.update(dict.fromkeys(found))
+        if not found:
+            problems.append({"job": ref, "detail": f"there is no job {ref} that could be cancelled"})
+    if body.all or body.name or body.user or body.batch:
+        wanted.update(dict.fromkeys(_filtered(engine, body)))
+    elif not body.jobs:
+        raise ApiError(422, "Which jobs?", "name jobs, or give name, user, batch or all")
+    return list(wanted), problems
+
+
+def _matching(engine: Engine, ref: str) -> Sequence[JobId]:
+    """A number or `last` names one job; a name or pattern all of that name that have not ended."""
+    if ref.isdecimal() or ref == "last":
+        return [find_job(engine, ref)]
+    state = engine.state
+    return [job for job in state.active if fnmatch.fnmatchcase(state.jobs[job].spec.name, ref)]
+
+
+def _filtered(engine: Engine, body: Cancel) -> Sequence[JobId]:
+    state = engine.state
+    active = (state.jobs[job] for job in state.active)
+    return [
+        record.id
+        for record in active
+        if (not body.name or fnmatch.fnmatchcase(record.spec.name, body.name))
+        and (not body.user or record.spec.user == body.user)
+        and (not body.batch or record.batch == body.batch)
+    ]
+
+
+@router.post("/v1/jobs/{job}/cancel", response_model=JobView)
+async def cancel_job(request: Request, job: str, body: Why | None = None) -> Response:
+    """A queued job is given up; a running one is stopped: asked, then made to after its grace."""
+    engine = engine_of(request)
+    await engine.cancel(find_job(engine, job), by=caller(request), reason=body.reason if body else "")
+    return await _answer(request, job)
+
+
+@router.post("/v1/jobs/{job}/pause", response_model=JobView)
+async def pause_job(request: Request, job: str) -> Response:
+    """Stops it at its next checkpoint and keeps it out of the queue until it is resumed."""
+    engine = engine_of(request)
+    await engine.pause(find_job(engine, job), by=caller(request))
+    return await _answer(request, job)
+
+
+@router.post("/v1/jobs/{job}/resume", response_model=JobView)
+async def resume_job(request: Request, job: str) -> Response:
+    engine = engine_of(request)
+    await engine.resume(find_job(engine, job), by=caller(request))
+    return await _answer(request, job)
+
+
+@router.post("/v1/jobs/{job}/priority", response_model=JobView)
+async def set_priority(request: Request, job: str, body: Priority) -> Response:
+    engine = engine_of(request)
+    await engine.set_priority(find_job(engine, job), body.priority, by=caller(request))
+    return await _answer(request, job)
+
+
+async def _answer(request: Request, job: str) -> Response:
+    return json_response(line_of(engine_of(request), await record_of(request, job)))
+
+
+@router.get("/v1/jobs/{job}/explain")
+async def explain_job(request: Request, job: str) -> Response:
+    """Why it waits, or has what it has: every reason with numbers, and who is ahead."""
+    engine = engine_of(request)
+    return json_response(await engine.explain(find_job(engine, job)))
+
+
+@router.get("/v1/jobs/{job}/runs")
+async def list_runs(request: Request, job: str) -> Response:
+    """Every attempt, oldest first."""
+    record = await record_of(request, job)
+    runs = await engine_of(request).runs(record.id)
+    return json_response({"runs": [run_view(run) for run in sorted(runs, key=lambda run: run.id)]})
+
+
+@router.get("/v1/runs/{run}")
+async def get_run(request: Request, run: str) -> Response:
+    """One attempt: `7.2` is the second of job 7."""
+    wanted = run_of(run)
+    for found in await engine_of(request).runs(wanted.job):
+        if found.id == wanted:
+            return json_response(run_view(found))
+    raise NotFound(f"there is no run {run}; `swell show {wanted.job}` lists the attempts of job {wanted.job}")
+
+
+@router.get("/v1/jobs/{job}/logs", response_class=Response)
+async def get_logs(
+    request: Request,
+    job: str,
+    follow: Annotated[bool, Query(description="Server-sent events until the job has ended.")] = False,
+    rank: Annotated[int, Query(ge=0)] = 0,
+    attempt: Annotated[int, Query(ge=0, description="0: all of them, one after the other.")] = 0,
+    offset: Annotated[int, Query(ge=0, description="Byte to begin with, within `attempt`.")] = 0,
+    limit: Annotated[int, Query(ge=0, description="At most so many bytes; 0: all that is there.")] = 0,
+) -> Response:
+    """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""
+    place = streams.Place(attempt or 1, offset)
+    return await streams.logs(
+        request, await record_of(request, job), place, follow=follow, rank=rank, only=attempt, limit=limit
+    )

@@ -1,0 +1,143 @@
+"""POST /v1/jobs: the hottest route of people. Plain Starlette; the body is decoded once and checked once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from swell.api.deps import Context, caller, context_of, json_response, named_jobs, now_s
+from swell.api.problems import ApiError
+from swell.core.ids import JobId
+from swell.core.job import JobSpec
+from swell.jobfile import files
+from swell.jobfile.expand import Given, dependency_names, expand
+from swell.jobfile.forms import MAX_ARRAY
+from swell.jobfile.problems import JobFileError, Problem, one, prefixed
+from swell.jobfile.read import read_documents
+
+KEY_HEADER = "idempotency-key"
+MAX_KEY = 200
+Document = dict[str, Any]
+
+
+async def submit(request: Request) -> Response:
+    """One job, or many: a JSON object, a list of them, or YAML with any number of documents."""
+    context = context_of(request)
+    documents = _documents(await request.body(), request.headers.get("content-type", ""))
+    submission = _Submission(context=context, user=caller(request), key=_key(request))
+    accepted = await submission.submit(documents)
+    return json_response({"jobs": accepted, "batch": submission.batch}, status=201)
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get(KEY_HEADER, "")
+    if len(key) > MAX_KEY or not key.isprintable():
+        raise ApiError(400, "Refused", f"Idempotency-Key must be printable and at most {MAX_KEY} characters long")
+    return key
+
+
+def _documents(body: bytes, content_type: str) -> Sequence[Document]:
+    if "yaml" in content_type or content_type.startswith("text/"):
+        return read_documents(body)
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        fix = 'send a JSON object such as {"command": "python train.py"}, or YAML with Content-Type: application/yaml'
+        raise one("", f"not valid JSON: {error}", fix, syntax=True) from error
+    documents = found if isinstance(found, list) else [found]
+    if not documents or not all(isinstance(document, dict) for document in documents):
+        fix = "send an object with the fields of a job, or a list of such objects"
+        raise one("", "a job is a JSON object", fix, syntax=True)
+    return documents
+
+
+@dataclass(slots=True, kw_only=True)
+class _Submission:
+    """Documents in, ids out. Jobs that wait for others of the same request, by name, go in after them."""
+
+    context: Context
+    user: str
+    key: str
+    batch: str = ""
+    stage: int = 0
+    by_name: dict[str, list[JobId]] = field(default_factory=dict)
+
+    async def submit(self, documents: Sequence[Document]) -> list[dict[str, Any]]:
+        specs = self._expand_all(documents)  # every problem is said before anything is accepted
+        total = sum(map(len, specs))
+        if total > MAX_ARRAY:
+            raise one("", f"these are {total} jobs; a request may have {MAX_ARRAY}", "send them in several")
+        if total > 1:
+            self.batch = _batch(self.key)
+        if not any(dependency_names(document) for document in documents):
+            return await self._send([spec for group in specs for spec in group], self.key)
+        return await self._send_in_stages(documents)
+
+    def _expand_all(self, documents: Sequence[Document]) -> list[list[JobSpec]]:
+        names = {str(d.get("name")) for d in documents}
+        given = self._given(lambda name: (1,) if name in names else named_jobs(self.context.engine, name))
+        problems: list[Problem] = []
+        found: list[list[JobSpec]] = []
+        for index, document in enumerate(documents):
+            try:
+                found.append(self._checked(document, given))
+            except JobFileError as error:
+                several = len(documents) > 1
+                problems += prefixed(error.problems, f"jobs[{index}]") if several else error.problems
+        if problems:
+            raise JobFileError(problems)
+        return found
+
+    def _given(self, resolve: Any) -> Given:
+        return Given(now_s=now_s(), user=self.user, resolve=resolve)
+
+    def _checked(self, document: Document, given: Given) -> list[JobSpec]:
+        specs = expand(document, given)
+        _check_files(self.context, document, specs[0])
+        return specs
+
+    async def _send(self, specs: Sequence[JobSpec], key: str) -> list[dict[str, Any]]:
+        ids = await self.context.engine.submit(specs, key=key, batch=self.batch)
+        return [{"id": job, "name": spec.name} for job, spec in zip(ids, specs, strict=True)]
+
+    async def _send_in_stages(self, documents: Sequence[Document]) -> list[dict[str, Any]]:
+        accepted: list[dict[str, Any]] = []
+        for index, document in enumerate(documents):
+            specs = expand(document, self._given(self._resolve))
+            key = f"{self.key}#{index}" if self.key and index else self.key
+            sent = await self._send(specs, key)
+            self.by_name.setdefault(str(document.get("name")), []).extend(job["id"] for job in sent)
+            accepted += sent
+        return accepted
+
+    def _resolve(self, name: str) -> Sequence[JobId]:
+        """Of this request if there, else the latest of that name; an element of an array has its own name."""
+        known = self.by_name.get(name) or sorted(named_jobs(self.context.engine, name))[-1:]
+        if not known:
+            raise one("depends_on", f"{name!r} comes later in the same request", "put it first")
+        return known
+
+
+def _batch(key: str) -> str:
+    """The same for the same key, so that a repeated request is the same submission."""
+    return hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
+
+
+def _check_files(context: Context, document: Mapping[str, Any], spec: JobSpec) -> None:
+    if not spec.files:
+        return
+    root = files.unpacked_path(context.config.files_dir, spec.files)
+    if not root.is_dir():
+        fix = f"send it first: PUT /v1/files/{spec.files}"
+        raise one("files", f"snapshot {spec.files[:7]} is not here", fix)
+    script = document.get("script")
+    if isinstance(script, str) and not (root / script).is_file():
+        fix = "check its name, and that neither .gitignore nor .swellignore leaves it out"
+        raise one("script", f"there is no file {script!r} in the working directory at submit", fix)

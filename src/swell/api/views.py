@@ -1,0 +1,210 @@
+"""Records as the API shows them. Names here are public and stable: scripts read them. Secrets are never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+from typing_extensions import TypedDict
+
+from swell.core.events import Event, JobSubmitted
+from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.resources import Allocation, Gpu, Node
+from swell.core.state import JobRecord, Run, State
+from swell.ports import Stored
+
+HIDDEN = "***"
+
+
+class GpusView(TypedDict):
+    held: int
+    min: int
+    max: int
+    share: bool
+
+
+class ProgressView(TypedDict):
+    epochs_done: int
+    epochs_total: int
+    fraction: float | None
+
+
+class JobView(TypedDict):
+    """A line of the list."""
+
+    id: int
+    name: str
+    user: str
+    team: str
+    state: str
+    paused: bool
+    priority: int
+    batch: str
+    gpus: GpusView
+    progress: ProgressView
+    eta_s: list[float] | None
+    where: list[str]
+    why: str
+    submitted_s: float
+    started_s: float | None
+    ended_s: float | None
+    waited_s: float
+    ran_s: float
+    attempts: int
+    failures: int
+    preemptions: int
+    resizes: int
+    migrations: int
+    run: str | None
+    exit_reason: str | None
+    exit_code: int | None
+    message: str
+    files: str
+
+
+def job_view(record: JobRecord, *, why: str, eta_s: list[float] | None, now_s: float) -> JobView:
+    run, spec = record.run, record.spec
+    return JobView(
+        id=record.id,
+        name=spec.name,
+        user=spec.user,
+        team=spec.team,
+        state=record.state,
+        paused=record.paused,
+        priority=record.priority,
+        batch=record.batch,
+        gpus=GpusView(held=_held(record), min=spec.gpus.min, max=spec.gpus.max, share=spec.gpus.share),
+        progress=_progress(record),
+        eta_s=eta_s,
+        where=places(record.allocation) if record.allocation else [],
+        why=why,
+        submitted_s=record.submitted_s,
+        started_s=record.first_started_s,
+        ended_s=record.ended_s,
+        waited_s=record.waited_s + _current_wait_s(record, now_s),
+        ran_s=record.ran_s + _current_run_s(record, now_s),
+        attempts=record.attempts,
+        failures=record.failures,
+        preemptions=record.preemptions,
+        resizes=record.resizes,
+        migrations=record.migrations,
+        run=str(run.id) if run else None,
+        exit_reason=run.exit_reason if run else None,
+        exit_code=run.exit_code if run else None,
+        message=record.message,
+        files=spec.files,
+    )
+
+
+def _held(record: JobRecord) -> int:
+    return record.allocation.gpus if record.allocation else 0
+
+
+def _progress(record: JobRecord) -> ProgressView:
+    total = record.epochs_total or record.spec.epochs
+    fraction = min(1.0, record.epochs_done / total) if total else None
+    return ProgressView(epochs_done=record.epochs_done, epochs_total=total, fraction=fraction)
+
+
+def _current_wait_s(record: JobRecord, now_s: float) -> float:
+    return 0.0 if record.holding or record.ended else max(0.0, now_s - record.queued_since_s)
+
+
+def _current_run_s(record: JobRecord, now_s: float) -> float:
+    run = record.run
+    return max(0.0, now_s - run.started_s) if run and run.started_s is not None and record.holding else 0.0
+
+
+def places(allocation: Allocation) -> list[str]:
+    """`node:0,1` for each node; `node` alone for a job without GPUs."""
+    return [f"{p.node}:{','.join(map(str, p.gpus))}" if p.gpus else p.node for p in allocation.parts]
+
+
+def spec_view(spec: JobSpec) -> dict[str, Any]:
+    view = msgspec.to_builtins(spec)
+    assert isinstance(view, dict)
+    view["env"] = {name: HIDDEN if name in spec.secrets else value for name, value in spec.env.items()}
+    return view
+
+
+def detail_view(record: JobRecord, line: JobView) -> dict[str, Any]:
+    return {
+        **line,
+        "spec": spec_view(record.spec),
+        "metrics": dict(record.metrics),
+        "uses_library": record.uses_library,
+        "may_be_stopped": record.may_be_stopped,
+        "gpu_s": record.gpu_s,
+        "restart_cost_s": record.restart_cost_s,
+        "gpu_memory_mib": record.gpu_memory_mib,
+    }
+
+
+def run_view(run: Run) -> dict[str, Any]:
+    view: dict[str, Any] = {f.name: getattr(run, f.name) for f in fields(run) if f.name != "allocation"}
+    view["id"] = str(run.id)
+    view["job"] = run.id.job
+    view["attempt"] = run.id.attempt
+    view["gpus"] = run.allocation.gpus
+    view["gpu_type"] = run.allocation.gpu_type
+    view["where"] = places(run.allocation)
+    view["stop"] = msgspec.to_builtins(run.stop) if run.stop else None
+    return view
+
+
+def node_views(state: State) -> list[dict[str, Any]]:
+    """Nodes by name, each GPU with the jobs that hold it."""
+    held: dict[tuple[str, int], list[int]] = {}
+    for job in state.active:
+        allocation = state.jobs[job].allocation
+        for part in allocation.parts if allocation else ():
+            for gpu in part.gpus:
+                held.setdefault((part.node, gpu), []).append(job)
+    return [_node_view(node, held) for _, node in sorted(state.nodes.items())]
+
+
+def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]]) -> dict[str, Any]:
+    gpus = [_gpu_view(gpu, held.get((node.name, gpu.index), [])) for gpu in node.gpus]
+    usable = {gpu.index for gpu in node.usable_gpus()}
+    return {
+        "name": node.name,
+        "condition": node.condition,
+        "why": node.why,
+        "address": node.address,
+        "executor": node.executor,
+        "cpus": node.cpus,
+        "memory_mib": node.memory_mib,
+        "labels": dict(node.labels),
+        "rack": node.rack,
+        "gpus": gpus,
+        "gpus_total": len(gpus),
+        "gpus_free": sum(1 for gpu in gpus if not gpu["jobs"] and gpu["index"] in usable),
+    }
+
+
+def _gpu_view(gpu: Gpu, jobs: list[int]) -> dict[str, Any]:
+    view = msgspec.to_builtins(gpu)
+    assert isinstance(view, dict)
+    return {**view, "jobs": jobs}
+
+
+def event_view(stored: Stored) -> dict[str, Any]:
+    """Flat: number, kind, then the event's own fields; a run is written 7.2."""
+    return {"seq": stored.seq, "type": type(stored.event).__name__, **_event_fields(stored.event)}
+
+
+def _event_fields(event: Event) -> dict[str, Any]:
+    view: dict[str, Any] = {}
+    for f in fields(event):
+        value = getattr(event, f.name)
+        if isinstance(value, RunId):
+            view["run"] = str(value)
+            view["job"] = value.job
+        else:
+            view[f.name] = msgspec.to_builtins(value)
+    if isinstance(event, JobSubmitted):
+        view["spec"] = spec_view(event.spec)
+    return view

@@ -1,0 +1,82 @@
+"""Nodes, policy, health, schema, OpenAPI, files."""
+
+import hashlib
+import io
+
+from swell.jobfile.files import pack
+
+
+def test_nodes(server):
+    answer = server.client.post("/v1/nodes", json={"name": "b", "gpus": 2, "gpu_type": "A100", "gpu_memory": "40GiB"})
+    assert answer.status_code == 201
+    assert answer.json()["gpus"][1]["memory_mib"] == 40960
+    assert server.client.post("/v1/nodes", json={"name": "b"}).status_code == 409
+    assert server.client.post("/v1/nodes/b/cordon", json={"why": "fan"}).json()["condition"] == "cordoned"
+    assert server.client.post("/v1/nodes/b/uncordon").json()["condition"] == "ready"
+    assert server.client.post("/v1/nodes/b/drain").json()["condition"] == "draining"
+    assert server.client.delete("/v1/nodes/b").status_code == 200
+    assert server.client.post("/v1/nodes/b/cordon").status_code == 404
+    assert server.client.post("/v1/nodes", json={"name": "../x"}).status_code == 422
+    assert [n["name"] for n in server.client.get("/v1/nodes").json()["nodes"]] == ["here"]
+
+
+def test_policy(server):
+    assert server.client.get("/v1/policy").json()["name"] == "fifo"
+    assert server.client.put("/v1/policy", json={"name": "elastic-fifo"}).json()["name"] == "elastic-fifo"
+    answer = server.client.put("/v1/policy", json={"name": "fif"})
+    assert answer.status_code == 404
+    assert "elastic-fifo" in answer.json()["detail"]
+
+
+def test_health_is_open_and_the_rest_is_described(server):
+    assert server.client.get("/v1/health", headers={"Authorization": ""}).json()["ready"] is True
+    assert server.client.get("/v1/schema/job").json()["properties"]["gpus"]
+    paths = server.client.get("/v1/openapi.json").json()["paths"]
+    assert {"get", "post"} <= set(paths["/v1/jobs"])
+    assert "/v1/runs/{run}/report" in paths
+    assert "/v1/jobs/{job}/logs" in paths
+
+
+def snapshot(tmp_path, files):
+    for name, content in files.items():
+        (tmp_path / "work").mkdir(exist_ok=True)
+        (tmp_path / "work" / name).write_text(content)
+    buffer = io.BytesIO()
+    return pack(tmp_path / "work", buffer, max_mib=10), buffer.getvalue()
+
+
+def test_files_are_sent_once_and_checked(server, tmp_path, config):
+    packed, data = snapshot(tmp_path, {"train.py": "print(1)"})
+    url = f"/v1/files/{packed.hash}"
+    assert server.client.get(url).status_code == 404
+    assert server.client.put(url, content=data).status_code == 201
+    assert server.client.get(url).status_code == 200
+    assert (config.files_dir / packed.hash / "train.py").read_text() == "print(1)"
+    assert list(config.files_dir.glob(".*")) == []
+    server.submit(f"script: train.py\nfiles: {packed.hash}")
+
+
+def test_a_missing_script_is_said_at_submit(server, tmp_path):
+    packed, data = snapshot(tmp_path, {"train.py": "print(1)"})
+    server.client.put(f"/v1/files/{packed.hash}", content=data)
+    answer = server.client.post("/v1/jobs", json={"script": "trian.py", "files": packed.hash})
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "script"
+    assert "trian.py" in answer.json()["detail"]
+
+
+def test_files_that_never_came_are_said_at_submit(server):
+    answer = server.client.post("/v1/jobs", json={"command": "x", "files": "0" * 64})
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "files"
+
+
+def test_wrong_or_evil_files_are_refused(server, tmp_path, config):
+    assert server.client.put(f"/v1/files/{'0' * 64}", content=b"x").status_code == 422
+    assert server.client.put("/v1/files/..%2f..%2fx", content=b"x").status_code in (404, 422)
+    evil = hashlib.sha256(b"not a tar" * 100).hexdigest()
+    assert server.client.put(f"/v1/files/{evil}", content=b"not a tar" * 100).status_code == 400
+    big = server.client.put(f"/v1/files/{'0' * 64}", content=b"x" * (3 << 20))
+    assert big.status_code == 413
+    assert "snapshot_max_mib" in big.json()["detail"]
+    assert list(config.files_dir.iterdir()) == []

@@ -1,0 +1,135 @@
+"""Who may call, and what must not get in."""
+
+import http.client
+
+import pytest
+
+from swell.api.auth import run_token
+from swell.core.ids import RunId
+
+TOKEN = "t" * 40
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/nodes", "/v1/events", "/v1/openapi.json", "/v1/jobs/1/logs", "/"])
+@pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer", "Basic dDp0", "Bearer \xe9"])
+def test_never_without_the_token(server, path, header):
+    answer = server.client.get(path, headers={"Authorization": header.encode("latin-1")})
+    assert answer.status_code == 401
+    assert "token" in answer.json()["detail"]
+
+
+def test_never_with_the_token_of_another_run(server):
+    headers = {"Authorization": f"Bearer {run_token(TOKEN, RunId(7, 2))}"}
+    assert server.client.post("/v1/runs/7.2/report", json={}, headers=headers).status_code == 200
+    assert server.client.get("/v1/runs/7.2/stop", headers=headers).status_code == 200
+    assert server.client.post("/v1/runs/7.1/report", json={}, headers=headers).status_code == 401
+    assert server.client.get("/v1/runs/7.2", headers=headers).status_code == 401
+    assert server.client.get("/v1/jobs", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Host": "evil.example:80"}, {"Origin": "http://evil.example"}]
+)
+def test_never_through_a_page_of_somebody_else(server, headers):
+    assert server.client.get("/v1/health", headers=headers).status_code == 403
+
+
+def test_localhost_is_this_machine_too(server):
+    assert server.client.get("/v1/jobs", headers={"Host": f"localhost:{server.port}"}).status_code == 200
+    assert server.client.get("/v1/jobs", headers={"Host": f"[::1]:{server.port}"}).status_code == 200
+
+
+def test_two_megabytes_are_refused_with_the_limit(server):
+    answer = server.client.post("/v1/jobs", content=b"x" * (2 << 20))
+    assert answer.status_code == 413
+    assert "1 MiB" in answer.json()["detail"]
+
+
+def test_two_megabytes_in_pieces_are_refused_too(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    pieces = (b"x" * 65536 for _ in range(32))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    connection.request("POST", "/v1/jobs", body=pieces, headers=headers, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "says"),
+    [
+        (b"{", "application/json", 400, "not valid JSON"),
+        (b"[]", "application/json", 400, "JSON object"),
+        (b"3", "application/json", 400, "JSON object"),
+        (b'{"command": "a\\u0000b"}', "application/json", 422, "NUL"),
+        (b'{"comand": "x"}', "application/json", 422, "did you mean command?"),
+        (b"[" * 5000, "application/json", 400, "not valid JSON"),
+        (b"[" * 100_000, "application/yaml", 400, "levels"),
+        (b"command: [a", "application/yaml", 400, "line 1"),
+        (b'{"command": "x", "gpus": 100}', "application/json", 422, "lower gpus.min"),
+        (b'{"command": "x", "name": "../../x"}', "application/json", 422, "a name has letters"),
+        (b'{"command": "x", "name": "$(reboot)"}', "application/json", 422, "a name has letters"),
+        (b"\xff", "application/json", 400, "not valid JSON"),
+    ],
+)
+def test_bad_bodies(server, content, kind, status, says):
+    answer = server.client.post("/v1/jobs", content=content, headers={"content-type": kind})
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert says in answer.json()["detail"]
+    assert server.engine.state.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("PATCH", "/v1/jobs", 405),
+        ("GET", "/v1/jobs/999", 404),
+        ("GET", "/v1/jobs/nobody", 404),
+        ("GET", "/v1/jobs/last", 404),
+        ("GET", "/v1/jobs?limit=0", 422),
+        ("GET", "/v1/jobs?group=bogus", 422),
+        ("GET", "/v1/runs/1/stop", 404),
+        ("GET", "/v1/runs/1.1/stop?rank=x", 400),
+        ("GET", "/v1/runs/1.1/stop?wait_s=nan", 400),
+        ("POST", "/v1/runs/1.1/report", 400),
+    ],
+)
+def test_errors_are_problems_for_people(server, method, path, status):
+    answer = server.client.request(method, path)
+    assert answer.status_code == status
+    problem = answer.json()
+    assert problem["status"] == status
+    assert problem["detail"]
+
+
+def test_a_bug_says_so_without_its_entrails(server, monkeypatch):
+    monkeypatch.setattr(server.engine, "reasons", lambda job: 1 / 0)
+    server.submit()
+    answer = server.client.get("/v1/jobs")
+    assert answer.status_code == 500
+    assert "ZeroDivisionError" in answer.json()["detail"]
+
+
+def test_reports_arrive_typed(server):
+    body = {
+        "rank": 1,
+        "world_size": 4,
+        "position": [3, 17],
+        "ack": [4, 0],
+        "began": {"epoch": 3, "epochs": 10},
+        "epochs": [{"epoch": 3, "epoch_s": 1.5, "metrics": {"loss": 0.5}}],
+        "series": {"loss": [[1.0, 0.5]]},
+    }
+    answer = server.client.post("/v1/runs/7.2/report", json=body)
+    assert answer.json() == {"stop": {"at": [4, 0], "agreed": False}, "poll_s": 0.5}
+    run, report = server.engine.reports[-1]
+    assert (run, report.position, report.ack, report.began.epochs) == (RunId(7, 2), (3, 17), (4, 0), 10)
+    assert report.epochs[0].event(run, 5.0).metrics == {"loss": 0.5}
+    assert report.series == {"loss": ((1.0, 0.5),)}
+
+
+def test_the_stop_poll_arrives_typed(server):
+    path = "/v1/runs/7.2/stop?rank=1&epoch=3&step=5&ack_epoch=4&ack_step=0&wait_s=2.5"
+    assert server.client.get(path).json() == {"stop": None, "poll_s": 1.0}
+    assert server.engine.reports[-1] == (RunId(7, 2), 1, (3, 5), (4, 0), 2.5)

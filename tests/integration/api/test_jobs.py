@@ -1,0 +1,132 @@
+"""Jobs over HTTP: submit, list, look, change, remove."""
+
+import pytest
+
+
+def get(server, path):
+    answer = server.client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def post(server, path, body=None):
+    answer = server.client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_submit_json_and_look(server):
+    answer = server.client.post(
+        "/v1/jobs", json={"name": "a", "command": "python x.py", "gpus": "1-4"}, headers={"Swell-User": "ada"}
+    )
+    assert answer.status_code == 201
+    assert answer.json() == {"jobs": [{"id": 1, "name": "a"}], "batch": ""}
+    job = get(server, "/v1/jobs/1")
+    assert (job["name"], job["user"], job["state"], job["gpus"]["max"]) == ("a", "ada", "queued", 4)
+    assert job["spec"]["command"] == ["/bin/sh", "-c", "python x.py"]
+    assert get(server, "/v1/jobs/a")["id"] == get(server, "/v1/jobs/last")["id"] == 1
+
+
+def test_many_at_once_are_a_batch(server):
+    answer = server.client.post("/v1/jobs", json=[{"command": "a"}, {"command": "b", "array": 3}]).json()
+    assert [job["name"] for job in answer["jobs"]] == ["a", "b-0", "b-1", "b-2"]
+    assert len(get(server, f"/v1/jobs?batch={answer['batch']}")["jobs"]) == 4
+
+
+def test_jobs_may_depend_on_others_of_the_same_request(server):
+    ids = server.submit("name: prepare\ncommand: a\narray: 2\n---\nname: train\ncommand: b\ndepends_on: prepare")
+    assert ids == [1, 2, 3]
+    assert get(server, "/v1/jobs/3")["spec"]["depends_on"] == [1, 2]
+
+
+def test_a_problem_in_one_of_many_accepts_none(server):
+    answer = server.client.post("/v1/jobs", json=[{"command": "a"}, {"command": "b", "gpus": "4-2"}])
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "jobs[1].gpus"
+    assert server.engine.state.jobs == {}
+
+
+def test_the_same_key_twice_is_one_submission(server):
+    first = server.submit("command: x\narray: 2", **{"idempotency-key": "k1"})
+    assert server.submit("command: x\narray: 2", **{"idempotency-key": "k1"}) == first
+    assert len(server.engine.state.jobs) == 2
+
+
+def test_secrets_are_never_shown(server):
+    (job,) = server.submit("command: x\nenv: {TOKEN: hunter2, LR: 1}\nsecrets: [TOKEN]")
+    assert get(server, f"/v1/jobs/{job}")["spec"]["env"] == {"TOKEN": "***", "LR": "1"}
+    for path in (f"/v1/jobs/{job}", "/v1/jobs", "/v1/events?follow=false"):
+        assert "hunter2" not in server.client.get(path).text
+
+
+def test_lists_are_filtered_and_paged(server):
+    server.submit("command: x\narray: 7")
+    server.engine.start(2)
+    server.engine.end(server.engine.start(3))
+    assert [j["id"] for j in get(server, "/v1/jobs?group=running")["jobs"]] == [2]
+    assert [j["id"] for j in get(server, "/v1/jobs?group=ended")["jobs"]] == [3]
+    assert [j["id"] for j in get(server, "/v1/jobs?group=queued")["jobs"]] == [7, 6, 5, 4, 1]
+    seen, after = [], 0
+    while after is not None:
+        page = get(server, f"/v1/jobs?limit=3&after={after}")
+        seen += [j["id"] for j in page["jobs"]]
+        after = page["next"]
+    assert seen == [7, 6, 5, 4, 3, 2, 1]
+
+
+def test_a_running_job_shows_where_and_progress(server):
+    (job,) = server.submit("command: x\nepochs: 10")
+    server.engine.start(job, gpus=(0, 1))
+    view = get(server, f"/v1/jobs/{job}")
+    assert (view["where"], view["gpus"]["held"], view["run"]) == (["here:0,1"], 2, f"{job}.1")
+    assert view["progress"] == {"epochs_done": 0, "epochs_total": 10, "fraction": 0.0}
+    gpus = get(server, "/v1/nodes")["nodes"][0]
+    assert (gpus["gpus_free"], gpus["gpus"][0]["jobs"]) == (2, [job])
+
+
+def test_commands(server):
+    (job,) = server.submit()
+    assert post(server, f"/v1/jobs/{job}/pause")["paused"] is True
+    assert post(server, f"/v1/jobs/{job}/resume")["paused"] is False
+    assert post(server, f"/v1/jobs/{job}/priority", {"priority": "high"})["priority"] == 10
+    assert post(server, f"/v1/jobs/{job}/cancel", {"reason": "wrong data"})["state"] == "cancelled"
+    assert server.client.post(f"/v1/jobs/{job}/cancel").status_code == 409
+    assert server.client.delete(f"/v1/jobs/{job}").status_code == 200
+    assert server.client.get(f"/v1/jobs/{job}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "cancelled"),
+    [
+        ({"jobs": [1, "2"]}, [1, 2]),
+        ({"jobs": ["x-*"]}, [1, 2, 3]),
+        ({"jobs": ["last"]}, [4]),
+        ({"name": "y"}, [4]),
+        ({"all": True}, [1, 2, 3, 4]),
+    ],
+)
+def test_bulk_cancel(server, body, cancelled):
+    server.submit("name: x\ncommand: x\narray: 3\n---\nname: y\ncommand: y")
+    assert post(server, "/v1/jobs/cancel", body) == {"cancelled": cancelled, "problems": []}
+
+
+def test_bulk_cancel_says_what_it_could_not(server):
+    server.submit()
+    answer = post(server, "/v1/jobs/cancel", {"jobs": [1, 99, "nobody"]})
+    assert answer["cancelled"] == [1]
+    assert [p["job"] for p in answer["problems"]] == ["nobody", 99]
+
+
+def test_bulk_cancel_of_nothing_is_refused(server):
+    assert server.client.post("/v1/jobs/cancel", json={}).status_code == 422
+
+
+def test_runs(server):
+    (job,) = server.submit()
+    server.engine.end(server.engine.start(job), code=3, reason="user-error")
+    (run,) = get(server, f"/v1/jobs/{job}/runs")["runs"]
+    assert (run["id"], run["exit_code"], run["where"]) == (f"{job}.1", 3, ["here:0"])
+    assert get(server, f"/v1/runs/{job}.1") == run
+    assert server.client.get(f"/v1/runs/{job}.9").status_code == 404
+    assert server.client.get("/v1/runs/soup").status_code == 404
+    assert get(server, f"/v1/jobs/{job}/explain")["summary"] == "behind 3 jobs"

@@ -1,0 +1,131 @@
+"""Server-sent events: nothing missed, nothing twice, and never an end before the end."""
+
+import json
+import threading
+import time
+
+from swell.core import events as ev
+
+
+def messages(answer):
+    """Parsed messages of a stream, as they come."""
+    current = {}
+    for line in answer.iter_lines():
+        if not line and current:
+            yield current.get("event"), json.loads(current["data"]), current.get("id", "")
+            current = {}
+        elif line and not line.startswith(":"):
+            key, _, value = line.partition(": ")
+            current[key] = value
+
+
+def collect(server, path, headers=None, until=None):
+    with server.client.stream("GET", path, headers=headers or {}) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        found = []
+        for item in messages(answer):
+            found.append(item)
+            if until is not None and until(item):
+                break
+        return found
+
+
+def later(seconds, *actions):
+    def run():
+        for action in actions:
+            time.sleep(seconds)
+            action()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_events_in_order_and_resumed(server):
+    server.submit("command: x\narray: 3")
+    all_of_them = collect(server, "/v1/events?follow=false")
+    numbers = [int(ident) for _, _, ident in all_of_them]
+    assert numbers == list(range(1, server.engine.state.seq + 1))
+    assert collect(server, "/v1/events?follow=false&after=3") == all_of_them[3:]
+    assert collect(server, "/v1/events?follow=false", {"Last-Event-ID": "4"}) == all_of_them[4:]
+    assert collect(server, "/v1/events?follow=false&last=1") == all_of_them[-1:]
+    assert [d["job"] for _, d, _ in collect(server, "/v1/events?follow=false&job=2")] == [2]
+    assert collect(server, f"/v1/events?follow=false&after={numbers[-1]}") == []
+
+
+def test_events_go_on_live(server):
+    thread = later(0.05, lambda: server.engine.record(ev.NodeRemoved(node="here", at_s=1.0)))
+    found = collect(server, f"/v1/events?after={server.engine.state.seq}", until=lambda m: m[0] == "NodeRemoved")
+    thread.join()
+    assert found[-1][1]["node"] == "here"
+
+
+def test_a_log_is_followed_over_attempts_to_the_end(server):
+    engine = server.engine
+    (job,) = server.submit("command: x\nuses_library: true")
+    runs = []
+    thread = later(
+        0.05,
+        lambda: runs.append(engine.start(job)),
+        lambda: engine.write(runs[0], b"one\n"),
+        lambda: engine.stop(runs[0]),
+        lambda: runs.append(engine.start(job)),
+        lambda: engine.write(runs[1], b"two\n"),
+        lambda: (engine.write(runs[1], b"last line without newline"), engine.end(runs[1])),
+    )
+    found = collect(server, f"/v1/jobs/{job}/logs?follow=true")
+    thread.join()
+    assert "".join(d["text"] for kind, d, _ in found if kind == "log") == "one\ntwo\nlast line without newline"
+    assert next(d["state"] for kind, d, _ in found if kind == "state") == "queued"
+    kind, end, _ = found[-1]
+    assert (kind, end["state"], end["exit_code"]) == ("end", "completed", 0)
+
+
+def test_a_log_is_resumed_where_the_reader_left_off(server):
+    (job,) = server.submit()
+    run = server.engine.start(job)
+    server.engine.write(run, b"0123456789")
+    first = collect(server, f"/v1/jobs/{job}/logs?follow=true", until=lambda m: m[0] == "log")[-1]
+    server.engine.write(run, b"abc")
+    server.engine.end(run, ev.ExitReason.USER_ERROR, 7)
+    rest = collect(server, f"/v1/jobs/{job}/logs?follow=true", {"Last-Event-ID": first[2]})
+    assert "".join(d["text"] for kind, d, _ in rest if kind == "log") == "abc"
+    assert (rest[-1][1]["state"], rest[-1][1]["exit_code"]) == ("failed", 7)
+
+
+def test_characters_are_never_cut_in_two(server):
+    (job,) = server.submit()
+    run = server.engine.start(job)
+    text = "é€😀" * 20_000
+    data = text.encode()
+    server.engine.write(run, data[:100_001])
+    thread = later(0.05, lambda: server.engine.write(run, data[100_001:]), lambda: server.engine.end(run))
+    found = collect(server, f"/v1/jobs/{job}/logs?follow=true")
+    thread.join()
+    assert "".join(d["text"] for kind, d, _ in found if kind == "log") == text
+
+
+def test_half_a_character_at_the_very_end_does_not_hang(server):
+    (job,) = server.submit()
+    run = server.engine.start(job)
+    server.engine.write(run, b"ok\xe2\x82")
+    server.engine.end(run)
+    found = collect(server, f"/v1/jobs/{job}/logs?follow=true")
+    assert "".join(d["text"] for kind, d, _ in found if kind == "log") == "ok�"
+
+
+def test_raw_bytes_as_they_are(server):
+    (job,) = server.submit("command: x\nuses_library: true")
+    data = bytes(range(256)) * 1000
+    first = server.engine.start(job)
+    server.engine.write(first, data)
+    server.engine.stop(first)
+    second = server.engine.start(job)
+    server.engine.write(second, b"second")
+    get = server.client.get
+    assert get(f"/v1/jobs/{job}/logs").content == data + b"second"
+    assert get(f"/v1/jobs/{job}/logs?attempt=1").content == data
+    assert get(f"/v1/jobs/{job}/logs?attempt=1&offset=100000&limit=70000").content == data[100_000:170_000]
+    assert get(f"/v1/jobs/{job}/logs?offset=5").status_code == 422
+    assert get(f"/v1/jobs/{job}/logs?rank=3").content == b""
