@@ -1,0 +1,191 @@
+"""`swell sim`: what a policy would do to a cluster, before it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from swell.sim.case import Case, OptionValue, Outcome
+
+COLUMNS = (
+    ("mean_jct_s", "mean", 0),
+    ("median_jct_s", "median", 0),
+    ("p99_jct_s", "p99", 0),
+    ("makespan_s", "makespan", 0),
+    ("restarts_per_job", "restarts", 2),
+    ("gpu_hours_per_job", "GPU h", 2),
+    ("worst_rho", "worst ρ", 2),
+    ("rho_above_1", "ρ > 1", 3),
+    ("wall_s", "CPU s", 1),
+)
+
+
+WIDE = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+
+@click.group()
+def sim() -> None:
+    """Simulate policies on a workload, compare them, and draw what happened."""
+
+
+@sim.command()
+@click.option(
+    "--workload", "workload", type=click.Path(exists=True, path_type=Path), help="File with the jobs; more may follow."
+)
+@click.argument("more", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--format", "format_", type=click.Choice(["pollux", "sia"]), default="pollux", show_default=True)
+@click.option(
+    "--profiles", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Measured applications."
+)
+@click.option("--cluster", default="16x4", show_default=True, help="Nodes × GPUs, with types: 6x4xaws,3x8xrtx.")
+@click.option("--policy", "policies", default="", help="One or more, joined by commas. Default: the default policy.")
+@click.option("--placer", default="", help="Default: the default placer.")
+@click.option(
+    "--interval", "interval_s", default=60.0, show_default=True, help="Seconds between decisions; 0: at each event."
+)
+@click.option("--restart-cost", "restart_s", default=30.0, show_default=True, help="Seconds a (re)start takes.")
+@click.option("--batch", type=click.Choice(["fixed", "adaptive"]), default="fixed", show_default=True)
+@click.option(
+    "--clairvoyant/--honest", default=False, help="Policies know true speeds, or what a daemon would know (default)."
+)
+@click.option(
+    "--load", "loads", default="1", show_default=True, help="Thin (0.5) or repeat (2) the arrivals; commas for several."
+)
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the policy; may be repeated.")
+@click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
+@click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--processes", default=0, help="How many side by side. Default: one a core.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the results."
+)
+def run(
+    workload: Path | None,
+    more: tuple[Path, ...],
+    format_: str,
+    profiles: Path | None,
+    cluster: str,
+    policies: str,
+    placer: str,
+    interval_s: float,
+    restart_s: float,
+    batch: str,
+    clairvoyant: bool,
+    loads: str,
+    options: tuple[str, ...],
+    noise: float,
+    stragglers: float,
+    seed: int,
+    processes: int,
+    out: Path,
+) -> None:
+    """Run every policy on every workload; write summary.json, jobs.csv and held.csv to the directory --out."""
+    from swell.placement.registry import DEFAULT_PLACER
+    from swell.policy.registry import DEFAULT_POLICY
+    from swell.sim.case import Case
+    from swell.sim.runs import write
+    from swell.sim.training import Noise
+
+    workloads = ((workload,) if workload else ()) + more
+    if not workloads:
+        raise click.UsageError("nothing to simulate; say which jobs with --workload FILE")
+    cases = [
+        Case(
+            workload=path,
+            name=name,
+            policy=policy.strip(),
+            cluster=cluster,
+            format=format_,
+            profiles=profiles,
+            placer=placer or DEFAULT_PLACER,
+            interval_s=interval_s,
+            restart_s=restart_s,
+            adaptive=batch == "adaptive",
+            clairvoyant=clairvoyant,
+            load=float(load),
+            seed=seed,
+            noise=Noise(report=noise, straggler=stragglers),
+            policy_options=parse_options(options),
+        )
+        for policy in (policies or DEFAULT_POLICY).split(",")
+        for load in loads.split(",")
+        for path, name in zip(workloads, names(workloads), strict=True)
+    ]
+    outcomes = _with_progress(cases, processes)
+    write(outcomes, out)
+    _show(outcomes, out)
+
+
+def names(paths: Sequence[Path]) -> list[str]:
+    """What workloads are called in results: their files' names, with the directory's where two would be the same."""
+    stems = [path.name.partition(".")[0] for path in paths]
+    return [
+        stem if stems.count(stem) == 1 else f"{path.resolve().parent.name}/{stem}"
+        for path, stem in zip(paths, stems, strict=True)
+    ]
+
+
+def parse_options(options: Sequence[str]) -> dict[str, OptionValue]:
+    """`key=value` with numbers and true/false read as such."""
+    parsed: dict[str, OptionValue] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise click.UsageError(f"{option!r} is not an option of a policy; write KEY=VALUE, such as queues=2")
+        parsed[key] = _value(value)
+    return parsed
+
+
+def _value(text: str) -> OptionValue:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _with_progress(cases: Sequence[Case], processes: int) -> list[Outcome]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from swell.sim.runs import run_cases
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=len(cases))
+        return run_cases(cases, processes, lambda _: progress.advance(task))
+
+
+def _show(outcomes: Sequence[Outcome], out: Path) -> None:
+    from rich.console import Console
+
+    table = _table([dict(outcome.summary) for outcome in outcomes])
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    console.print(table)
+    console.print(f"written to {out}: summary.json, jobs.csv, held.csv; `swell sim report {out}` draws them")
+
+
+def _table(summaries: Sequence[dict[str, object]]) -> Table:
+    from rich.table import Table
+
+    table = Table("workload", "policy", "batch", "load", *(title for _, title, _ in COLUMNS), box=None)
+    for figures in summaries:
+        cells = [_number(figures.get(key), digits) for key, _, digits in COLUMNS]
+        table.add_row(*(str(figures.get(key, "")) for key in ("workload", "policy", "batch", "load")), *cells)
+    return table
+
+
+def _number(value: object, digits: int) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"

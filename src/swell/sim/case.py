@@ -1,0 +1,117 @@
+"""One simulation from start to end, as a value: what to run (`Case`) and what came out (`Outcome`).
+
+A case is plain data, so that many run side by side in processes; the outcome depends on the case alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from swell.core.errors import SwellError
+from swell.core.resources import Node
+from swell.core.snapshot import Options
+from swell.placement.registry import DEFAULT_PLACER, placer_named
+from swell.policy.registry import policy_named
+from swell.ports import SpeedBook
+from swell.sim.cluster import gpus_by_type, parse_cluster
+from swell.sim.engine import Setup, Simulation
+from swell.sim.metrics import JobRow, Recorder, summary
+from swell.sim.oracle import Oracle
+from swell.sim.profiles import applications
+from swell.sim.readers import read_pollux
+from swell.sim.training import Noise, Training
+from swell.sim.workload import Workload, at_load
+from swell.sim.world import World
+from swell.speed.book import Book
+
+OptionValue = float | int | str | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    workload: Path
+    policy: str
+    cluster: str
+    name: str = ""  # of the workload; empty: its file's
+    format: str = "pollux"
+    profiles: Path | None = None
+    placer: str = DEFAULT_PLACER
+    interval_s: float = 60.0
+    restart_s: float = 30.0
+    adaptive: bool = False
+    clairvoyant: bool = False
+    load: float = 1.0
+    seed: int = 0
+    noise: Noise = field(default_factory=Noise)
+    policy_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)  # of decisions in general
+
+    @property
+    def batch(self) -> str:
+        return "adaptive" if self.adaptive else "fixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    case: Case
+    name: str  # of the workload
+    summary: Mapping[str, object]
+    rows: tuple[JobRow, ...]
+    held: tuple[tuple[float, int, int], ...]  # (time, job, GPUs from then on)
+    gpus: int  # in the cluster
+
+
+def simulate(case: Case) -> Outcome:
+    """Run one case. `wall_s` is its CPU time; nothing else depends on the machine."""
+    began = time.process_time()
+    nodes = parse_cluster(case.cluster)
+    workload, world, book = _scene(case, nodes)
+    recorder = Recorder(world=world, share=gpus_by_type(nodes))
+    simulation = Simulation(_setup(case, nodes), world, book, (recorder,))
+    simulation.run(at_load(workload, case.load))
+    wall_s = time.process_time() - began
+    name = case.name or workload.name
+    rows = recorder.rows(name, case.policy)
+    figures = {
+        **summary(rows, case.batch),
+        "clairvoyant": case.clairvoyant,
+        "load": case.load,
+        "events": simulation.events,
+        "passes": simulation.passes,
+        "wall_s": round(wall_s, 3),
+    }
+    return Outcome(
+        case=case,
+        name=name,
+        summary=figures,
+        rows=tuple(rows),
+        held=tuple(recorder.held),
+        gpus=sum(recorder.share.values()),
+    )
+
+
+def _scene(case: Case, nodes: tuple[Node, ...]) -> tuple[Workload, World, SpeedBook]:
+    """What arrives, how the world answers, and what the brain is told of it."""
+    types = gpus_by_type(nodes)
+    per_node = {t: max(sum(gpu.type == t for gpu in node.gpus) for node in nodes) for t in types}
+    if case.profiles is None:
+        raise SwellError("measured workloads need the profiles of their applications: add --profiles DIR")
+    apps = applications(case.profiles)
+    workload = read_pollux(case.workload, apps, adaptive=case.adaptive, max_gpus=max(types.values()))
+    world = Training(apps, restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
+    return workload, world, Oracle(world, per_node) if case.clairvoyant else Book()
+
+
+def _setup(case: Case, nodes: tuple[Node, ...]) -> Setup:
+    return Setup(
+        nodes=nodes,
+        policy=policy_named(case.policy),
+        placer=placer_named(case.placer),
+        options=replace(case.options, policy=case.policy_options),
+        interval_s=case.interval_s,
+        restart_cost_s=case.restart_s,
+        seed=case.seed,
+    )

@@ -1,0 +1,45 @@
+"""Clusters by name: `16x4` is sixteen nodes of four GPUs; `6x4xaws,3x8xrtx` gives the types."""
+
+from __future__ import annotations
+
+import re
+
+from swell.core.errors import SwellError
+from swell.core.resources import Gpu, Node
+
+_GROUP = re.compile(r"(\d+)x(\d+)(?:x([A-Za-z0-9][\w.-]*))?")
+DEFAULT_TYPE = "gpu"
+CPUS_PER_NODE = 1024
+MEMORY_PER_NODE_MIB = 1 << 24
+"""Traces say nothing of CPU and memory: nodes of a simulated cluster have plenty of both."""
+
+
+def parse_cluster(text: str) -> tuple[Node, ...]:
+    """Nodes of a cluster as written on the command line. Raises `SwellError` with an example."""
+    nodes: list[Node] = []
+    for group in text.split(","):
+        match = _GROUP.fullmatch(group.strip())
+        if match is None:
+            raise SwellError(
+                f"{group!r} is not a group of nodes; write 16x4 (nodes × GPUs) or 3x8xA100, joined by commas"
+            )
+        count, gpus, gpu_type = int(match[1]), int(match[2]), match[3] or DEFAULT_TYPE
+        nodes.extend(_node(len(nodes) + i, gpus, gpu_type) for i in range(count))
+    return tuple(nodes)
+
+
+def _node(index: int, gpus: int, gpu_type: str) -> Node:
+    return Node(
+        name=f"n{index:04d}",
+        gpus=tuple(Gpu(index=i, type=gpu_type) for i in range(gpus)),
+        cpus=CPUS_PER_NODE,
+        memory_mib=MEMORY_PER_NODE_MIB,
+    )
+
+
+def gpus_by_type(nodes: tuple[Node, ...]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in nodes:
+        for gpu in node.gpus:
+            counts[gpu.type] = counts.get(gpu.type, 0) + 1
+    return dict(sorted(counts.items()))

@@ -1,0 +1,225 @@
+"""One discrete-event simulator on the daemon's own brain: the same `Picture`, `cycle` and `apply`, a virtual clock.
+
+Things that will happen wait on an agenda, by time. What has become stale when its time comes (the report of a run that
+was stopped before) is dropped, as it would never have been sent. After the events of one moment comes a pass, at once
+or at the next multiple of the interval; passes repeat in the same moment as long as they free something.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from swell.core.decision import Plan
+from swell.core.events import (
+    Event,
+    ExitReason,
+    JobSubmitted,
+    NodeConditionChanged,
+    NodeObserved,
+    PolicyRemembered,
+    PolicySet,
+    RunEnded,
+    RunPlanned,
+    RunResized,
+    RunStopRequested,
+    job_of,
+)
+from swell.core.ids import RunId
+from swell.core.lifecycle import apply, is_stale
+from swell.core.resources import Node, NodeCondition
+from swell.core.snapshot import Options
+from swell.core.state import State
+from swell.plan.cycle import cycle
+from swell.plan.picture import DEFAULT_RESTART_COST_S, Picture
+from swell.ports import Placer, Policy, SpeedBook
+from swell.sim.workload import Arrival, Workload
+from swell.sim.world import World
+
+MAX_PASSES = 8
+"""In one moment. More would mean a policy that never settles; the next moment goes on from there."""
+
+Observer = Callable[[State, Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What is simulated, apart from the world."""
+
+    nodes: tuple[Node, ...]
+    policy: Policy
+    placer: Placer
+    options: Options = field(default_factory=Options)
+    interval_s: float = 0.0  # a pass at each multiple of this; 0: after each event
+    restart_cost_s: float = DEFAULT_RESTART_COST_S  # the prior before one was measured
+    seed: int = 0
+    until_s: float = float("inf")
+    faults: tuple[Event, ...] = ()  # nodes that are lost and come back
+
+
+class Simulation:
+    """Runs a workload to its end. `state` is as real as the daemon's."""
+
+    def __init__(self, setup: Setup, world: World, book: SpeedBook, observers: Sequence[Observer] = ()) -> None:
+        self.setup = setup
+        self.state = State()
+        self.now_s = 0.0
+        self.passes = 0
+        self.events = 0
+        self._world = world
+        self._book = book
+        self._observers = observers
+        self._picture = Picture(book, setup.restart_cost_s)
+        self._rng = random.Random(setup.seed)  # noqa: S311 - seeded on purpose
+        self._options = setup.options
+        self._agenda: list[tuple[float, int, Event | Arrival]] = []
+        self._order = 0
+        self._void: dict[RunId | None, int] = {}
+        self._due_s: float | None = None  # of the next pass
+        self._wake_s: float | None = None
+        for node in setup.nodes:
+            self._happen(NodeObserved(node=node, at_s=0.0))
+        self._happen(PolicySet(name=setup.policy.name, placer=setup.placer.name, at_s=0.0))
+        self._expect(setup.faults)
+
+    def run(self, workload: Workload) -> State:
+        """Submit everything at its time and go on until nothing is left to happen."""
+        for arrival in workload.arrivals:
+            self._push(arrival.at_s, arrival)
+        while (moment := self._next_s()) is not None and moment <= self.setup.until_s:
+            self.now_s = moment
+            self._moment()
+        return self.state
+
+    def _next_s(self) -> float | None:
+        times = [self._agenda[0][0]] if self._agenda else []
+        if self._due_s is not None:
+            times.append(self._due_s)
+        if self._wake_s is not None and self.state.active:
+            times.append(self._wake_s)
+        return min(times, default=None)
+
+    def _moment(self) -> None:
+        if self._take_events():
+            self._call_for_pass()
+        if self._wake_s is not None and self._wake_s <= self.now_s:
+            self._wake_s = None
+            self._call_for_pass()
+        if self._due_s is not None and self._due_s <= self.now_s:
+            self._due_s = None
+            self._decide()
+
+    def _take_events(self) -> bool:
+        """Everything that happens at this moment. True if anything did."""
+        agenda, before = self._agenda, self.events
+        while agenda and agenda[0][0] <= self.now_s:
+            _, order, what = heapq.heappop(agenda)
+            if isinstance(what, Arrival):
+                self._arrive(what)
+            elif not is_stale(self.state, what) and not self._is_void(what, order):
+                self._happen(what)
+        return self.events > before
+
+    def _is_void(self, event: Event, order: int) -> bool:
+        """Foreseen before its run was resized in place, so it comes at another time, foreseen since."""
+        return bool(self._void) and order <= self._void.get(getattr(event, "run", None), 0)
+
+    def _call_for_pass(self) -> None:
+        interval = self.setup.interval_s
+        if not interval:
+            self._due_s = self.now_s
+        elif self._due_s is None:
+            rounds = -(-self.now_s // interval)
+            self._due_s = rounds * interval
+
+    def _decide(self) -> None:
+        for _ in range(MAX_PASSES):
+            freed = self._pass()
+            if not (self._take_events() and freed):
+                break
+        if self.setup.interval_s and self.state.active:
+            self._due_s = self.now_s + self.setup.interval_s
+
+    def _pass(self) -> bool:
+        """One decision, carried out. True if something is being stopped for it."""
+        setup, state = self.setup, self.state
+        snapshot, held_back = self._picture.take(state, self.now_s, self._options)
+        self.passes += 1
+        plan = cycle(snapshot, setup.policy, setup.placer, state.policy_memory, self._rng)
+        for event in events_of(plan, state, self.now_s):
+            self._happen(event)
+        wakes = [float(r.detail["until_s"]) for r in held_back.values() if "until_s" in r.detail]
+        if plan.wake_s is not None:
+            wakes.append(plan.wake_s)
+        self._wake_s = min((w for w in wakes if w > self.now_s), default=None)
+        return bool(plan.stops)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        job = self.state.last_job + 1
+        event = JobSubmitted(job=job, spec=arrival.spec, at_s=self.now_s)
+        apply(self.state, event)
+        self._world.submitted(self.state.jobs[job], arrival)
+        self._told(event)
+
+    def _happen(self, event: Event) -> None:
+        apply(self.state, event)
+        self._told(event)
+        job_id = job_of(event)
+        if job_id is not None and (job := self.state.jobs.get(job_id)) is not None:
+            if isinstance(event, RunPlanned):
+                self._expect(self._world.launched(job, self.now_s))
+            elif isinstance(event, RunStopRequested):
+                self._expect(self._world.stopping(job, self.now_s))
+            elif isinstance(event, RunResized):
+                self._void[event.run] = self._order
+                self._expect(self._world.resized(job, self.now_s))
+            elif not job.ended:
+                self._expect(self._world.after(event, job))
+        elif isinstance(event, NodeConditionChanged) and event.condition is NodeCondition.LOST:
+            self._lose(event.node)
+
+    def _told(self, event: Event) -> None:
+        self.events += 1
+        self._book.learn(event)
+        for observer in self._observers:
+            observer(self.state, event)
+
+    def _lose(self, node: str) -> None:
+        """Runs on a lost node are lost with it, as the daemon would find."""
+        for job_id in list(self.state.active):
+            job = self.state.jobs[job_id]
+            if job.allocation is not None and job.run is not None and node in job.allocation.nodes:
+                self._world.lost(job, self.now_s)
+                self._happen(RunEnded(run=job.run.id, reason=ExitReason.NODE_LOST, at_s=self.now_s))
+
+    def _expect(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._push(event.at_s, event)
+
+    def _push(self, at_s: float, what: Event | Arrival) -> None:
+        self._order += 1
+        heapq.heappush(self._agenda, (at_s, self._order, what))
+
+
+def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
+    """What a plan makes true, in the order its docstring says."""
+    events: list[Event] = []
+    if dict(plan.memory) != dict(state.policy_memory):
+        events.append(PolicyRemembered(memory=plan.memory, at_s=now_s))
+    for stop in plan.stops:
+        events.append(RunStopRequested(run=_current(state, stop.job), why=stop.why, at_s=now_s, reason=stop.reason))
+    for resize in plan.resizes:
+        run = _current(state, resize.job)
+        events.append(RunResized(run=run, allocation=resize.allocation, at_s=now_s, reason=resize.reason))
+    for start in plan.starts:
+        run = RunId(start.job, state.jobs[start.job].attempts + 1)
+        events.append(RunPlanned(run=run, allocation=start.allocation, at_s=now_s, reason=start.reason))
+    return events
+
+
+def _current(state: State, job: int) -> RunId:
+    run = state.jobs[job].run
+    assert run is not None  # plans stop and resize only what runs
+    return run.id

@@ -1,0 +1,122 @@
+"""A speed book that knows the truth of a world of measured jobs: for clairvoyant runs, and to check honest books by.
+
+S(n) is how many times shorter all that remains would take on n GPUs than on one (of the job's first type), so that
+remaining time / S(n) is exactly the time left if nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from swell.core.events import Event
+from swell.core.ids import JobId
+from swell.core.snapshot import Curve
+from swell.core.state import JobRecord
+from swell.ports import Remaining
+from swell.sim.profiles import Application, Floats, packed, spread_over
+from swell.sim.training import Training
+
+
+class TrueSpeed:
+    """True speeds of one kind of job from one epoch on."""
+
+    def __init__(self, table: Table, epoch: int) -> None:
+        self._table = table
+        self._epoch = epoch
+        self._curves: dict[str, Curve] = {}
+
+    def curve(self, gpu_type: str) -> Curve:
+        found = self._curves.get(gpu_type)
+        if found is None:
+            found = self._curves[gpu_type] = self._table.curve(gpu_type, self._epoch)
+        return found
+
+    def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
+        left = self._table.left_s(gpu_type, gpus, nodes)[self._epoch]
+        return self._table.reference_s(self._epoch) / left if left > 0 else 1.0
+
+
+class Table:
+    """For one application, batch size and largest size: the time left from each epoch on, by what it runs on."""
+
+    def __init__(self, app: Application, batch: int, max_gpus: int, per_node: Mapping[str, int]) -> None:
+        self._app, self._batch, self._max = app, batch, max_gpus
+        self._per_node = {t: n for t, n in sorted(per_node.items()) if t in app.types}
+        self._left: dict[tuple[str, int, int], list[float]] = {}
+        self._speeds: dict[int, TrueSpeed] = {}
+        self._reference = next(iter(self._per_node))
+
+    def speed(self, epoch: int) -> TrueSpeed:
+        epoch = min(epoch, self._app.epochs - 1)
+        found = self._speeds.get(epoch)
+        if found is None:
+            found = self._speeds[epoch] = TrueSpeed(self, epoch)
+        return found
+
+    def reference_s(self, epoch: int) -> float:
+        return self.left_s(self._reference, 1, 1)[epoch]
+
+    def left_s(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
+        """Time left at the start of each epoch on that, with 0 at the end."""
+        key = (gpu_type, gpus, nodes)
+        found = self._left.get(key)
+        if found is None:
+            shape = spread_over(gpus, nodes)
+            if nodes == -(-gpus // self._per_node.get(gpu_type, gpus)):
+                shape = packed(gpus, self._per_node.get(gpu_type, gpus))
+            times = self._app.work / self._app.best_rates(gpu_type, shape, self._batch)
+            found = self._left[key] = [*np.cumsum(times[::-1])[::-1].tolist(), 0.0]
+        return found
+
+    def curve(self, gpu_type: str, epoch: int) -> Curve:
+        if gpu_type not in self._per_node:
+            return (0.0,) * (self._max + 1)
+        per_node = self._per_node[gpu_type]
+        left = [self.left_s(gpu_type, n, -(-n // per_node))[epoch] for n in range(1, self._max + 1)]
+        speeds: Floats = self.reference_s(epoch) / np.maximum(left, 1e-9)
+        return (0.0, *np.maximum.accumulate(speeds).tolist())
+
+
+class Oracle:
+    """The `SpeedBook` of clairvoyant runs."""
+
+    def __init__(self, world: Training, per_node: Mapping[str, int]) -> None:
+        self._world = world
+        self._per_node = per_node
+        self._tables: dict[tuple[str, int, int], Table] = {}
+        self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
+
+    def learn(self, event: Event) -> None:
+        """Nothing to learn: it knows."""
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> TrueSpeed:
+        return self._table(job).speed(self._world.trainees[job.id].epoch)
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        cached = self._remaining.get(job.id)
+        if cached is not None and cached[0] is job:
+            return cached[1]
+        remaining = self._truth(job)
+        self._remaining[job.id] = (job, remaining)
+        return remaining
+
+    def _truth(self, job: JobRecord) -> Remaining:
+        trainee = self._world.trainees[job.id]
+        table, app = self._table(job), trainee.app
+        if trainee.done:
+            return Remaining(at_speed_1_s=0.0, as_of_s=trainee.as_of_s, sigma=0.0, known=True)
+        start, end = app.epoch_ends[trainee.epoch], app.epoch_ends[trainee.epoch + 1]
+        part = (trainee.progress - start) / (end - start)
+        now, then = table.reference_s(trainee.epoch), table.reference_s(trainee.epoch + 1)
+        left = now + part * (then - now)
+        return Remaining(at_speed_1_s=left / trainee.factor, as_of_s=trainee.as_of_s, sigma=0.0, known=True)
+
+    def _table(self, job: JobRecord) -> Table:
+        trainee = self._world.trainees[job.id]
+        key = (trainee.app.name, trainee.batch, job.spec.gpus.max)
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = Table(trainee.app, trainee.batch, job.spec.gpus.max, self._per_node)
+        return found

@@ -1,0 +1,247 @@
+"""A world of measured training jobs (Pollux and Sia profiles): the job model of those projects, and what it reports.
+
+A run makes no progress for its restart cost; then each epoch takes work / rate. Short epochs are reported together, as
+the in-job library does. With an adaptive batch size the job chooses anew at each (re)start and epoch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from swell.core.events import EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
+from swell.core.ids import JobId
+from swell.core.resources import Allocation
+from swell.core.state import JobRecord, Run
+from swell.sim.goodput import Experience, choose
+from swell.sim.profiles import Application, Setting, Shape, canonical, packed
+from swell.sim.workload import Arrival
+
+REPORT_S = 30.0
+"""Epochs shorter than this are reported together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How the world differs from its measurements. All zero: not at all."""
+
+    speed: float = 0.0  # relative standard deviation of the true speed of a job from its profile
+    straggler: float = 0.0  # probability that a run is slow
+    slowdown: float = 0.5  # speed of a slow run
+    report: float = 0.0  # relative standard deviation of what is reported
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """From `start_s` the job advances at `rate` through `epoch`."""
+
+    start_s: float
+    epoch: int
+    progress: float
+    rate: float
+    setting: Setting
+
+
+@dataclass(slots=True)
+class Trainee:
+    """The truth about one job."""
+
+    app: Application
+    batch: int  # 0: adaptive
+    epoch: int = 0
+    progress: float = 0.0  # as of the last report or stop
+    experience: Experience = field(default_factory=Experience)
+    gradients: tuple[float, float] = (0.0, 0.0)
+    segments: list[Segment] = field(default_factory=list)  # since then
+    factor: float = 1.0  # its true speed over its profile's
+    run_factor: float = 1.0
+    as_of_s: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.epoch >= self.app.epochs
+
+
+def shape_of(allocation: Allocation) -> Shape:
+    return canonical(tuple(len(part.gpus) for part in allocation.parts if part.gpus))
+
+
+class Training:
+    """The world. `applications` by family name; a job's application is in its spec's env."""
+
+    def __init__(
+        self,
+        applications: Mapping[str, Application],
+        *,
+        restart_s: float | Mapping[str, float] = 30.0,
+        per_node: Mapping[str, int] | None = None,
+        noise: Noise | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._applications = applications
+        self._restart_s = restart_s
+        self._per_node = dict(per_node or {})
+        self._noise = noise or Noise()
+        self._seed = seed
+        self.trainees: dict[JobId, Trainee] = {}
+
+    def submitted(self, job: JobRecord, arrival: Arrival) -> None:
+        app = self._applications[job.spec.env["application"]]
+        trainee = Trainee(app=app, batch=0 if job.spec.adaptive_batch else job.spec.batch_size)
+        if self._noise.speed:
+            trainee.factor = self._rng("speed", job.id).lognormvariate(0.0, self._noise.speed)
+        self.trainees[job.id] = trainee
+
+    def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        run = _run(job)
+        trainee = self.trainees[job.id]
+        trainee.run_factor = trainee.factor * self._straggling(run)
+        began_s = now_s + self.restart_s(trainee.app.name)
+        trainee.as_of_s = began_s
+        return (
+            RunStarted(run=run.id, at_s=now_s),
+            TrainingBegan(run=run.id, at_s=began_s, epoch=trainee.epoch, epochs=trainee.app.epochs),
+        )
+
+    def restart_s(self, application: str) -> float:
+        if isinstance(self._restart_s, Mapping):
+            return self._restart_s.get(application, 30.0)
+        return self._restart_s
+
+    def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
+        if not isinstance(event, TrainingBegan | EpochEnded):
+            return ()
+        trainee, run = self.trainees[job.id], _run(job)
+        self._settle(trainee, event.at_s)
+        if trainee.done:
+            return (RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=event.at_s, exit_code=0),)
+        return (self._next_report(trainee, run, event.at_s),)
+
+    def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        trainee, run = self.trainees[job.id], _run(job)
+        ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
+        if run.began_s is None:
+            return (ended,)
+        self._settle(trainee, now_s)
+        return (StopAgreed(run=run.id, epoch=trainee.epoch, step=1, at_s=now_s), ended)
+
+    def lost(self, job: JobRecord, now_s: float) -> None:
+        trainee = self.trainees[job.id]
+        trainee.segments = []  # back to the last report: that is where the last checkpoint is
+        trainee.as_of_s = now_s
+
+    def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        trainee = self.trainees[job.id]
+        self._settle(trainee, now_s)
+        run = _run(job)
+        return (self._next_report(trainee, run, now_s),) if run.began_s is not None else ()
+
+    def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
+        trainee = self.trainees[job.id]
+        return min(self._alone_s(trainee, gpu_type, gpus) for gpu_type, gpus in share.items() if gpus > 0)
+
+    def _alone_s(self, trainee: Trainee, gpu_type: str, gpus: float) -> float:
+        app = trainee.app
+        if gpu_type not in app.types:
+            return float("inf")
+        n = max(1, min(int(gpus), app.max_gpus(trainee.batch)))
+        rates = app.best_rates(gpu_type, packed(n, self._per_node.get(gpu_type, 4)), trainee.batch)
+        return float((app.work / rates).sum()) / min(1.0, gpus) / trainee.factor
+
+    def _settle(self, trainee: Trainee, now_s: float) -> None:
+        """Make what was run through since the last report true, up to now."""
+        last = None
+        for segment in trainee.segments:
+            if segment.start_s > now_s:
+                break
+            last = segment
+        if last is not None:
+            end = trainee.app.epoch_ends[last.epoch + 1]
+            at = last.progress + last.rate * (now_s - last.start_s)
+            over = at >= end * (1 - 1e-12)
+            trainee.epoch = last.epoch + over
+            trainee.progress = end if over else at
+        trainee.segments = []
+        trainee.as_of_s = now_s
+
+    def _next_report(self, trainee: Trainee, run: Run, now_s: float) -> EpochEnded:
+        """Run ahead through one epoch, or several short ones with the same setting, and report them."""
+        shape, gpu_type = shape_of(run.allocation), run.allocation.gpu_type
+        at_s, epoch, progress = now_s, trainee.epoch, trainee.progress
+        first: Segment | None = None
+        whole_s = 0.0
+        while epoch < trainee.app.epochs:
+            setting = self._setting(trainee, shape, gpu_type)
+            if first is not None and (setting != first.setting or at_s - now_s >= REPORT_S):
+                break
+            rate = trainee.app.rates(gpu_type, shape, setting)[epoch] * trainee.run_factor
+            segment = Segment(at_s, epoch, progress, rate, setting)
+            first = first or segment
+            trainee.segments.append(segment)
+            end = trainee.app.epoch_ends[epoch + 1]
+            at_s += (end - progress) / rate
+            whole_s += float(trainee.app.work[epoch]) / rate
+            self._experience(trainee, shape, gpu_type, setting, epoch)
+            epoch, progress = epoch + 1, end
+        assert first is not None  # the job is not done
+        return self._report(trainee, run, first, at_s, epoch, whole_s)
+
+    def _report(
+        self, trainee: Trainee, run: Run, first: Segment, at_s: float, epoch: int, whole_s: float
+    ) -> EpochEnded:
+        app, allocation = trainee.app, run.allocation
+        count = epoch - first.epoch
+        blur = self._blur(run, epoch)
+        epoch_s = whole_s / count * blur
+        work = sum(float(app.work[e]) for e in range(first.epoch, epoch)) / count
+        step_s = app.step_s(allocation.gpu_type, shape_of(allocation), first.setting) / trainee.run_factor * blur
+        total = first.setting.total(allocation.gpus)
+        return EpochEnded(
+            run=run.id,
+            at_s=at_s,
+            epoch=epoch,
+            count=count,
+            epoch_s=epoch_s,
+            step_s=step_s,
+            samples_per_s=total / step_s,
+            gpus=allocation.gpus,
+            nodes=len(allocation.parts),
+            gpu_type=allocation.gpu_type,
+            batch_size=total,
+            goodput=work * app.initial / epoch_s,
+        )
+
+    def _setting(self, trainee: Trainee, shape: Shape, gpu_type: str) -> Setting:
+        gpus = sum(shape)
+        if trainee.batch:
+            return trainee.app.fixed(trainee.batch, gpus, gpu_type)
+        model = trainee.experience.models.get(gpu_type)
+        return choose(trainee.app, model, len(shape), gpus, gpu_type, trainee.gradients)
+
+    def _experience(self, trainee: Trainee, shape: Shape, gpu_type: str, setting: Setting, epoch: int) -> None:
+        if trainee.batch:
+            return
+        gpus = sum(shape)
+        step, sync = trainee.app.times(gpu_type).at(shape, setting.atomic)
+        trainee.experience.add(gpu_type, (len(shape), gpus, setting.atomic), (step, sync))
+        trainee.gradients = trainee.app.gradients(setting.total(gpus), epoch)
+
+    def _straggling(self, run: Run) -> float:
+        if not self._noise.straggler:
+            return 1.0
+        slow = self._rng("straggler", run.id).random() < self._noise.straggler
+        return self._noise.slowdown if slow else 1.0
+
+    def _blur(self, run: Run, epoch: int) -> float:
+        if not self._noise.report:
+            return 1.0
+        return self._rng("report", f"{run.id}/{epoch}").lognormvariate(0.0, self._noise.report)
+
+    def _rng(self, what: str, key: object) -> random.Random:
+        return random.Random(f"{self._seed}/{what}/{key}")  # noqa: S311 - a simulation
+
+
+def _run(job: JobRecord) -> Run:
+    assert job.run is not None  # asked only about jobs with a run
+    return job.run

@@ -1,0 +1,51 @@
+"""What arrives when: a list of job specs with their times. Readers of public formats and the generator make these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from swell.core.errors import SwellError
+from swell.core.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A job and when it comes. `truth` is what only the world knows of it: its true duration, say."""
+
+    at_s: float
+    spec: JobSpec
+    truth: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    name: str
+    arrivals: tuple[Arrival, ...]  # in order of time
+
+    def sorted(self) -> Workload:
+        return replace(self, arrivals=tuple(sorted(self.arrivals, key=lambda a: a.at_s)))
+
+
+def at_load(workload: Workload, load: float) -> Workload:
+    """The same arrivals thinned (0.5: every second job) or repeated (2: each twice), evenly, in the same time.
+
+    Job i is kept floor((i + 1) × load) − floor(i × load) times, so that no randomness is needed; repeats come half way
+    to the next arrival, so that they do not come in pairs."""
+    if load <= 0:
+        raise SwellError(f"a load of {load:g} leaves no jobs; 1 is the workload as it is, 0.5 half of it")
+    if load == 1:
+        return workload
+    kept: list[Arrival] = []
+    for i, arrival in enumerate(workload.arrivals):
+        times = int((i + 1) * load + 1e-9) - int(i * load + 1e-9)
+        following = workload.arrivals[i + 1].at_s if i + 1 < len(workload.arrivals) else arrival.at_s
+        kept.extend(_copy(arrival, k, times, following) for k in range(times))
+    return replace(workload, arrivals=tuple(kept))
+
+
+def _copy(arrival: Arrival, k: int, times: int, following_s: float) -> Arrival:
+    if k == 0:
+        return arrival
+    at_s = arrival.at_s + (following_s - arrival.at_s) * k / times
+    return replace(arrival, at_s=at_s, spec=replace(arrival.spec, name=f"{arrival.spec.name}-again{k}"))
