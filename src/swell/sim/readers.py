@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from swell.core.errors import SwellError
-from swell.core.job import GpuRequest, JobSpec
+from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.sim.profiles import Application
 from swell.sim.workload import Arrival, Workload
 
@@ -46,5 +46,6 @@ def _pollux_spec(
         batch_size=batch,
         adaptive_batch=adapts,
         family=app.name if adaptive else f"{app.name}/{batch}",
+        launcher=Launcher.PER_GPU,
         uses_library=True,
     )
