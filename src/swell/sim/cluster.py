@@ -24,7 +24,8 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
                 f"{group!r} is not a group of nodes; write 16x4 (nodes × GPUs) or 3x8xA100, joined by commas"
             )
         count, gpus, gpu_type = int(match[1]), int(match[2]), match[3] or DEFAULT_TYPE
-        nodes.extend(_node(len(nodes) + i, gpus, gpu_type) for i in range(count))
+        first = len(nodes)
+        nodes.extend(_node(first + i, gpus, gpu_type) for i in range(count))
     return tuple(nodes)
 
 

@@ -1,0 +1,90 @@
+"""Small simulations whose outcome is computed by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from swell.sim.case import Case, simulate
+from swell.sim.runs import run_cases, write
+
+
+def case(workload: Path, profiles: Path, **changes: object) -> Case:
+    base = Case(workload=workload, profiles=profiles, cluster="2x4", policy="fifo", clairvoyant=True)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_one_job_waits_for_the_round_restarts_and_runs(one_job: Path, profiles: Path) -> None:
+    outcome = simulate(case(one_job, profiles))
+    # submitted at 10, decided at 60, 30 s without progress, 400 steps of 1 s
+    assert outcome.rows[0].jct_s == pytest.approx(60 + 30 + 400 - 10)
+    assert outcome.rows[0].restarts == 0
+
+
+def test_at_each_event_nobody_waits_for_a_round(one_job: Path, profiles: Path) -> None:
+    assert simulate(case(one_job, profiles, interval_s=0.0)).rows[0].jct_s == pytest.approx(30 + 400)
+
+
+def test_an_elastic_policy_uses_what_is_idle(ten_jobs: Path, profiles: Path) -> None:
+    fixed = simulate(case(ten_jobs, profiles)).summary
+    elastic = simulate(case(ten_jobs, profiles, policy="elastic-fifo")).summary
+    assert float(str(elastic["mean_jct_s"])) < float(str(fixed["mean_jct_s"]))
+    assert fixed["not_completed"] == elastic["not_completed"] == 0
+
+
+@pytest.mark.parametrize("clairvoyant", [True, False])
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_every_job_ends_in_every_mode(ten_jobs: Path, profiles: Path, clairvoyant: bool, adaptive: bool) -> None:
+    one = case(ten_jobs, profiles, policy="elastic-fifo", clairvoyant=clairvoyant, adaptive=adaptive)
+    outcome = simulate(one)
+    assert [row.state for row in outcome.rows] == ["completed"] * 10
+
+
+def test_gpus_held_never_exceed_the_cluster(ten_jobs: Path, profiles: Path) -> None:
+    outcome = simulate(case(ten_jobs, profiles, policy="elastic-fifo"))
+    now: dict[int, int] = {}
+    for i, (at_s, job, gpus) in enumerate(outcome.held):
+        now[job] = gpus
+        later = i + 1 < len(outcome.held) and outcome.held[i + 1][0] == at_s
+        assert later or sum(now.values()) <= outcome.gpus
+
+
+def test_work_is_never_lost_by_a_restart(ten_jobs: Path, profiles: Path) -> None:
+    outcome = simulate(case(ten_jobs, profiles, policy="elastic-fifo", restart_s=0.0))
+    restarts = sum(row.restarts for row in outcome.rows)
+    assert restarts > 0
+    # 400 units of progress each; one GPU makes at most 1 a second on its own
+    assert all(row.gpu_s >= 400 * 0.99 for row in outcome.rows)
+
+
+def test_outcomes_do_not_depend_on_processes(ten_jobs: Path, profiles: Path, tmp_path: Path) -> None:
+    cases = [case(ten_jobs, profiles, policy=policy) for policy in ("fifo", "elastic-fifo")]
+    write(run_cases(cases, processes=1), tmp_path / "one")
+    write(run_cases(cases, processes=2), tmp_path / "two")
+    assert (tmp_path / "one/jobs.csv").read_bytes() == (tmp_path / "two/jobs.csv").read_bytes()
+    assert (tmp_path / "one/held.csv").read_bytes() == (tmp_path / "two/held.csv").read_bytes()
+
+
+def test_outcomes_do_not_depend_on_the_hash_seed(ten_jobs: Path, profiles: Path, tmp_path: Path) -> None:
+    outs = []
+    for seed in ("1", "2"):
+        out = tmp_path / seed
+        command = [sys.executable, "-c", "from swell.cli.sim import sim; sim()", "run", "--workload", str(ten_jobs)]
+        command += ["--profiles", str(profiles), "--cluster", "2x4", "--policy", "fifo,elastic-fifo", "--out", str(out)]
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run([*command, "--processes", "1"], check=True, env=env, capture_output=True)
+        outs.append((out / "jobs.csv").read_bytes() + (out / "held.csv").read_bytes())
+    assert outs[0] == outs[1]
+
+
+def test_stragglers_and_noise_make_jobs_slower_and_reports_wrong(ten_jobs: Path, profiles: Path) -> None:
+    from swell.sim.training import Noise
+
+    calm = simulate(case(ten_jobs, profiles, clairvoyant=False)).summary
+    rough = simulate(case(ten_jobs, profiles, clairvoyant=False, noise=Noise(straggler=0.5, report=0.2))).summary
+    assert float(str(rough["mean_jct_s"])) > float(str(calm["mean_jct_s"]))

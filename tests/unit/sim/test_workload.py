@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from swell.core.errors import SwellError
+from swell.core.job import JobSpec
+from swell.sim.cluster import gpus_by_type, parse_cluster
+from swell.sim.workload import Arrival, Workload, at_load
+
+
+def workload(jobs: int) -> Workload:
+    arrivals = (Arrival(at_s=10.0 * i, spec=JobSpec(name=f"j{i}", command=("true",))) for i in range(jobs))
+    return Workload(name="w", arrivals=tuple(arrivals))
+
+
+@pytest.mark.parametrize(("load", "jobs"), [(0.5, 5), (1.0, 10), (1.5, 15), (2.0, 20)])
+def test_load_thins_and_repeats_evenly(load: float, jobs: int) -> None:
+    scaled = at_load(workload(10), load)
+    assert len(scaled.arrivals) == jobs
+    times = [arrival.at_s for arrival in scaled.arrivals]
+    assert times == sorted(times)
+    assert times[-1] <= 95
+
+
+def test_no_load_is_refused_with_an_example() -> None:
+    with pytest.raises(SwellError, match=r"0\.5 half of it"):
+        at_load(workload(1), 0)
+
+
+def test_clusters_have_nodes_gpus_and_types() -> None:
+    nodes = parse_cluster("2x4,1x8xA100")
+    assert [len(node.gpus) for node in nodes] == [4, 4, 8]
+    assert gpus_by_type(nodes) == {"A100": 8, "gpu": 8}
+    assert len({node.name for node in nodes}) == 3
+
+
+def test_a_cluster_that_cannot_be_read_says_how_to_write_one() -> None:
+    with pytest.raises(SwellError, match="write 16x4"):
+        parse_cluster("16 nodes")
