@@ -236,10 +236,13 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
 
 
 def _stop_cost_s(job: JobRecord) -> float:
-    """What the end of the last run cost: from its last whole epoch to its end."""
+    """What the end of the last run cost: from its last whole epoch to its end; only from the request if all ranks
+    agreed on a step inside an epoch, since then nothing but the leaving was lost."""
     last = job.run
     if last is None or last.exit_reason is not ExitReason.STOPPED or last.ended_s is None:
         return 0.0
+    if last.stop is not None and last.stop.agreed is not None and last.stop.agreed[1] > 0:
+        return max(0.0, last.ended_s - last.stop.at_s)
     since = last.last_epoch_s if last.last_epoch_s is not None else last.began_s
     return max(0.0, last.ended_s - since) if since is not None else 0.0
 
