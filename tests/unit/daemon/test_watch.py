@@ -1,0 +1,79 @@
+"""From what executors see to events: preempted, finished and failed are never confused."""
+
+from __future__ import annotations
+
+import pytest
+
+from swell.core import events as ev
+from swell.core.events import ExitReason, StopWhy
+from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.lifecycle import replay
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.core.state import JobState, State
+from swell.daemon.watch import events_seen
+from swell.plan.deadlines import Force
+from swell.ports import NodeSeen, RunGone, RunUp
+
+RUN = RunId(1, 1)
+NODE = Node(name="n1", gpus=(Gpu(index=0),))
+
+
+def running(stop: StopWhy | None = None, *, library: bool = True) -> State:
+    allocation = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
+    spec = JobSpec(name="j", command=("true",), uses_library=library)
+    events: list[ev.Event] = [
+        ev.NodeObserved(node=NODE, at_s=0.0),
+        ev.JobSubmitted(job=1, spec=spec, at_s=0.0),
+        ev.RunPlanned(run=RUN, allocation=allocation, at_s=1.0),
+        ev.RunStarted(run=RUN, at_s=2.0),
+    ]
+    if stop is not None:
+        events.append(ev.RunStopRequested(run=RUN, why=stop, at_s=3.0))
+    return replay(events)
+
+
+def after(state: State, reason: ExitReason, pushed: Force = Force.ASK, code: int | None = None) -> JobState:
+    seen = RunGone(run=RUN, reason=reason, at_s=9.0, exit_code=code)
+    return replay(events_seen(state, seen, pushed), state).jobs[1].state
+
+
+@pytest.mark.parametrize(
+    ("stop", "library", "reason", "pushed", "becomes"),
+    [
+        (None, True, ExitReason.FINISHED, Force.ASK, JobState.COMPLETED),
+        (None, True, ExitReason.STOPPED, Force.ASK, JobState.QUEUED),  # left by itself: it is run again
+        (None, True, ExitReason.USER_ERROR, Force.ASK, JobState.FAILED),
+        (None, True, ExitReason.KILLED, Force.ASK, JobState.FAILED),
+        (StopWhy.PREEMPTED, True, ExitReason.STOPPED, Force.ASK, JobState.QUEUED),
+        (StopWhy.PREEMPTED, True, ExitReason.FINISHED, Force.TERM, JobState.COMPLETED),  # the library says 0 only then
+        (StopWhy.PREEMPTED, False, ExitReason.FINISHED, Force.TERM, JobState.QUEUED),
+        (StopWhy.PREEMPTED, False, ExitReason.FINISHED, Force.ASK, JobState.COMPLETED),  # before any signal
+        (StopWhy.RESIZING, True, ExitReason.USER_ERROR, Force.TERM, JobState.QUEUED),
+        (StopWhy.RESIZING, True, ExitReason.KILLED, Force.KILL, JobState.QUEUED),
+        (StopWhy.CANCELLED, True, ExitReason.FINISHED, Force.TERM, JobState.CANCELLED),
+        (StopWhy.CANCELLED, True, ExitReason.USER_ERROR, Force.TERM, JobState.CANCELLED),
+        (StopWhy.TIMED_OUT, True, ExitReason.STOPPED, Force.TERM, JobState.FAILED),
+    ],
+)
+def test_how_a_run_ended(
+    stop: StopWhy | None, library: bool, reason: ExitReason, pushed: Force, becomes: JobState
+) -> None:
+    assert after(running(stop, library=library), reason, pushed) is becomes
+
+
+def test_what_is_known_already_brings_no_event() -> None:
+    state = running()
+    assert events_seen(state, RunUp(run=RUN, at_s=5.0), Force.ASK) == []
+    assert events_seen(state, NodeSeen(node=NODE, at_s=5.0), Force.ASK) == []
+    assert events_seen(state, RunGone(run=RunId(1, 7), reason=ExitReason.FINISHED, at_s=5.0), Force.ASK) == []
+    assert events_seen(state, RunGone(run=RunId(9, 1), reason=ExitReason.FINISHED, at_s=5.0), Force.ASK) == []
+
+
+def test_a_cordoned_node_that_reports_in_stays_cordoned() -> None:
+    state = running()
+    replay([ev.NodeConditionChanged(node="n1", condition=NodeCondition.CORDONED, at_s=4.0)], state)
+    assert events_seen(state, NodeSeen(node=NODE, at_s=5.0), Force.ASK) == []
+    bigger = Node(name="n1", gpus=(Gpu(index=0), Gpu(index=1)))
+    replay(events_seen(state, NodeSeen(node=bigger, at_s=6.0), Force.ASK), state)
+    assert (state.nodes["n1"].condition, len(state.nodes["n1"].gpus)) == (NodeCondition.CORDONED, 2)
