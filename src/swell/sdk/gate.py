@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Callable  # noqa: UP035  see settings.py
 
 PATIENCE_S = 30.0
+_LOOK_S = 0.2
 
 
 class Gate:
     """Positions are (epoch, step). `begun` is the last boundary that training went through."""
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, patience_s: float = PATIENCE_S, give_up: Callable[[], bool] = lambda: False) -> None:
         self.patience_s = patience_s
+        self._give_up = give_up  # asked while waiting: True ends the wait (SIGTERM came; handlers cannot take locks)
         self.begun: tuple[int, int] = (-1, 0)
         self.promised: tuple[int, int] | None = None
         self.agreed: tuple[int, int] | None = None
-        self.waited_s = 0.0
         self._changed = threading.Condition(threading.Lock())
 
     def hear(self, at: tuple[int, int] | None, agreed: bool) -> None:
@@ -59,6 +61,9 @@ class Gate:
         return self.promised is not None and at >= self.promised and self.agreed is None
 
     def _wait(self, at: tuple[int, int]) -> None:
-        began_s = time.monotonic()
-        self._changed.wait_for(lambda: not self.would_wait(at), self.patience_s)
-        self.waited_s += time.monotonic() - began_s
+        until_s = time.monotonic() + self.patience_s
+        while self.would_wait(at) and not self._give_up():
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            self._changed.wait(min(left_s, _LOOK_S))

@@ -1,0 +1,66 @@
+"""Carries the in-job library to where jobs run: a directory (or one zip file) to put on PYTHONPATH.
+
+It holds `swell` (this package's front and `swell.sdk`) and `kubernetesdlprofile`, so that `import swell` means the same
+in a job as where Swell is installed. Where it is installed too, the rest of the package stays importable beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_BESIDE = """
+# Added in shipping: what is installed beside (the command line, say) stays importable from within a job.
+__path__ = __import__("pkgutil").extend_path(__path__, __name__)
+"""
+
+
+def files() -> dict[str, bytes]:
+    """Path -> content of everything that ships, in order of path."""
+    found = {"swell/__init__.py": (_PACKAGE / "__init__.py").read_bytes() + _BESIDE.encode()}
+    for root, name in (
+        (_PACKAGE / "sdk", "swell/sdk"),
+        (_PACKAGE.parent / "kubernetesdlprofile", "kubernetesdlprofile"),
+    ):
+        for path in root.rglob("*.py"):
+            found[f"{name}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
+    return dict(sorted(found.items()))
+
+
+def digest() -> str:
+    """Names the content: two versions never share a directory."""
+    seen = hashlib.sha256()
+    for name, content in files().items():
+        seen.update(f"{name} {len(content)}\n".encode() + content)
+    return seen.hexdigest()[:16]
+
+
+def ship(into: Path) -> Path:
+    """The directory for PYTHONPATH, made under `into` if it is not there. Old versions stay for runs that use them."""
+    target = into / digest()
+    if target.is_dir():
+        return target
+    beside = into / f".{target.name}.{os.getpid()}"
+    for name, content in files().items():
+        path = beside / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    try:
+        beside.rename(target)
+    except OSError:  # somebody else was faster
+        shutil.rmtree(beside)
+    return target
+
+
+def archive() -> bytes:
+    """The same as one zip file, which Python takes on PYTHONPATH too. Byte for byte the same at each call."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive_:
+        for name, content in files().items():
+            archive_.writestr(zipfile.ZipInfo(name, date_time=(2020, 1, 1, 0, 0, 0)), content)
+    return buffer.getvalue()

@@ -1,0 +1,370 @@
+"""What training code holds: epochs and steps to iterate over, metrics, checkpoints, and a clean way out.
+
+Rules that everything here keeps:
+- A boundary (the start of an epoch, or `should_stop` after a step) is the only place where a run stops.
+- An epoch counts as done once training has come to the next boundary: the user's own checkpoint code has run by then.
+- Nothing fails or waits because of the daemon, except at a stop that all ranks have promised (`gate`, bounded).
+- Outside Swell all of it works, and tells nobody.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Iterable, Iterator, Sized, TypeVar  # noqa: UP035  see settings.py
+
+from swell.sdk import checkpoint as ck
+from swell.sdk.gate import PATIENCE_S, Gate
+from swell.sdk.gpu import GpuMemory
+from swell.sdk.link import Link
+from swell.sdk.meter import Meter, epoch_entry
+from swell.sdk.outbox import Outbox
+from swell.sdk.settings import Settings, read_place, read_settings
+from swell.sdk.termination import Termination
+
+EXIT_STOPPED = 85
+"""Left as asked; to be continued. 0 is finished, anything else is a failure."""
+
+LEAVING_S = 3.0
+"""A run that leaves tells its last epoch first: the daemon has just spoken, so it is there."""
+
+PERCENTILES_EVERY_S = 1.0
+
+Item = TypeVar("Item")
+
+
+class Training:
+    """One training run of this process. Use it as a context manager, or let the end of the process close it."""
+
+    def __init__(
+        self,
+        *,
+        epochs: int = 0,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        keep: int = ck.KEEP,
+        settings: Settings | None = None,
+    ) -> None:
+        self._settings = settings if settings is not None else read_settings()
+        self._total = epochs or self._settings.epochs
+        self._dir = Path(checkpoint_dir) if checkpoint_dir else None
+        self._keep = keep
+        self.batch_size = self._settings.batch_size
+        self.goodput = 0.0  # useful samples/s, said by adaptive batch sizes
+        self._place = read_place()
+        self._meter, self._outbox = Meter(), Outbox()
+        self._termination = Termination()
+        self._gate = Gate(PATIENCE_S, lambda: self._termination.asked)
+        self._memory = GpuMemory(self._settings.shared_gpu)
+        self._link: Link | None = None
+        self._metrics: dict[str, float] = {}
+        self._epoch: int | None = None  # the one that runs
+        self._next: int | None = None  # the one to begin; None until it is known where to resume
+        self._finished: dict[str, Any] | None = None  # an epoch that ended, not yet known to be checkpointed
+        self._epochs_done = self._settings.epochs_done
+        self._progress = -1  # epochs done as last written to the progress file
+        self._saved = False  # run.save is used: the progress file is not needed
+        self._skip = 0  # batches of the resumed epoch that are done
+        self._batches = 0  # done in this epoch
+        self._boundaries = 0  # step boundaries passed in this epoch
+        self._in_steps = False
+        self._last_batch = False
+        self._stop_here = False  # a stop was agreed within this epoch
+        self._began_s = time.monotonic()
+        self._percentiles_s = 0.0
+        self._closed = False
+
+    # What the process is and has
+
+    @property
+    def inside(self) -> bool:
+        """Does this run under Swell?"""
+        return self._settings.inside
+
+    @property
+    def rank(self) -> int:
+        return self._place.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._place.world_size
+
+    @property
+    def local_rank(self) -> int:
+        return self._place.local_rank
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole run."""
+        return self._settings.gpus
+
+    @property
+    def epochs_done(self) -> int:
+        """Whole epochs behind us, over all attempts, as far as they are safe in a checkpoint."""
+        return self._epochs_done
+
+    @property
+    def resume_at(self) -> int:
+        """The epoch that comes next."""
+        return self._upcoming()
+
+    @property
+    def stopping(self) -> bool:
+        """A stop is on its way: it happens at a boundary, not before."""
+        return self._gate.pending or self._termination.asked
+
+    @property
+    def step_s(self) -> float:
+        """Mean time of a step in this epoch."""
+        return self._meter.step_s
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where checkpoints survive a stop. Outside Swell: a directory that goes with the process."""
+        if self._dir is None:
+            said = self._settings.checkpoint_dir
+            self._dir = Path(said or tempfile.mkdtemp(prefix="swell-"))
+        self._dir.mkdir(parents=True, exist_ok=True)
+        return self._dir
+
+    # Iterators
+
+    def epochs(self, total: int = 0) -> Iterator[int]:
+        """The epochs that are left, numbered over all attempts. Leaves the process when the run is to stop."""
+        self._total = total or self._total
+        if not self._total:
+            raise ValueError("how many epochs? Say run.epochs(10), or `epochs: 10` in the job file")
+        while self._upcoming() < self._total:
+            self.start_epoch()
+            yield self._epoch or 0
+            self.end_epoch()
+        self._settle()
+
+    def steps(self, loader: Iterable[Item]) -> Iterator[Item]:
+        """The batches of `loader`, timed. After a stop within an epoch, those already done are passed over."""
+        size = len(loader) if isinstance(loader, Sized) else -1
+        skip, self._skip = self._skip, 0
+        self._batches = skip
+        self._in_steps = True
+        self._meter.resume()
+        try:
+            for index, batch in enumerate(loader):
+                if index < skip:
+                    continue
+                self._batches = index + 1
+                self._last_batch = self._batches == size
+                yield batch
+                self._meter.step()
+        finally:
+            self._in_steps = False
+
+    # Plain calls
+
+    def start_epoch(self) -> int:
+        """A boundary: call it before each epoch. Leaves the process when the run is to stop here."""
+        if self._epoch is not None and self._finished is None:
+            self.end_epoch()
+        epoch = self._upcoming()
+        self._settle()
+        self._place = read_place()
+        self._open(epoch)
+        if self._termination.asked or not self._gate.arrive((epoch, 0)) or self._termination.asked:
+            self.leave()
+        self._epoch, self._next = epoch, epoch + 1
+        self._batches = self._boundaries = 0
+        self._in_steps = self._last_batch = False
+        self._metrics = {}
+        self._meter.begin_epoch()
+        return epoch
+
+    def measure(self, samples: int = 0) -> None:
+        """The end of a step. `samples`: how many this process has used in it."""
+        self._meter.step(samples)
+
+    def end_epoch(self) -> None:
+        """The epoch, validation included, is over. It counts once its checkpoint has had its chance to be written."""
+        if self._stop_here:
+            self.leave()
+        if self._epoch is None:
+            return
+        entry = epoch_entry(
+            self._meter,
+            epoch=self._epoch + 1,
+            epoch_s=self._meter.epoch_s,
+            world_size=self._place.world_size,
+            dataset_size=self._settings.dataset_size,
+        )
+        self._finished = entry
+        self._epoch = None
+
+    def log(self, **metrics: Any) -> None:
+        """Losses, accuracies, anything that is a number. The last value of each goes into the epoch's record."""
+        at_s = time.time()
+        for name, value in metrics.items():
+            number = float(value)
+            self._metrics[name] = number
+            if self._settings.inside and self._place.rank == 0:
+                self._outbox.add_point(name, at_s, number)
+
+    def should_stop(self) -> bool:
+        """Ask after a step, on every rank: True when all ranks stop here. Then break, save, and let the loop go on."""
+        if self._stop_here:
+            return True
+        if self._last_batch:
+            return False  # the end of the epoch is the better place
+        if self._link is not None:
+            self._link.steps = True
+        self._boundaries += 1
+        alone = self._termination.asked and self._place.world_size == 1
+        self._stop_here = alone or not self._gate.arrive((self._epoch or 0, self._boundaries))
+        return self._stop_here
+
+    # Checkpoints
+
+    def save(self, value: Any) -> None:
+        """Keep `value` (anything that pickles) with how far training is. Rank 0 writes, the others may call it too."""
+        self._saved = True
+        if self._place.rank == 0:
+            done, step = self._reached()
+            ck.save(self.checkpoint_dir, ck.Checkpoint(done, step, value), self._keep)
+        if self._finished is not None:
+            self._settle()
+
+    def load(self, default: Any = None) -> Any:
+        """The last saved value, or `default`. The next epoch is the one after it."""
+        found = ck.load(self.checkpoint_dir)
+        self._saved = True
+        self._next, self._skip = (found.epochs_done, found.step) if found else (0, 0)
+        self._epochs_done = self._next
+        return found.value if found else default
+
+    def _reached(self) -> tuple[int, int]:
+        """(whole epochs, steps of the next one) that a checkpoint written now covers."""
+        if self._epoch is None:
+            return (self._finished["epoch"] if self._finished else self._epochs_done), 0
+        within = self._stop_here or (self._in_steps and not self._last_batch)
+        return (self._epoch, self._batches) if within else (self._epoch + 1, 0)
+
+    # The way out
+
+    def leave(self) -> None:
+        """Stop here, to be continued by the next attempt: reports, then ends the process with its own exit code."""
+        done = self._epochs_done
+        print(f"swell: stopping as asked after {done} epochs; the next attempt goes on from here", file=sys.stderr)
+        self._close(LEAVING_S)
+        if self._settings.left_mark:
+            Path(self._settings.left_mark).touch()
+            raise SystemExit(0)
+        raise SystemExit(EXIT_STOPPED)
+
+    def finish(self) -> None:
+        """Training is over. Called by the context manager, else at the end of the process."""
+        if self._closed:
+            return
+        if self._epoch is not None and not self._stop_here:
+            self.end_epoch()
+        self._settle()
+        self._gate.begun = (max(self._total, self._epochs_done), 0)
+        self._close(self._patience_at_end_s())
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.finish()
+        elif not self._closed:
+            self._close(self._patience_at_end_s())
+
+    def _close(self, budget_s: float) -> None:
+        self._closed = True
+        self._termination.restore()
+        self._write_progress()
+        if self._link is not None:
+            self._link.flush(budget_s)
+
+    def _patience_at_end_s(self) -> float:
+        """The last report is worth half a per cent of the run; a second, if the daemon has been quick so far."""
+        share_s = min(LEAVING_S, max(0.25, 0.005 * (time.monotonic() - self._began_s)))
+        quick = self._link is not None and self._link.healthy and self._link.latency_s < 0.25
+        return max(1.0, share_s) if quick else share_s
+
+    # Within
+
+    def _upcoming(self) -> int:
+        if self._next is None:
+            self._next = self._epochs_done = max(self._settings.epochs_done, self._written_progress())
+        return self._next
+
+    def _written_progress(self) -> int:
+        """The file lies beside the checkpoints: it knows what a report that got lost would have said."""
+        return ck.read_progress(self.checkpoint_dir) if self._settings.checkpoint_dir else 0
+
+    def _open(self, epoch: int) -> None:
+        """At the first boundary: from here on the run can stop and resume."""
+        if self._link is not None or not self._settings.inside or self._place.rank >= self._place.world_size:
+            return
+        self._termination.watch()
+        self._gate.begun = (epoch, 0)
+        self._outbox.began = {"epoch": epoch, "epochs": self._total} if self._place.rank == 0 else None
+        self._link = Link(
+            self._settings, self._gate, self._outbox, lambda: self._place, self._position, self._in_background
+        )
+        self._link.epochs = self._total
+        self._link.start()
+        atexit.register(self._at_exit)
+
+    def _settle(self) -> None:
+        """The boundary after an epoch: what it brought is a fact now."""
+        entry, self._finished = self._finished, None
+        if entry is None:
+            return
+        self._epochs_done = entry["epoch"]
+        if not self._settings.inside or self._place.rank != 0:
+            return
+        at_s = time.time()
+        if at_s - self._percentiles_s >= PERCENTILES_EVERY_S:
+            self._percentiles_s = at_s
+            for name, value in self._meter.percentiles().items():
+                self._outbox.add_point(name, at_s, value)
+        self._outbox.add_epoch({**entry, **self._circumstances(), "metrics": dict(self._metrics)})
+
+    def _circumstances(self) -> dict[str, Any]:
+        moving = self._settings.launcher == "horovod"
+        return {
+            "gpus": self._place.world_size if moving else self._settings.gpus,
+            "nodes": self._settings.nodes,
+            "gpu_type": self._settings.gpu_type,
+            "batch_size": self.batch_size,
+            "goodput": self.goodput,
+            "gpu_memory_mib": self._memory.peak_mib,
+        }
+
+    def _position(self) -> tuple[int, int]:
+        begun = self._gate.begun
+        if self._link is not None and self._link.steps:
+            return begun
+        return begun[0], self._meter.steps
+
+    def _in_background(self) -> None:
+        """Between reports, in their thread."""
+        self._memory.sample()
+        self._write_progress()
+
+    def _write_progress(self) -> None:
+        done = self._epochs_done
+        if self._saved or not self._settings.inside or self._place.rank != 0 or done == self._progress:
+            return
+        try:
+            ck.write_progress(self.checkpoint_dir, done)
+            self._progress = done
+        except OSError:
+            pass  # a full disk is the checkpoint code's to complain about
+
+    def _at_exit(self) -> None:
+        """The end of a script without the context manager. After a crash nothing more is counted."""
+        if not self._closed and getattr(sys, "last_value", None) is None:
+            self.finish()
