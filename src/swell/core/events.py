@@ -273,10 +273,14 @@ EVENT_TYPES: Mapping[str, type] = {
 """Every kind of event by its name in the log. A name, once released, never changes its meaning."""
 
 
+_WITH_JOB = frozenset(kind for kind in EVENT_TYPES.values() if "job" in kind.__dict__)
+_WITH_RUN = frozenset(kind for kind in EVENT_TYPES.values() if "run" in kind.__dict__)
+
+
 def job_of(event: Event) -> JobId | None:
     """The job an event is about, if it is about one."""
-    job: JobId | None = getattr(event, "job", None)
-    if job is not None:
-        return job
-    run: RunId | None = getattr(event, "run", None)
-    return run.job if run is not None else None
+    if type(event) in _WITH_RUN:
+        run: RunId = event.run  # type: ignore[union-attr]
+        return run.job
+    job: JobId | None = event.job if type(event) in _WITH_JOB else None  # type: ignore[union-attr]
+    return job

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import Event, ExitReason, StopWhy
+from swell.core.evolve import evolve
 from swell.core.ids import RunId
 from swell.core.job import RestartPolicy
 from swell.core.state import ENDED, HOLDING, KEEP_ENDED, JobRecord, JobState, Run, State, StopRecord
@@ -71,7 +71,7 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
 
 def trigger_of(job: JobRecord, event: Event) -> Trigger:
     """What this event means to this job."""
-    if isinstance(event, ev.RunEnded):
+    if type(event) is ev.RunEnded:
         return _trigger_of_end(job, event)
     return _SIMPLE_TRIGGERS[type(event)]
 
@@ -90,6 +90,11 @@ _SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
     ev.PriorityChanged: Trigger.EDIT,
     ev.JobRemoved: Trigger.REMOVE,
 }
+
+_REPORTS = frozenset(
+    {ev.RunStarted, ev.TrainingBegan, ev.EpochEnded, ev.StopAgreed, ev.RunResized, ev.RunStopRequested, ev.RunEnded}
+)
+"""Events about a run that must be the current one."""
 
 _FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.KILLED, ExitReason.START_FAILED})
 _LOSSES = frozenset({ExitReason.NODE_LOST, ExitReason.SHIM_LOST})
@@ -114,26 +119,33 @@ def _trigger_of_end(job: JobRecord, end: ev.RunEnded) -> Trigger:
 
 def is_stale(state: State, event: Event) -> bool:
     """A report of an old attempt, or of a run that has already ended: recorded, and ignored."""
-    run: RunId | None = getattr(event, "run", None)
-    if run is None or isinstance(event, ev.RunPlanned):
+    if type(event) not in _REPORTS:
         return False
+    run: RunId = event.run  # type: ignore[union-attr]  # every report has one
     job = state.jobs.get(run.job)
-    return job is None or job.run is None or job.run.id != run or job.run.ended_s is not None
+    if job is None or job.run is None:
+        return True
+    return job.run.id.attempt != run.attempt or job.run.ended_s is not None
 
 
 def check(state: State, event: Event) -> None:
     """Raise `InvalidTransition` if this event cannot be appended now. Stale reports are fine."""
+    if not is_stale(state, event):
+        _check(state, event)
+
+
+def _check(state: State, event: Event) -> None:
     job_id = ev.job_of(event)
-    if job_id is None or is_stale(state, event):
+    if job_id is None:
         return
     job = state.jobs.get(job_id)
-    if isinstance(event, ev.JobSubmitted):
+    if type(event) is ev.JobSubmitted:
         if job_id <= state.last_job:
             raise InvalidTransition(f"job id {job_id} was used before")
         return
     if job is None:
         raise InvalidTransition(f"job {job_id} is not known")
-    if isinstance(event, ev.RunPlanned) and event.run.attempt != job.attempts + 1:
+    if type(event) is ev.RunPlanned and event.run.attempt != job.attempts + 1:
         raise InvalidTransition(f"run {event.run} planned, but job {job_id} has had {job.attempts} attempts")
     _next_state(job, trigger_of(job, event))
 
@@ -160,7 +172,7 @@ def replay(events: Iterable[Event], state: State | None = None) -> State:
 def apply(state: State, event: Event) -> None:
     """Make one event true. Raises `InvalidTransition` before changing anything; numbers the event."""
     if not is_stale(state, event):
-        check(state, event)
+        _check(state, event)
         _APPLY[type(event)](state, event)
     state.seq += 1
 
@@ -196,7 +208,7 @@ def _planned(state: State, event: ev.RunPlanned) -> None:
         stop_cost_s=_stop_cost_s(job),
     )
     moved = _has_moved(job, event)
-    state.jobs[job.id] = replace(
+    state.jobs[job.id] = evolve(
         job,
         state=JobState.STARTING,
         run=run,
@@ -213,7 +225,7 @@ def _has_moved(job: JobRecord, event: ev.RunPlanned) -> bool:
 
 def _with_run(job: JobRecord, **changes: Any) -> Run:
     assert job.run is not None  # `is_stale` was asked first
-    return replace(job.run, **changes)
+    return evolve(job.run, **changes)
 
 
 def _started(state: State, event: ev.RunStarted) -> None:
@@ -221,7 +233,7 @@ def _started(state: State, event: ev.RunStarted) -> None:
     if job.run and job.run.started_s is not None:
         return
     target = TRANSITIONS[job.state, Trigger.START]
-    state.jobs[job.id] = replace(job, state=target, run=_with_run(job, started_s=event.at_s))
+    state.jobs[job.id] = evolve(job, state=target, run=_with_run(job, started_s=event.at_s))
 
 
 def _began(state: State, event: ev.TrainingBegan) -> None:
@@ -230,7 +242,7 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
     cost = job.restart_cost_s
     if job.attempts > 1:
         cost = _blend(cost, event.at_s - run.planned_s + run.stop_cost_s)
-    state.jobs[job.id] = replace(
+    state.jobs[job.id] = evolve(
         job, run=run, uses_library=True, restart_cost_s=cost, epochs_total=event.epochs or job.epochs_total
     )
 
@@ -253,7 +265,7 @@ def _blend(old: float | None, new: float) -> float:
 
 def _epoch(state: State, event: ev.EpochEnded) -> None:
     job = state.jobs[event.run.job]
-    state.jobs[job.id] = replace(
+    state.jobs[job.id] = evolve(
         job,
         run=_with_run(job, last_epoch_s=event.at_s),
         epochs_done=max(job.epochs_done, event.epoch),
@@ -267,15 +279,15 @@ def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
     before = job.run.stop if job.run else None
     agreed = before.agreed if before else None
     stop = StopRecord(why=event.why, at_s=event.at_s, reason=event.reason, by=event.by, agreed=agreed)
-    state.jobs[job.id] = replace(job, state=JobState.STOPPING, run=_with_run(job, stop=stop))
+    state.jobs[job.id] = evolve(job, state=JobState.STOPPING, run=_with_run(job, stop=stop))
 
 
 def _agreed(state: State, event: ev.StopAgreed) -> None:
     job = state.jobs[event.run.job]
     if job.run is None or job.run.stop is None:
         return
-    stop = replace(job.run.stop, agreed=(event.epoch, event.step))
-    state.jobs[job.id] = replace(job, run=_with_run(job, stop=stop))
+    stop = evolve(job.run.stop, agreed=(event.epoch, event.step))
+    state.jobs[job.id] = evolve(job, run=_with_run(job, stop=stop))
 
 
 def _resized(state: State, event: ev.RunResized) -> None:
@@ -283,7 +295,7 @@ def _resized(state: State, event: ev.RunResized) -> None:
     assert job.run is not None  # not stale
     run = _with_run(job, allocation=event.allocation, changed_s=event.at_s)
     moved = set(job.run.allocation.nodes) != set(event.allocation.nodes)
-    state.jobs[job.id] = replace(
+    state.jobs[job.id] = evolve(
         job,
         run=run,
         gpu_s=job.gpu_s + service_s(job.run, event.at_s),
@@ -321,17 +333,17 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     if failed and target is JobState.QUEUED:
         backoff_s = min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**job.failures)
         changes["not_before_s"] = event.at_s + backoff_s
-    state.jobs[job.id] = replace(job, **changes)
     if target in ENDED:
-        _retire(state, job.id, event.at_s)
+        _retire(state, evolve(job, ended_s=event.at_s, **changes))
+    else:
+        state.jobs[job.id] = evolve(job, **changes)
 
 
-def _retire(state: State, job_id: int, at_s: float) -> None:
+def _retire(state: State, job: JobRecord) -> None:
     """Move an ended job out of the active ones, and forget the oldest ended one when there are too many."""
-    job = replace(state.jobs[job_id], ended_s=at_s)
-    state.jobs[job_id] = job
-    del state.active[job_id]
-    state.ended[job_id] = None
+    state.jobs[job.id] = job
+    del state.active[job.id]
+    state.ended[job.id] = None
     state.counts[job.state] = state.counts.get(job.state, 0) + 1
     if len(state.ended) > KEEP_ENDED:
         _forget(state, next(iter(state.ended)))
@@ -348,20 +360,19 @@ def _cancelled(state: State, event: ev.JobCancelled) -> None:
     job = state.jobs[event.job]
     message = event.reason or (f"cancelled by {event.by}" if event.by else "cancelled")
     waited_s = job.waited_s + max(0.0, event.at_s - job.queued_since_s)
-    state.jobs[job.id] = replace(job, state=JobState.CANCELLED, message=message, waited_s=waited_s)
-    _retire(state, job.id, event.at_s)
+    _retire(state, evolve(job, state=JobState.CANCELLED, message=message, waited_s=waited_s, ended_s=event.at_s))
 
 
 def _paused(state: State, event: ev.JobPaused) -> None:
-    state.jobs[event.job] = replace(state.jobs[event.job], paused=True)
+    state.jobs[event.job] = evolve(state.jobs[event.job], paused=True)
 
 
 def _resumed(state: State, event: ev.JobResumed) -> None:
-    state.jobs[event.job] = replace(state.jobs[event.job], paused=False)
+    state.jobs[event.job] = evolve(state.jobs[event.job], paused=False)
 
 
 def _priority(state: State, event: ev.PriorityChanged) -> None:
-    state.jobs[event.job] = replace(state.jobs[event.job], priority=event.priority)
+    state.jobs[event.job] = evolve(state.jobs[event.job], priority=event.priority)
 
 
 def _removed(state: State, event: ev.JobRemoved) -> None:
@@ -370,14 +381,14 @@ def _removed(state: State, event: ev.JobRemoved) -> None:
 
 def _node_observed(state: State, event: ev.NodeObserved) -> None:
     known = state.nodes.get(event.node.name)
-    node = event.node if known is None else replace(event.node, condition=known.condition, why=known.why)
+    node = event.node if known is None else evolve(event.node, condition=known.condition, why=known.why)
     state.nodes[node.name] = node
 
 
 def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
     node = state.nodes.get(event.node)
     if node is not None:
-        state.nodes[event.node] = replace(node, condition=event.condition, why=event.why)
+        state.nodes[event.node] = evolve(node, condition=event.condition, why=event.why)
 
 
 def _node_removed(state: State, event: ev.NodeRemoved) -> None:
@@ -389,9 +400,9 @@ def _gpu_health(state: State, event: ev.GpuHealthChanged) -> None:
     if node is None:
         return
     gpus = tuple(
-        replace(gpu, health=event.health, why=event.why) if gpu.index == event.gpu else gpu for gpu in node.gpus
+        evolve(gpu, health=event.health, why=event.why) if gpu.index == event.gpu else gpu for gpu in node.gpus
     )
-    state.nodes[event.node] = replace(node, gpus=gpus)
+    state.nodes[event.node] = evolve(node, gpus=gpus)
 
 
 def _policy_set(state: State, event: ev.PolicySet) -> None:

@@ -107,8 +107,8 @@ class SqlStore:
         self._epoch = 0
         self._sql = database.dialect.sql
         self._upserts = {table: self._sql(sql) for table, sql in _UPSERTS.items()}
+        self._writer: Connection | None = None
         with self._explained():
-            self._writer: Connection | None = database.writer()
             try:
                 self._open()
             except BaseException:
@@ -167,20 +167,21 @@ class SqlStore:
     def _transaction(self) -> Iterator[Cursor]:
         """All or nothing, and only while the database is still ours."""
         with self._explained():
-            cursor = self._writing().cursor()
             try:
+                cursor = self._writing().cursor()
                 cursor.execute(self._db.dialect.begin)
                 self._check_epoch(cursor)
                 yield cursor
                 cursor.execute("COMMIT")
             except BaseException:
-                self._roll_back(cursor)
+                self._roll_back()
                 raise
 
-    def _roll_back(self, cursor: Cursor) -> None:
+    def _roll_back(self) -> None:
         """The connection is opened anew afterwards if even this fails."""
         try:
-            cursor.execute("ROLLBACK")
+            if self._writer is not None:
+                self._writer.cursor().execute("ROLLBACK")
         except Exception as error:
             if self._db.explain(error) is None:
                 raise
@@ -225,7 +226,7 @@ class SqlStore:
             self._claim(cursor)
             cursor.execute("COMMIT")
         except BaseException:
-            self._roll_back(cursor)
+            self._roll_back()
             raise
 
     def _version(self, cursor: Cursor) -> int:

@@ -11,7 +11,9 @@ import fcntl
 import os
 import shutil
 import sqlite3
+import struct
 import time
+from contextlib import closing
 from pathlib import Path
 
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
@@ -28,6 +30,8 @@ DIALECT = Dialect(
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_MAGIC = b"SQLite format 3\0"
+_HEADER = struct.Struct(">16sH")  # the magic words and the page size, where 1 stands for 65536
 _MIN_FREE = 1 << 16
 """An input/output error with less free space than this is a full disk by another name."""
 
@@ -83,23 +87,42 @@ class SqliteDatabase:
         return fd
 
     def _make_if_missing(self) -> None:
-        """Made under another name and renamed, so that an empty file never is a new database cut short by a crash."""
-        wal = Path(f"{self._path}-wal")
         if self._path.exists():
-            if self._path.stat().st_size == 0:
-                raise StoreDamaged(f"{self.where} is an empty file. {_HELP}")
+            self._check_header()
             return
+        wal = self._wal()
         if wal.exists():
             raise StoreDamaged(f"{self.where} is gone, but {wal.name} beside it is still there. {_HELP}")
+        self._make()
+
+    def _check_header(self) -> None:
+        """SQLite takes a file of a few bytes for a new database, and a last page cut short for a page of zeros."""
+        size = self._path.stat().st_size
+        with self._path.open("rb") as file:
+            header = file.read(_HEADER.size)
+        if size < _HEADER.size:
+            raise StoreDamaged(f"{self.where} is damaged: it has only {size} bytes. {_HELP}")
+        magic, page_size = _HEADER.unpack(header)
+        if magic != _MAGIC:
+            raise StoreDamaged(f"{self.where} is not a database: something else is in that file. {_HELP}")
+        if size % (65536 if page_size == 1 else page_size) and not self._has_wal():
+            raise StoreDamaged(f"{self.where} is damaged: it has been cut short. {_HELP}")
+
+    def _wal(self) -> Path:
+        return Path(f"{self._path}-wal")
+
+    def _has_wal(self) -> bool:
+        """Then the end of the file may be unfinished, and SQLite finishes it from there."""
+        return self._wal().exists() and self._wal().stat().st_size > 0
+
+    def _make(self) -> None:
+        """Made under another name and renamed, so that an empty file never is a new database cut short by a crash."""
         new = Path(f"{self._path}.new")
         new.unlink(missing_ok=True)
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(new, isolation_level=None)
-        try:
+        with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA application_id = 0x5377656c")  # “Swel”; makes SQLite write the first page
-        finally:
-            connection.close()
         new.rename(self._path)
         _sync_directory(self._path.parent)
 

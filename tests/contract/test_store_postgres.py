@@ -1,0 +1,65 @@
+"""What only a server can suffer: it goes away and comes back, and somebody else is there meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+
+import pytest
+
+from contract.postgres_server import Server
+from lives import submitted
+from swell.core.errors import StoreBusy, StoreError, StoreFenced
+from swell.core.lifecycle import replay
+from swell.store import open_store
+from swell.store.postgres import PostgresDatabase
+
+
+def cut_connections(server: Server, url: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        name = url.rpartition("/")[2]
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+
+def test_it_goes_on_after_the_connection_was_lost(postgres: Server) -> None:
+    url = postgres.new_database()
+    with closing(open_store(url)) as store:
+        store.append(1, [submitted(1)])
+        cut_connections(postgres, url)
+        with pytest.raises(StoreError, match=r"cannot be reached .* tried again"):
+            store.append(2, [submitted(2)])
+        state = store.load()
+        assert state == replay([submitted(1)])
+        store.append(2, [submitted(2)])
+        assert store.load().last_job == 2
+
+
+def test_never_writes_after_another_took_over_while_it_was_away(postgres: Server) -> None:
+    url = postgres.new_database()
+    with closing(open_store(url)) as stale:
+        stale.append(1, [submitted(1)])
+        cut_connections(postgres, url)
+        with closing(open_store(url, holder="the new daemon")) as fresh:
+            fresh.append(2, [submitted(2, user="fresh")])
+            for _ in range(2):
+                with pytest.raises(StoreError):
+                    stale.append(2, [submitted(2, user="stale")])
+            with pytest.raises(StoreBusy, match="in use by the new daemon"):
+                stale.append(3, [submitted(3, user="stale")])
+        with pytest.raises(StoreFenced, match="taken over by the new daemon"):
+            stale.append(3, [submitted(3, user="stale")])
+        assert [one.event.spec.user for one in stale.events()] == ["ann", "fresh"]  # type: ignore[union-attr]
+
+
+def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
+    with pytest.raises(StoreError, match=r"the database swell on 127\.0\.0\.1 cannot be reached") as caught:
+        open_store("postgresql://me:hunter2@127.0.0.1:1/swell")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_missing_driver_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"pip install 'swell\[postgres\]'"):
+        PostgresDatabase("postgresql://here/swell")

@@ -1,0 +1,47 @@
+"""`evolve` does what `dataclasses.replace` does."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass, replace
+
+import pytest
+from hypothesis import given
+
+from strategies import job_records, nodes, runs
+from swell.core.evolve import evolve
+from swell.core.resources import Node, NodeCondition
+from swell.core.state import JobRecord, JobState, Run
+
+
+@given(job_records, runs, nodes)
+def test_it_is_replace(job: JobRecord, run: Run, node: Node) -> None:
+    assert evolve(job) == job
+    assert evolve(job) is not job
+    changed = evolve(job, state=JobState.LOST, run=run, attempts=7)
+    assert changed == replace(job, state=JobState.LOST, run=run, attempts=7)
+    assert evolve(run, ended_s=1.0) == replace(run, ended_s=1.0)
+    assert evolve(node, condition=NodeCondition.LOST) == replace(node, condition=NodeCondition.LOST)
+
+
+@given(job_records)
+def test_never_changes_the_value_it_is_given_nor_makes_one_that_can_be_changed(job: JobRecord) -> None:
+    before = replace(job)
+    changed = evolve(job, attempts=job.attempts + 1)
+    assert job == before
+    with pytest.raises(FrozenInstanceError):
+        changed.attempts = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        evolve(job, colour="blue")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    amount: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.amount > 0
+
+
+def test_values_that_check_themselves_are_refused() -> None:
+    with pytest.raises(AssertionError, match="checks itself"):
+        evolve(Checked(), amount=0)
