@@ -309,17 +309,23 @@ class SqlStore:
 
     def _read(self, sql: str, values: Sequence[Any]) -> list[Any]:
         with self._read_lock, self._explained():
-            if self._reader is None:
-                self._reader = self._db.reader()
-            try:
-                cursor = self._reader.cursor()
-                cursor.execute(self._sql(sql), values)
-                return cursor.fetchall()
-            except Exception:
-                reader, self._reader = self._reader, None  # the next question gets a fresh connection
-                with suppress(Exception):
-                    reader.close()
-                raise
+            if self._reader is not None:
+                with suppress(StoreError), self._explained():  # contact was lost since it was last used, perhaps
+                    return self._ask(sql, values)
+            return self._ask(sql, values)
+
+    def _ask(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        if self._reader is None:
+            self._reader = self._db.reader()
+        try:
+            cursor = self._reader.cursor()
+            cursor.execute(self._sql(sql), values)
+            return cursor.fetchall()
+        except Exception:
+            reader, self._reader = self._reader, None  # the next question gets a fresh connection
+            with suppress(Exception):
+                reader.close()
+            raise
 
     def close(self) -> None:
         with self._write_lock, self._read_lock:
