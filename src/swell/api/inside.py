@@ -34,7 +34,15 @@ async def stop(request: Request) -> Response:
     query = request.query_params
     position = (_whole(query, "epoch"), _whole(query, "step"))
     ack: Position | None = (_whole(query, "ack_epoch"), _whole(query, "ack_step")) if "ack_epoch" in query else None
-    view = await engine_of(request).await_stop(run, _whole(query, "rank"), position, ack, _wait_s(query))
+    view = await engine_of(request).await_stop(
+        run,
+        _whole(query, "rank"),
+        position,
+        ack,
+        _wait_s(query),
+        world_size=_whole(query, "world_size"),
+        steps=bool(_whole(query, "steps")),
+    )
     return json_response(view)
 
 

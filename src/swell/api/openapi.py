@@ -68,7 +68,7 @@ def _report() -> dict[str, Any]:
 def _stop() -> dict[str, Any]:
     numbers = [
         {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0}}
-        for name in ("rank", "epoch", "step", "ack_epoch", "ack_step")
+        for name in ("rank", "world_size", "epoch", "step", "steps", "ack_epoch", "ack_step")
     ]
     wait = {"name": "wait_s", "in": "query", "schema": {"type": "number", "minimum": 0, "maximum": 60}}
     return {

@@ -49,7 +49,15 @@ class Queries(Protocol):
 class Reports(Protocol):
     async def report(self, run: RunId, report: RunReport) -> StopView: ...
     async def await_stop(
-        self, run: RunId, rank: int, position: Position, ack: Position | None, wait_s: float
+        self,
+        run: RunId,
+        rank: int,
+        position: Position,
+        ack: Position | None,
+        wait_s: float,
+        *,
+        world_size: int = 0,
+        steps: bool = False,
     ) -> StopView: ...
 
 

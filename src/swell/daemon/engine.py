@@ -268,9 +268,19 @@ class Engine:
         events += [epoch.event(run, now_s) for epoch in report.epochs]
         if record is not None:
             await self._commit(events)
-        return await self._stops.heard(run, report.rank, report.world_size, report.position, report.ack)
+        return await self._stops.heard(
+            run, report.rank, report.world_size, report.position, report.ack, steps=report.steps
+        )
 
     async def await_stop(
-        self, run: RunId, rank: int, position: Position, ack: Position | None, wait_s: float
+        self,
+        run: RunId,
+        rank: int,
+        position: Position,
+        ack: Position | None,
+        wait_s: float,
+        *,
+        world_size: int = 0,
+        steps: bool = False,
     ) -> StopView:
-        return await self._stops.wait(run, rank, position, ack, wait_s)
+        return await self._stops.wait(run, rank, position, ack, wait_s, world_size=world_size, steps=steps)

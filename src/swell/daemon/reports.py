@@ -53,6 +53,7 @@ class RunReport:
     world_size: int = 1
     position: Position = (0, 0)
     ack: Position | None = None
+    steps: bool = False  # this rank can stop at a step, not only at an epoch
     began: Began | None = None
     epochs: tuple[EpochReport, ...] = ()
     series: Series = field(default_factory=dict)

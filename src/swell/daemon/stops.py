@@ -47,12 +47,22 @@ class Stops:
         await self._make_durable(run)
         return self._view(run)
 
-    async def wait(self, run: RunId, rank: int, position: Position, ack: Position | None, wait_s: float) -> StopView:
+    async def wait(
+        self,
+        run: RunId,
+        rank: int,
+        position: Position,
+        ack: Position | None,
+        wait_s: float,
+        *,
+        world_size: int = 0,
+        steps: bool = False,
+    ) -> StopView:
         """Answer at once if there is news for this rank, else when there is, at the latest after `wait_s`."""
         known = self._agreements.get(run)
-        if known is not None and known.world_size:
-            heard = known.ranks.get(rank)
-            await self.heard(run, rank, known.world_size, position, ack, steps=heard.steps if heard else False)
+        size = world_size or (known.world_size if known is not None else 0)
+        if size:
+            await self.heard(run, rank, size, position, ack, steps=steps)
         deadline_s = self._clock.monotonic_s() + min(wait_s, MAX_WAIT_S)
         while not self._has_news(run, ack):
             left_s = deadline_s - self._clock.monotonic_s()

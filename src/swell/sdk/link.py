@@ -29,6 +29,10 @@ class Unreachable(Exception):
     """No good answer: refused, timed out, not JSON, or an error status."""
 
 
+class Refused(Unreachable):
+    """The daemon cannot read what it was sent: sending it again would not help."""
+
+
 class Channel:
     """One kept-alive HTTP connection with time-outs. Not shared between threads."""
 
@@ -64,7 +68,8 @@ class Channel:
         response = connection.getresponse()
         data = response.read()
         if response.status >= 300:
-            raise Unreachable(f"{response.status} {response.reason}")
+            kind = Refused if response.status in (400, 413, 422) else Unreachable
+            raise kind(f"{response.status} {response.reason}")
         answer = json.loads(data)
         if not isinstance(answer, dict):
             raise Unreachable("the answer is no object")
@@ -178,7 +183,7 @@ class Link:
         if self._closing:
             return True
         if self._place().rank != 0:
-            return False
+            return False  # its polls say all there is to say
         return not self.outbox.empty or self._position() != self._reported_position
 
     def _report(self, channel: Channel) -> bool:
@@ -199,9 +204,10 @@ class Link:
             self._report_s = min(60.0, max(0.2, float(answer.get("poll_s", 1.0))))
             self.healthy = True
             self._reported_position = position
-        except Exception:  # whatever it is, training must not notice
+        except Exception as error:  # whatever it is, training must not notice
             channel.close()
-            self.outbox.restore(parcel)
+            if not isinstance(error, Refused):
+                self.outbox.restore(parcel)
             self.healthy = False
         self.latency_s = time.monotonic() - began_s
         return self.healthy

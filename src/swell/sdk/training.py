@@ -10,6 +10,7 @@ Rules that everything here keeps:
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import tempfile
@@ -205,6 +206,8 @@ class Training:
         at_s = time.time()
         for name, value in metrics.items():
             number = float(value)
+            if not math.isfinite(number):
+                continue  # has no place in JSON; the log of the job is where a loss that became NaN is seen
             self._metrics[name] = number
             if self._settings.inside and self._place.rank == 0:
                 self._outbox.add_point(name, at_s, number)
