@@ -26,6 +26,42 @@ MAX_LOG_READ = 4 * 1024 * 1024
 """So much of a log at once, whatever was asked: memory stays flat."""
 
 
+_PASSED_ON = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "LD_LIBRARY_PATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    ]
+)
+_PASSED_ON_PREFIXES = ("LC_", "CONDA_", "NVIDIA_", "NCCL_", "XDG_", "HF_")
+
+
+def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What every worker on this machine finds, beneath its own: where things are, in which language. Nothing else of
+    the daemon's environment, which may hold its secrets."""
+    return {
+        name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+
+
 class Transport(Protocol):
     async def start(self, run: RunId, requests: Sequence[Json]) -> None:
         """Deliver the requests and ask for a shim each. Raises OSError if that cannot be done."""
@@ -40,7 +76,7 @@ class Transport(Protocol):
         ...
 
     async def put(self, run: RunId, name: str, data: bytes) -> None:
-        """Write a file of the run's directory, whole."""
+        """Write a file of the run's directory, whole. Executable: host discovery is a script."""
         ...
 
     async def get(self, run: RunId, name: str) -> bytes | None: ...
@@ -117,6 +153,7 @@ class LocalTransport:
 
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
+        self._base_env = base_environment(os.environ)
         self._nursery = Nursery()
         self._socket: socket.socket | None = None
         runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -136,13 +173,17 @@ class LocalTransport:
         folders = [self.directory(run) / str(request["rank"]) for request in requests]
         try:
             for folder, request in zip(folders, requests, strict=True):
-                _write(folder / "request.json", json.dumps({**request, "notify": str(self.notify_path)}).encode())
+                _write(folder / "request.json", self._completed(request))
             for folder in folders:
                 self._nursery.ask(folder)
         except OSError:
             for folder in folders:  # a shim without a request does nothing
                 (folder / "request.json").unlink(missing_ok=True)
             raise
+
+    def _completed(self, request: Json) -> bytes:
+        env = {**self._base_env, **request["env"]}
+        return json.dumps({**request, "env": env, "notify": str(self.notify_path)}).encode()
 
     async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, Json]:
         return await asyncio.to_thread(self._look, runs)
@@ -162,7 +203,7 @@ class LocalTransport:
             ask.stop_worker(f"{directory}/{rank}", kill=kill)
 
     async def put(self, run: RunId, name: str, data: bytes) -> None:
-        await asyncio.to_thread(_write, self.directory(run) / name, data)
+        await asyncio.to_thread(_write, self.directory(run) / name, data, 0o700)
 
     async def get(self, run: RunId, name: str) -> bytes | None:
         return await asyncio.to_thread(_read, self.directory(run) / name)
@@ -231,12 +272,12 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Whole or not at all. Not synced: after a power cut nothing runs, and the claim, which is synced, says so."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        temporary.touch(mode=0o600)
+        temporary.touch(mode=mode)
         temporary.write_bytes(data)
         temporary.rename(path)
     except OSError:

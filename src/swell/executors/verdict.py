@@ -15,8 +15,8 @@ from swell.ports import Launch, RunGone
 
 EXIT_STOPPED = 85
 """What training code leaves with when it stopped as asked."""
-SERVER_ROLES = frozenset({"server", "ps"})
-"""Workers that serve the others and never end by themselves; stopped when the others have finished."""
+SERVER = "server"
+"""Role of workers that serve the others and never end by themselves; stopped when the others have finished."""
 
 
 class Stage(StrEnum):
@@ -225,7 +225,7 @@ class Ends:
 
 
 def ends_of(roster: Roster, sight: Sight, now_s: float) -> Ends:
-    servers = {member.rank for member in roster.members if member.role in SERVER_ROLES}
+    servers = {member.rank for member in roster.members if member.role == SERVER}
     if len(servers) == len(roster.members):
         servers = set()
     ends = [end for seen in sight.workers if (end := end_of(seen, sight.stop_s, now_s))]
@@ -242,7 +242,7 @@ def breaks_gang(roster: Roster, ends: Ends) -> End | None:
     stopped = [end for end in (*ends.workers, *ends.servers) if end.reason is ExitReason.STOPPED]
     if stopped:
         return min(stopped, key=lambda end: (end.at_s, end.rank))
-    servers = sum(member.role in SERVER_ROLES for member in roster.members)
+    servers = sum(member.role == SERVER for member in roster.members)
     all_done = servers and ends.workers and len(ends.workers) == len(roster.members) - servers
     return max(ends.workers, key=lambda end: (end.at_s, end.rank)) if all_done else None
 
