@@ -18,6 +18,7 @@ import pytest
 from contract.executor_benches import RUN, LocalBench, Watcher, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
+from swell.core.resources import Allocation
 from swell.ports import Launch, LogChunk, RunGone, RunUp, Worker
 from swell.shim import ask, shim
 
@@ -92,15 +93,18 @@ def test_never_leaves_behind_what_somebody_else_started_with_the_runs_mark(bench
         await watch.executor.launch(launch_of(sh(f"echo $SWELL_MARK > {tmp_path}/mark; exec sleep 1000")))
         wait_until(lambda: (tmp_path / "mark").exists() and len((tmp_path / "mark").read_text()) > 30, "the mark")
         mark = (tmp_path / "mark").read_text().strip()
-        with subprocess.Popen(["sleep", "1000"], env={"SWELL_MARK": mark, "PATH": "/usr/bin:/bin"}) as marked:
-            with subprocess.Popen(["sleep", "1000"], env={"SWELL_MARK": "0" * 32, "PATH": "/usr/bin:/bin"}) as other:
-                await watch.executor.signal(RUN, kill=False)
-                await watch.until(RunGone)
-                assert not is_alive(marked.pid)
-                assert is_alive(other.pid)
-                other.kill()
+        with _sleeper(mark) as marked, _sleeper("0" * 32) as other:
+            await watch.executor.signal(RUN, kill=False)
+            await watch.until(RunGone)
+            assert not is_alive(marked.pid)
+            assert is_alive(other.pid)
+            other.kill()
 
     play(bench, scene)
+
+
+def _sleeper(mark: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "1000"], env={"SWELL_MARK": mark, "PATH": "/usr/bin:/bin"})
 
 
 def test_sigterm_reaches_descendants_in_other_sessions(bench: LocalBench, tmp_path: Path) -> None:
@@ -154,7 +158,6 @@ def test_the_last_line_of_the_log_says_why_but_never_a_secret(bench: LocalBench)
         (["no-such-program"], "/", ["no-such-program", "on the PATH of the job", "check the command"]),
         (["./train.py"], "/", ["./train.py", "no such program", "submit the file"]),
         (["true"], "/no/such/place", ["/no/such/place", "cannot be entered", "workdir"]),
-        (["/etc/hostname"], "/", ["not executable", "chmod +x"]),
     ],
 )
 def test_what_cannot_start_says_what_is_missing_and_what_to_do(
@@ -166,19 +169,32 @@ def test_what_cannot_start_says_what_is_missing_and_what_to_do(
         assert word in gone.message
 
 
-def test_a_script_whose_interpreter_is_missing_says_so(bench: LocalBench, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        ("#!/no/such/python\n", 0o755, "names an interpreter that is not on the node"),
+        ("print(1)\n", 0o644, "it is not executable; `chmod +x` it"),
+        ("print(1)\n", 0o755, "a script needs a first line such as #!/usr/bin/env python3"),
+    ],
+)
+def test_a_script_that_is_no_program_says_why(
+    bench: LocalBench, tmp_path: Path, text: str, mode: int, words: str
+) -> None:
     script = tmp_path / "train"
-    script.write_text("#!/no/such/python\n")
-    script.chmod(0o755)
-    assert "names an interpreter" in run_to_end(bench, launch_of([str(script)])).message
+    script.write_text(text)
+    script.chmod(mode)
+    gone = run_to_end(bench, launch_of([str(script)]))
+    assert gone.reason is ExitReason.START_FAILED
+    assert words in gone.message
 
 
 def test_what_a_worker_finds(bench: LocalBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own environment over the machine's, nothing of the daemon's, no open files of others, a session of its own."""
+    """Its own environment over the machine's, nothing of the daemon's, no open files of others, its own session."""
     monkeypatch.setenv("DAEMON_SECRET", "hush")
     monkeypatch.setenv("LC_TIME", "C")
     look = (
-        "import os, json, signal; fds = sorted(int(f) for f in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{f}'));"
+        "import os, json, signal; folder = '/proc/self/fd';"
+        "fds = sorted(int(f) for f in os.listdir(folder) if os.path.exists(f'{folder}/{f}'));"
         "mask = os.umask(0); print(json.dumps([dict(os.environ), fds, os.getsid(0) == os.getpid(), mask,"
         "sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), os.getcwd()]))"
     )
@@ -226,8 +242,6 @@ def test_host_discovery_is_a_script_that_a_resize_rewrites(bench: LocalBench) ->
         launch = replace(launch_of(sh("exec sleep 1000")), discovery="#!/bin/sh\necho localhost:1\n")
         await watch.executor.launch(launch)
         assert subprocess.check_output([script], text=True) == "localhost:1\n"
-        from swell.core.resources import Allocation
-
         await watch.executor.resize(replace(launch, discovery="#!/bin/sh\necho localhost:3\n"), Allocation(parts=()))
         assert subprocess.check_output([script], text=True) == "localhost:3\n"
 
@@ -291,9 +305,7 @@ def _read_whole_log(bench: LocalBench, size: int) -> None:
 
 
 def _rss_kib() -> int:
-    return int(
-        next(li for li in Path("/proc/self/status").read_text().splitlines() if li.startswith("VmRSS")).split()[1]
-    )
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def test_a_long_log_is_read_whole_with_flat_memory(bench: LocalBench) -> None:
