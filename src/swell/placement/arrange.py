@@ -12,24 +12,25 @@ from dataclasses import dataclass, field
 
 from swell.core.decision import Layout, Move, Reason
 from swell.core.ids import JobId
-from swell.core.resources import Allocation, NodeCondition, Share
-from swell.core.snapshot import Snapshot
+from swell.core.resources import Allocation, Share
+from swell.core.snapshot import JobView, Snapshot
 from swell.placement import words
 from swell.placement.fit import Strategy, fit, tightest_first
 from swell.placement.need import Need, need_of, share_now
 from swell.placement.objective import Worth, is_move, moved_workers
-from swell.placement.room import Room
+from swell.placement.room import Room, Topology
 from swell.placement.sharing import outgrown
 from swell.ports import Placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a running job that keeps its size has to be somewhere else."""
+    """Why a running job that keeps its size has to be somewhere else. `forced`: it cannot stay where it is."""
 
     because: str
     gain: float = 0.0
     for_job: JobId | None = None
+    forced: bool = False
 
 
 @dataclass(slots=True)
@@ -40,26 +41,34 @@ class Sorted:
     todo: list[Placed] = field(default_factory=list)
     causes: dict[JobId, Cause] = field(default_factory=dict)
     check_shares: bool = False  # somebody uses more of a GPU than it reserved
+    spread_out: list[Placed] = field(default_factory=list)  # of `stay`, on more nodes than so many GPUs need
+
+    @property
+    def settled(self) -> bool:
+        return not self.todo and not self.check_shares
+
+    def as_is(self) -> Layout:
+        return Layout(allocations={p.view.id: p.view.allocation for p in self.stay if p.view.allocation is not None})
 
 
-def sort_out(snapshot: Snapshot, wanted: Sequence[Placed]) -> Sorted:
-    leaving = {n.name: n.condition for n in snapshot.nodes if n.condition is NodeCondition.DRAINING}
-    known = {node.name for node in snapshot.nodes}
+def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
     out = Sorted()
     for placed in wanted:
         view, held = placed.view, placed.view.allocation
         if held is None or (view.stopping and not view.pinned):
             out.todo.append(placed)
             continue
-        gone = [p.node for p in held.parts if p.node in leaving or p.node not in known]
+        gone = [p.node for p in held.parts if p.node in topology.leaving or p.node not in topology.known]
         if view.pinned or (not gone and _holds_its_grant(placed, held)):
             out.stay.append(placed)
-            out.check_shares = out.check_shares or outgrown(view)
+            out.check_shares = out.check_shares or (held.share is not None and outgrown(view))
+            if len(held.parts) > 1 and len(held.parts) > topology.fewest_nodes(held.gpus, held.gpu_type):
+                out.spread_out.append(placed)
             continue
         out.todo.append(placed)
         if gone:
-            what = "is being drained" if gone[0] in leaving else "is gone"
-            out.causes[view.id] = Cause(because=f"{gone[0]} {what}")
+            what = "is being drained" if gone[0] in topology.leaving else "is gone"
+            out.causes[view.id] = Cause(because=f"{gone[0]} {what}", forced=True)
     return out
 
 
@@ -70,16 +79,19 @@ def _holds_its_grant(placed: Placed, held: Allocation) -> bool:
 class Arrangement:
     """The layout in the making. `put` and `lift` keep room and places in step."""
 
-    def __init__(self, snapshot: Snapshot, wanted: Sequence[Placed], strategy: Strategy = tightest_first) -> None:
+    def __init__(
+        self, snapshot: Snapshot, topology: Topology, wanted: Sequence[Placed], strategy: Strategy = tightest_first
+    ) -> None:
         self.snapshot = snapshot
+        self.topology = topology
         self.wanted = {placed.view.id: placed for placed in wanted}
         self.strategy = strategy
-        self.room = Room(snapshot.nodes, snapshot.options.share_overload_milli)
-        self.worth = Worth(snapshot)
+        self.room = Room(topology, snapshot.options.share_overload_milli)
+        self.worth = Worth(snapshot.now_s, topology)
         self.places: dict[JobId, Allocation] = {}
+        self._on: dict[str, dict[JobId, None]] = {}
         self.causes: dict[JobId, Cause] = {}
         self.unplaced: dict[JobId, Reason] = {}
-        self.left_out: list[Placed] = []
         self._needs: dict[JobId, Need] = {}
 
     def need(self, placed: Placed) -> Need:
@@ -90,38 +102,49 @@ class Arrangement:
 
     def put(self, placed: Placed, allocation: Allocation) -> None:
         self.places[placed.view.id] = allocation
-        self.room.take(allocation, self.accounted(placed, allocation))
+        for part in allocation.parts:
+            self._on.setdefault(part.node, {})[placed.view.id] = None
+        self.room.take(allocation, self.accounted(placed.view, allocation))
 
     def lift(self, placed: Placed) -> Allocation:
         allocation = self.places.pop(placed.view.id)
-        self.room.give_back(allocation, self.accounted(placed, allocation))
+        for part in allocation.parts:
+            del self._on[part.node][placed.view.id]
+        self.room.give_back(allocation, self.accounted(placed.view, allocation))
         return allocation
 
-    def accounted(self, placed: Placed, allocation: Allocation) -> Share | None:
+    def tenants(self, node: str) -> list[Placed]:
+        """Jobs that this layout has on the node."""
+        return [self.wanted[job] for job in self._on.get(node, {})]
+
+    def accounted(self, view: JobView, allocation: Allocation) -> Share | None:
         """What was measured counts, not what was once reserved."""
-        if allocation.share is None or not allocation.parts[0].gpus:
-            return allocation.share
-        room = self.room.nodes.get(allocation.parts[0].node)
-        index = allocation.parts[0].gpus[0]
-        gpu = next((g for g in room.node.gpus if g.index == index), None) if room else None
-        return share_now(placed.view, gpu) if gpu else allocation.share
+        if allocation.share is None or not allocation.gpus:
+            return None
+        part = allocation.parts[0]
+        gpu = self.topology.usable.get(part.node, {}).get(part.gpus[0])
+        return share_now(view, gpu) if gpu else None
 
     def settle(self, out: Sorted) -> list[Placed]:
         """Let those stay who can; returns those to be put somewhere."""
         self.causes.update(out.causes)
         self._take_what_nobody_may_touch()
-        displaced: list[JobId] = []
-        for placed in sorted(out.stay, key=lambda p: (not p.view.pinned, outgrown(p.view))):
+        todo = {placed.view.id for placed in out.todo}
+        for placed in self._in_order_of_right(out):
             held = placed.view.allocation
             assert held is not None  # it stays
-            if not placed.view.pinned and out.check_shares and held.share and not self._still_fits(placed, held):
-                displaced.append(placed.view.id)
+            if out.check_shares and not placed.view.pinned and not self._still_fits(placed.view, held):
+                todo.add(placed.view.id)
                 self.causes[placed.view.id] = self._crowded(placed, held)
             else:
                 self.put(placed, held)
-        todo = {placed.view.id for placed in out.todo} | set(displaced)
         self._note_who_is_leaving()
         return [placed for job, placed in self.wanted.items() if job in todo]
+
+    def _in_order_of_right(self, out: Sorted) -> Sequence[Placed]:
+        if not out.check_shares:
+            return out.stay
+        return sorted(out.stay, key=lambda p: (not p.view.pinned, outgrown(p.view)))
 
     def _take_what_nobody_may_touch(self) -> None:
         for view in self.snapshot.jobs:
@@ -135,18 +158,17 @@ class Arrangement:
                     for gpu in part.gpus:
                         self.room.busy[part.node, gpu] = view.id
 
-    def _still_fits(self, placed: Placed, held: Allocation) -> bool:
+    def _still_fits(self, view: JobView, held: Allocation) -> bool:
+        share = self.accounted(view, held)
         room = self.room.nodes.get(held.parts[0].node)
-        shared = room.shared.get(held.parts[0].gpus[0]) if room else None
-        share = self.accounted(placed, held)
+        shared = room.shared.get(held.parts[0].gpus[0]) if room and share else None
         return shared is None or share is None or shared.takes(share, self.room.overload_milli)
 
     def _crowded(self, placed: Placed, held: Allocation) -> Cause:
-        assert held.share is not None  # only shares are crowded
-        if outgrown(placed.view):
+        if held.share is not None and outgrown(placed.view):
             now_mib, had_mib = placed.view.share_memory_mib, held.share.memory_mib
-            return Cause(because=f"it outgrew its {had_mib} MiB of the GPU and needs {now_mib} MiB")
-        return Cause(because="a job beside it outgrew its share of the GPU and may not be stopped")
+            return Cause(because=f"it outgrew its {had_mib} MiB of the GPU and needs {now_mib} MiB", forced=True)
+        return Cause(because="a job beside it outgrew its share of the GPU and may not be stopped", forced=True)
 
     def place_all(self, todo: Sequence[Placed]) -> None:
         """Running ones first, large ones first; if that leaves one out, in order of precedence."""
@@ -165,9 +187,10 @@ class Arrangement:
                 for other in done:
                     self.lift(other)
                 return False
-            else:
-                self.left_out.append(placed)
         return True
+
+    def left_out(self) -> list[Placed]:
+        return [placed for job, placed in self.wanted.items() if job not in self.places]
 
     def fit(self, placed: Placed) -> Allocation | None:
         return fit(self.room, self.need(placed), placed.view, self.strategy)
@@ -175,20 +198,17 @@ class Arrangement:
     def settle_for_less(self) -> None:
         """A job that finds no place at its granted size takes the largest it allows that fits: a running one keeps
         what it holds rather than stop, a waiting one starts smaller rather than wait."""
-        still: list[Placed] = []
-        for placed in self.left_out:
+        for placed in self.left_out():
             allocation = self._smaller(placed)
             if allocation is None:
-                still.append(placed)
                 self.unplaced[placed.view.id] = words.why_not(self.room, self.need(placed))
             else:
                 self.put(placed, allocation)
-        self.left_out = still
 
     def _smaller(self, placed: Placed) -> Allocation | None:
         view = placed.view
         held = view.allocation
-        if held is not None and held.gpus < placed.grant.n and self._can_keep(placed, held):
+        if held is not None and not view.stopping and 0 < held.gpus < placed.grant.n and self.room.holds(held):
             return held
         for n in sorted((s for s in view.sizes if s < placed.grant.n), reverse=True):
             allocation = fit(self.room, need_of(placed, n), view, self.strategy)
@@ -196,24 +216,22 @@ class Arrangement:
                 return allocation
         return None
 
-    def _can_keep(self, placed: Placed, held: Allocation) -> bool:
-        if held.share is not None or not held.gpus or placed.view.stopping or held.gpu_type != placed.grant.gpu_type:
+    def may_move(self, view: JobView) -> bool:
+        """It may be stopped, has run for a while, and was not moved a short time ago."""
+        options, now_s = self.snapshot.options, self.snapshot.now_s
+        if view.pinned or (view.migrated_s and now_s < view.migrated_s + options.move_interval_s):
             return False
-        rooms = [(self.room.nodes.get(part.node), part) for part in held.parts]
-        return all(
-            room is not None
-            and all(g in room.free.get(held.gpu_type, {}) for g in part.gpus)
-            and part.cpus <= room.cpus
-            and part.memory_mib <= room.memory_mib
-            for room, part in rooms
-        )
+        return now_s >= view.changed_s + options.min_run_s
+
+    def moves_left(self) -> int:
+        chosen = sum(1 for job, cause in self.causes.items() if not cause.forced and self._moves(job))
+        return self.snapshot.options.max_moves - chosen
+
+    def _moves(self, job: JobId) -> bool:
+        return job in self.places and is_move(self.wanted[job], self.places[job])
 
     def layout(self, gap: float | None = None) -> Layout:
-        moves = tuple(
-            self._move(placed, self.places[job])
-            for job, placed in self.wanted.items()
-            if job in self.places and is_move(placed, self.places[job])
-        )
+        moves = tuple(self._move(self.wanted[job], self.places[job]) for job in self.wanted if self._moves(job))
         return Layout(allocations=self._in_order(), unplaced=self.unplaced, moves=moves, gap=gap)
 
     def _in_order(self) -> Mapping[JobId, Allocation]:
@@ -222,7 +240,7 @@ class Arrangement:
     def _move(self, placed: Placed, target: Allocation) -> Move:
         view, held = placed.view, placed.view.allocation
         assert held is not None  # it moves from somewhere
-        cause = self.causes.get(view.id) or Cause(because="better use of the nodes")
+        cause = self.causes[view.id]
         return Move(
             job=view.id,
             workers=moved_workers(held, target),

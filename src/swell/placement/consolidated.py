@@ -1,7 +1,9 @@
 """Consolidated best fit, the default: jobs keep their place; a new one goes to as few nodes as possible.
 
-A job goes to the tightest node that takes it whole, else to as few nodes (then switches) as possible.
-O(jobs) when nothing changed; O(nodes) at worst for each job that has to be put somewhere.
+A job goes to the tightest node that takes it whole, else to as few nodes (then switches) as possible. Then, for a
+bounded number of jobs that have no place or span more nodes than they need: move somebody, if that pays (`defrag`), and
+search a small neighbourhood exactly (`search`). O(jobs) when nothing changed; O(nodes) at worst for each job that has
+to be put somewhere.
 """
 
 from __future__ import annotations
@@ -10,18 +12,66 @@ from collections.abc import Sequence
 
 from swell.core.decision import Layout
 from swell.core.snapshot import Snapshot
-from swell.placement.arrange import Arrangement, sort_out
+from swell.placement.arrange import Arrangement, Sorted, sort_out
+from swell.placement.defrag import come_closer, could_gain, make_room
+from swell.placement.room import Topology
+from swell.placement.search import Budget, polish
 from swell.ports import Placed, Random
+
+TRIES = 16
+"""So many jobs a pass are looked at for a better place; the others have their turn when these are settled."""
+EVALUATIONS = 400
 
 
 class Consolidated:
     name = "consolidated"
 
+    def __init__(self) -> None:
+        self._topology = Topology(())
+
     def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout:
-        out = sort_out(snapshot, wanted)
-        if not out.todo and not out.check_shares:
-            return Layout(allocations={p.view.id: p.view.allocation for p in out.stay if p.view.allocation})
-        arrangement = Arrangement(snapshot, wanted)
-        arrangement.place_all(arrangement.settle(out))
+        arrangement = self.arrange(snapshot, wanted)
+        if not isinstance(arrangement, Arrangement):
+            return arrangement.as_is()
         arrangement.settle_for_less()
         return arrangement.layout()
+
+    def arrange(self, snapshot: Snapshot, wanted: Sequence[Placed]) -> Arrangement | Sorted:
+        """The layout as a ledger that others can go on from; when nothing is to be done, only what stays."""
+        if snapshot.nodes is not self._topology.nodes:
+            self._topology = Topology(snapshot.nodes)
+        out = sort_out(self._topology, wanted)
+        if out.settled and not any(worth_a_look(snapshot, p) for p in out.spread_out):
+            return out
+        arrangement = Arrangement(snapshot, self._topology, wanted)
+        todo = arrangement.settle(out)
+        arrangement.place_all(todo)
+        improve(arrangement, todo, out.spread_out)
+        return arrangement
+
+
+def worth_a_look(snapshot: Snapshot, placed: Placed) -> bool:
+    """Cheap first test, without any ledger: it could be moved now at all."""
+    view, options = placed.view, snapshot.options
+    settled = snapshot.now_s >= view.changed_s + options.min_run_s
+    return settled and not view.pinned and snapshot.now_s >= view.migrated_s + options.move_interval_s
+
+
+def improve(arrangement: Arrangement, todo: Sequence[Placed], spread_out: Sequence[Placed]) -> None:
+    """First those without a place, then those newly split, then running ones that span too many nodes."""
+    for placed in arrangement.left_out()[:TRIES]:
+        make_room(arrangement, placed)
+    for placed in [p for p in todo if is_split(arrangement, p)][:TRIES]:
+        come_closer(arrangement, placed)
+    for placed in [p for p in spread_out if could_gain(arrangement, p)][:TRIES]:
+        come_closer(arrangement, placed)
+    wanting = [p for p in [*todo, *spread_out] if is_split(arrangement, p)] + arrangement.left_out()
+    if wanting:
+        polish(arrangement, wanting[:TRIES], Budget(EVALUATIONS))
+
+
+def is_split(arrangement: Arrangement, placed: Placed) -> bool:
+    place = arrangement.places.get(placed.view.id)
+    if place is None or len(place.parts) < 2:
+        return False
+    return len(place.parts) > arrangement.topology.fewest_nodes(place.gpus, place.gpu_type)

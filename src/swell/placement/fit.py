@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from swell.core.resources import Allocation, Gpu, Part
@@ -73,9 +73,12 @@ def _candidates(room: Room, need: Need, home: tuple[str, ...], strategy: Strateg
     yield from strategy(room, need)
 
 
-def split(room: Room, need: Need, home: tuple[str, ...] = ()) -> tuple[tuple[str, int], ...] | None:
-    """Fewest nodes: within one rack if that takes no more of them, else anywhere."""
-    open_nodes = [(name, room.nodes[name].most(need)) for name in _with_gpus(room, need)]
+def split(
+    room: Room, need: Need, home: tuple[str, ...] = (), nodes: Iterable[str] | None = None
+) -> tuple[tuple[str, int], ...] | None:
+    """Fewest nodes (of these): within one rack if that takes no more of them, else anywhere."""
+    names = _with_gpus(room, need) if nodes is None else nodes
+    open_nodes = [(name, room.nodes[name].most(need)) for name in names]
     free = {name: most for name, most in open_nodes if most}
     if sum(free.values()) < need.gpus:
         return None
@@ -119,9 +122,9 @@ def on_nodes(room: Room, need: Need, counts: tuple[tuple[str, int], ...], view: 
     mine = {part.node: part.gpus for part in held}
     ranked = sorted(counts, key=lambda c: (order.get(c[0], len(order)), -c[1], c[0]))
     parts: list[Part] = []
-    for name, k in ranked:
+    for rank, (name, k) in enumerate(ranked):
         gpus = pick(room, room.nodes[name], need, k, mine.get(name, ()))
-        parts.append(need.part(name, gpus, first=not parts))
+        parts.append(need.part(name, gpus, rank, len(ranked)))
     return Allocation(parts=tuple(parts), gpu_type=need.gpu_type)
 
 
@@ -185,7 +188,7 @@ def _join(room: Room, need: Need, view: JobView) -> Allocation | None:
 
 
 def _shared(need: Need, node: str, gpu: Gpu) -> Allocation:
-    part = need.part(node, (gpu.index,), first=True)
+    part = need.part(node, (gpu.index,))
     return Allocation(parts=(part,), gpu_type=need.gpu_type, share=need.share_of(gpu))
 
 
@@ -201,4 +204,4 @@ def _fit_cpu(room: Room, need: Need, view: JobView, strategy: Strategy) -> Alloc
             best = min(best, key) if best is not None else key
     if best is None:
         return None
-    return Allocation(parts=(need.part(best[3], (), first=True),))
+    return Allocation(parts=(need.part(best[3], ()),))

@@ -28,15 +28,17 @@ class Need:
     cpus: int = 0  # per process
     memory_mib: int = 0  # per process
     per_gpu: bool = False  # one process a GPU, else one a node
-    servers: int = 0  # processes beside those, on its first node
+    servers: int = 0  # processes beside those, going round its nodes
     one_node: bool = False  # a single process cannot span nodes
     labels: tuple[tuple[str, str], ...] = ()
 
-    def processes(self, gpus: int, first: bool) -> int:
-        return (gpus if self.per_gpu and gpus else 1) + (self.servers if first else 0)
+    def processes(self, gpus: int, servers: int) -> int:
+        return (gpus if self.per_gpu and gpus else 1) + servers
 
-    def part(self, node: str, gpus: tuple[int, ...], first: bool) -> Part:
-        processes = self.processes(len(gpus), first)
+    def part(self, node: str, gpus: tuple[int, ...], rank: int = 0, nodes: int = 1) -> Part:
+        """What it holds on the `rank`-th of its nodes."""
+        servers = max(0, self.servers - rank + nodes - 1) // nodes
+        processes = self.processes(len(gpus), servers)
         return Part(node=node, gpus=gpus, cpus=processes * self.cpus, memory_mib=processes * self.memory_mib)
 
     def share_of(self, gpu: Gpu) -> Share:

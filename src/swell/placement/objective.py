@@ -14,6 +14,7 @@ from swell.core.decision import Layout
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation
 from swell.core.snapshot import JobView, Snapshot
+from swell.placement.room import Topology
 from swell.ports import Placed
 
 CAUTION = 2.0
@@ -29,19 +30,9 @@ PER_FRAGMENT = 0.001
 class Worth:
     """Worth of single placements in one snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._now_s = snapshot.now_s
-        self._racks = {node.name: node.rack for node in snapshot.nodes}
-        self._largest: dict[str, int] = {}
-        for node in snapshot.nodes:
-            if node.schedulable:
-                for gpu_type in dict.fromkeys(g.type for g in node.gpus):
-                    count = sum(1 for g in node.usable_gpus() if g.type == gpu_type)
-                    self._largest[gpu_type] = max(self._largest.get(gpu_type, 0), count)
-
-    def fewest_nodes(self, gpus: int, gpu_type: str) -> int:
-        """How many nodes so many GPUs take at best in this cluster."""
-        return max(1, -(-gpus // max(1, self._largest.get(gpu_type, 1))))
+    def __init__(self, now_s: float, topology: Topology) -> None:
+        self._now_s = now_s
+        self._topology = topology
 
     def at_best(self, placed: Placed) -> float:
         """No place can be worth more to this job."""
@@ -53,6 +44,8 @@ class Worth:
     def of(self, placed: Placed, allocation: Allocation) -> float:
         view = placed.view
         weight = self.at_best(placed)
+        if allocation.gpus < placed.grant.n and view.gpu_milli:
+            weight *= allocation.gpus / placed.grant.n
         if allocation == view.allocation:
             return weight * self._speed(view, allocation)
         moved = moved_workers(view.allocation, allocation)
@@ -63,7 +56,7 @@ class Worth:
     def _speed(self, view: JobView, allocation: Allocation) -> float:
         """Relative to the same GPUs on as few nodes as possible."""
         nodes, gpus = len(allocation.parts), allocation.gpus
-        fewest = self.fewest_nodes(gpus, allocation.gpu_type)
+        fewest = self._topology.fewest_nodes(gpus, allocation.gpu_type)
         if nodes <= fewest:
             return 1.0
         best = view.speed.rate(gpus, fewest, allocation.gpu_type)
@@ -79,7 +72,7 @@ class Worth:
         return run_s / (run_s + CAUTION * view.restart_cost_s)
 
     def _switches(self, allocation: Allocation) -> int:
-        return len(dict.fromkeys(self._racks.get(part.node, "") for part in allocation.parts))
+        return len(dict.fromkeys(self._topology.racks.get(part.node, "") for part in allocation.parts))
 
 
 def is_move(placed: Placed, allocation: Allocation) -> bool:
@@ -118,7 +111,7 @@ def fragmentation(snapshot: Snapshot, allocations: Mapping[JobId, Allocation]) -
 
 def value(snapshot: Snapshot, wanted: Sequence[Placed], layout: Layout) -> float:
     """The objective: larger is better."""
-    worth = Worth(snapshot)
+    worth = Worth(snapshot.now_s, Topology(snapshot.nodes))
     placed = [(p, layout.allocations[p.view.id]) for p in wanted if p.view.id in layout.allocations]
     broken = fragmentation(snapshot, layout.allocations)
     return sum(worth.of(p, allocation) for p, allocation in placed) - PER_FRAGMENT * broken

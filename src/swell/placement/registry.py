@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from swell.core.errors import NotFound
+from swell.placement.branch_and_bound import BranchAndBound
 from swell.placement.consolidated import Consolidated
+from swell.placement.genetic import Genetic
+from swell.placement.hungarian import Hungarian
+from swell.placement.round_robin import RoundRobin
+from swell.placement.spread import Spread
 from swell.ports import Placer
 
-PLACERS: Mapping[str, Callable[[], Placer]] = {"consolidated": Consolidated}
+PLACERS: Mapping[str, Callable[[], Placer]] = {
+    "consolidated": Consolidated,
+    "spread": Spread,
+    "round-robin": RoundRobin,
+    "hungarian": Hungarian,
+    "genetic": Genetic,
+    "branch-and-bound": BranchAndBound,
+}
 DEFAULT_PLACER = "consolidated"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from swell.core.ids import JobId
-from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, Share
+from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Share
 from swell.placement.need import Need, cpus_of
 
 Gpus = dict[int, Gpu]
@@ -48,9 +48,9 @@ class NodeRoom:
         gpus = self.free.get(need.gpu_type, {}).values()
         return [g for g in gpus if need.accepts_gpu(g)] if need.gpu_memory_mib else list(gpus)
 
-    def hosts(self, need: Need, gpus: int, first: bool = True) -> bool:
-        """CPUs and memory are there for the processes that so many GPUs mean."""
-        processes = need.processes(gpus, first)
+    def hosts(self, need: Need, gpus: int) -> bool:
+        """CPUs and memory are there for the processes that so many GPUs mean, all servers among them."""
+        processes = need.processes(gpus, need.servers)
         return processes * need.cpus <= self.cpus and processes * need.memory_mib <= self.memory_mib
 
     def most(self, need: Need) -> int:
@@ -71,14 +71,43 @@ def open_room(node: Node) -> NodeRoom:
     return room
 
 
+class Topology:
+    """What does not change from pass to pass as long as the nodes do not: kept by a placer, by identity of `nodes`."""
+
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self.nodes = nodes
+        self.open = {node.name: open_room(node) for node in nodes if node.schedulable}
+        self.usable = {name: {g.index: g for g in room.node.usable_gpus()} for name, room in self.open.items()}
+        self.racks = {node.name: node.rack for node in nodes}
+        self.leaving = {node.name for node in nodes if node.condition is NodeCondition.DRAINING}
+        self.known = {node.name for node in nodes}
+        self.largest: dict[str, int] = {}  # the most usable GPUs of each type on one node
+        for room in self.open.values():
+            for gpu_type, gpus in room.free.items():
+                self.largest[gpu_type] = max(self.largest.get(gpu_type, 0), len(gpus))
+
+    def fewest_nodes(self, gpus: int, gpu_type: str) -> int:
+        """How many nodes so many GPUs take at best."""
+        return max(1, -(-gpus // max(1, self.largest.get(gpu_type, 1))))
+
+
 class Room:
     """`busy` says who holds a GPU right now although the layout counts it as free: it is leaving, or changes."""
 
-    def __init__(self, nodes: Sequence[Node], overload_milli: int = GPU_MILLI) -> None:
-        self.nodes: dict[str, NodeRoom] = {node.name: open_room(node) for node in nodes if node.schedulable}
+    def __init__(self, topology: Topology, overload_milli: int = GPU_MILLI) -> None:
+        self.topology = topology
+        self.nodes: dict[str, NodeRoom] = {
+            name: NodeRoom(
+                node=room.node,
+                free={gpu_type: dict(gpus) for gpu_type, gpus in room.free.items()},
+                cpus=room.cpus,
+                memory_mib=room.memory_mib,
+            )
+            for name, room in topology.open.items()
+        }
         self.overload_milli = overload_milli
         self.busy: dict[tuple[str, int], JobId] = {}
-        self._usable = {name: {g.index: g for g in room.node.usable_gpus()} for name, room in self.nodes.items()}
+        self._usable = topology.usable
         self._index: dict[str, list[dict[str, None]]] | None = None
 
     def take(self, allocation: Allocation, share: Share | None = None) -> None:
@@ -157,14 +186,8 @@ class Room:
         return self._index.get(gpu_type, ())
 
     def _build_index(self) -> dict[str, list[dict[str, None]]]:
-        most: dict[str, int] = {}
-        for gpus in self._usable.values():
-            counts: dict[str, int] = {}
-            for gpu in gpus.values():
-                counts[gpu.type] = counts.get(gpu.type, 0) + 1
-            for gpu_type, count in counts.items():
-                most[gpu_type] = max(most.get(gpu_type, 0), count)
-        index: dict[str, list[dict[str, None]]] = {t: [{} for _ in range(k + 1)] for t, k in sorted(most.items())}
+        largest = sorted(self.topology.largest.items())
+        index: dict[str, list[dict[str, None]]] = {t: [{} for _ in range(k + 1)] for t, k in largest}
         for name, room in self.nodes.items():
             for gpu_type, free in room.free.items():
                 index[gpu_type][len(free)][name] = None
@@ -175,6 +198,17 @@ class Room:
             for shared in room.shared.values():
                 if shared.gpu.type == gpu_type:
                     yield shared
+
+    def holds(self, allocation: Allocation) -> bool:
+        """Exactly these GPUs, whole, with their CPUs and memory, are free on nodes that take new runs."""
+        for part in allocation.parts:
+            room = self.nodes.get(part.node)
+            if room is None or part.cpus > room.cpus or part.memory_mib > room.memory_mib:
+                return False
+            free = room.free.get(allocation.gpu_type, {})
+            if not all(gpu in free for gpu in part.gpus):
+                return False
+        return True
 
     def at_once(self, name: str, need: Need) -> int:
         """How many of a node's GPUs the job could have without waiting for another to leave."""

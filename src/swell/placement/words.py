@@ -62,7 +62,7 @@ def _no_share(nodes: list[NodeRoom], need: Need) -> Reason:
 
 def _no_hosts(nodes: list[NodeRoom], need: Need) -> Reason:
     """CPUs or memory are missing: the best that one node has free, against what the job needs there."""
-    processes = need.processes(need.gpus, first=True)
+    processes = need.processes(need.gpus, need.servers)
     detail: dict[str, Detail] = {
         "needs_cpus": processes * need.cpus,
         "free_cpus": max((n.cpus for n in nodes), default=0),

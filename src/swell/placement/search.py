@@ -1,0 +1,296 @@
+"""Branch and bound over the places of a few jobs on a few nodes; everything else stays where it is.
+
+Depth first, large jobs first, each job's likeliest place first. A branch is left when even its best end could not beat
+the best layout known: first by who has a place (in order of precedence), then by the objective. The work is bounded by
+a budget; what is left open when it is used up bounds how far the answer may be from the optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from swell.core.ids import JobId
+from swell.core.resources import Allocation
+from swell.placement import words
+from swell.placement.arrange import Arrangement, Cause
+from swell.placement.fit import homes, on_nodes, split
+from swell.placement.objective import PER_FRAGMENT, is_move
+from swell.ports import Placed
+
+SCOPE_NODES = 8
+SCOPE_JOBS = 10
+EPSILON = 1e-9
+
+
+@dataclass(slots=True)
+class Budget:
+    """So many evaluations; `deadline`, if there is one, says when the time is up (pure code has no clock)."""
+
+    left: int
+    deadline: Callable[[], bool] | None = None
+
+    def spend(self) -> bool:
+        self.left -= 1
+        return self.left >= 0 and not (self.deadline is not None and self.deadline())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Score:
+    """Who has a place (the first in precedence is the highest bit), then what the layout is worth."""
+
+    placed: int
+    worth: float
+
+    def beats(self, other: Score) -> bool:
+        return (self.placed, self.worth - EPSILON) > (other.placed, other.worth)
+
+
+class Search:
+    """Over `jobs`, on `nodes`. `all_splits` looks at every way to divide a job over the nodes, not only the best."""
+
+    def __init__(
+        self,
+        arrangement: Arrangement,
+        jobs: Sequence[Placed],
+        nodes: Sequence[str],
+        budget: Budget,
+        *,
+        all_splits: bool = False,
+    ) -> None:
+        self._a = arrangement
+        self._nodes = list(nodes)
+        self._budget = budget
+        self._all_splits = all_splits
+        rank = {job: at for at, job in enumerate(arrangement.wanted)}
+        in_order = sorted(jobs, key=lambda p: rank[p.view.id])
+        self._bit = {p.view.id: 1 << (len(jobs) - 1 - at) for at, p in enumerate(in_order)}
+        self._jobs = sorted(jobs, key=lambda p: (-p.grant.n, rank[p.view.id]))
+        self._moves_allowed = arrangement.moves_left() + sum(1 for p in jobs if self._voluntary(p))
+        self._rest = self._suffixes()
+        self._best_places: dict[JobId, Allocation] = {}
+        self._best = Score(0, 0.0)
+        self.open_worth: float | None = None  # the most that a branch given up for want of budget could be worth
+
+    def _voluntary(self, placed: Placed) -> bool:
+        place = self._a.places.get(placed.view.id)
+        cause = self._a.causes.get(placed.view.id)
+        return place is not None and is_move(placed, place) and not (cause and cause.forced)
+
+    def _suffixes(self) -> list[tuple[int, float]]:
+        """Bits and worth of all jobs from the k-th on, at best."""
+        rest = [(0, 0.0)]
+        for placed in reversed(self._jobs):
+            bits, worth = rest[-1]
+            rest.append((bits | self._bit[placed.view.id], worth + self._a.worth.at_best(placed)))
+        return rest[::-1]
+
+    def run(self) -> bool:
+        """True if a better layout was found; the arrangement holds the best one afterwards."""
+        start = {p.view.id: self._a.places[p.view.id] for p in self._jobs if p.view.id in self._a.places}
+        self._best, self._best_places = self._score(start), dict(start)
+        before = self._best
+        for placed in self._jobs:
+            if placed.view.id in self._a.places:
+                self._a.lift(placed)
+        self._descend(0, 0, 0.0, 0, {})
+        for placed in self._jobs:
+            place = self._best_places.get(placed.view.id)
+            if place is not None:
+                self._a.put(placed, place)
+        return self._best.beats(before)
+
+    @property
+    def best_worth(self) -> float:
+        return self._best.worth
+
+    def _score(self, places: dict[JobId, Allocation]) -> Score:
+        bits, worth = 0, 0.0
+        for job, place in places.items():
+            bits |= self._bit[job]
+            worth += self._a.worth.of(self._a.wanted[job], place)
+        return Score(bits, worth - PER_FRAGMENT * self._broken())
+
+    def _broken(self) -> float:
+        """Fragmentation of the nodes in question, as the room stands."""
+        total = 0.0
+        for name in self._nodes:
+            room = self._a.room.nodes[name]
+            gpus = len(room.node.gpus)
+            free = sum(map(len, room.free.values()))
+            total += free * (gpus - free) / gpus if gpus else 0.0
+        return total
+
+    def _descend(self, depth: int, bits: int, worth: float, moves: int, places: dict[JobId, Allocation]) -> None:
+        rest_bits, rest_worth = self._rest[depth]
+        hope = Score(bits | rest_bits, worth + rest_worth)
+        if not hope.beats(self._best):
+            return
+        if depth == len(self._jobs):
+            score = Score(bits, worth - PER_FRAGMENT * self._broken())
+            if score.beats(self._best):
+                self._best, self._best_places = score, dict(places)
+            return
+        if not self._budget.spend():
+            self.open_worth = max(self.open_worth or 0.0, hope.worth)
+            return
+        placed = self._jobs[depth]
+        for allocation in self._candidates(placed):
+            more = moves + self._counts(placed, allocation)
+            if more > self._moves_allowed:
+                continue
+            self._a.put(placed, allocation)
+            places[placed.view.id] = allocation
+            bit = self._bit[placed.view.id]
+            self._descend(depth + 1, bits | bit, worth + self._a.worth.of(placed, allocation), more, places)
+            del places[placed.view.id]
+            self._a.lift(placed)
+        if placed.view.allocation is None or placed.view.stopping:
+            self._descend(depth + 1, bits, worth, moves, places)
+
+    def _counts(self, placed: Placed, allocation: Allocation) -> bool:
+        cause = self._a.causes.get(placed.view.id)
+        return is_move(placed, allocation) and not (cause and cause.forced)
+
+    def _candidates(self, placed: Placed) -> Iterator[Allocation]:
+        view, need, room = placed.view, self._a.need(placed), self._a.room
+        held = view.allocation
+        stays = held is not None and not view.stopping and view.held_n == placed.grant.n
+        if held is not None and stays and held.gpu_type == need.gpu_type and room.holds(held):
+            yield held
+        if stays and not self._a.may_move(view) and not self._forced(placed):
+            return
+        for name in self._distinct(placed):
+            allocation = on_nodes(room, need, ((name, need.gpus),), view)
+            if allocation != held or not stays:
+                yield allocation
+        if need.one_node or need.gpus < 2:
+            return
+        for counts in self._splits(placed):
+            allocation = on_nodes(room, need, counts, view)
+            if allocation != held or not stays:
+                yield allocation
+
+    def _forced(self, placed: Placed) -> bool:
+        cause = self._a.causes.get(placed.view.id)
+        return cause is not None and cause.forced
+
+    def _distinct(self, placed: Placed) -> list[str]:
+        """Nodes that take the job whole, its own first, then the tightest; of several empty ones alike only one."""
+        need, rooms, home = self._a.need(placed), self._a.room.nodes, homes(placed.view)
+        seen: dict[tuple[object, ...], None] = {}
+        names: list[str] = []
+        order = sorted(self._nodes, key=lambda n: (n not in home, sum(map(len, rooms[n].free.values())), n))
+        for name in order:
+            room = rooms[name]
+            if room.most(need) < need.gpus:
+                continue
+            empty = sum(map(len, room.free.values())) == len(room.node.gpus) and name not in self._homes()
+            alike = (len(room.node.gpus), room.node.rack, room.cpus, room.memory_mib, tuple(room.node.labels.items()))
+            if empty and alike in seen:
+                continue
+            if empty:
+                seen[alike] = None
+            names.append(name)
+        return names
+
+    def _homes(self) -> dict[str, None]:
+        return {name: None for placed in self._jobs for name in homes(placed.view)}
+
+    def _splits(self, placed: Placed) -> Iterator[tuple[tuple[str, int], ...]]:
+        need, rooms = self._a.need(placed), self._a.room.nodes
+        if not self._all_splits:
+            counts = split(self._a.room, need, homes(placed.view), self._nodes)
+            if counts is not None and len(counts) > 1:
+                yield counts
+            return
+        free = [(name, rooms[name].most(need)) for name in self._nodes]
+        ways = _ways([(name, most) for name, most in free if most], need.gpus)
+        yield from sorted((w for w in ways if len(w) > 1), key=lambda w: (len(w), w))
+
+
+def _ways(free: Sequence[tuple[str, int]], n: int) -> list[tuple[tuple[str, int], ...]]:
+    """Every way to take n GPUs from these nodes."""
+    if n == 0:
+        return [()]
+    if not free or sum(most for _, most in free) < n:
+        return []
+    (name, most), rest = free[0], free[1:]
+    ways = _ways(rest, n)
+    for k in range(1, min(most, n) + 1):
+        ways.extend(((name, k), *way) for way in _ways(rest, n - k))
+    return ways
+
+
+def polish(arrangement: Arrangement, wanting: Sequence[Placed], budget: Budget) -> None:
+    """Search around each job that could be better off, while the budget lasts."""
+    for placed in wanting:
+        if budget.left <= 0:
+            return
+        if not arrangement.need(placed).gpus:
+            continue
+        nodes = neighbourhood(arrangement, placed)
+        jobs = jobs_on(arrangement, nodes, placed)
+        search = Search(arrangement, jobs, nodes, budget)
+        if search.run():
+            explain(arrangement, jobs, placed)
+
+
+def neighbourhood(arrangement: Arrangement, placed: Placed) -> list[str]:
+    """Its nodes, and those with the most room beside them."""
+    need = arrangement.need(placed)
+    place = arrangement.places.get(placed.view.id)
+    names = dict.fromkeys(place.nodes if place else ())
+    for bucket in reversed(arrangement.room.buckets(need.gpu_type)):
+        names.update(dict.fromkeys(bucket))
+        if len(names) >= 4 * SCOPE_NODES:
+            break
+    open_nodes = [name for name in names if name in arrangement.room.nodes]
+    return [n for n in open_nodes if need.accepts(arrangement.room.nodes[n].node)][:SCOPE_NODES]
+
+
+def jobs_on(arrangement: Arrangement, nodes: Sequence[str], first: Placed) -> list[Placed]:
+    """Jobs of whole GPUs that are on these nodes and nowhere else and may be somewhere else; cheapest first."""
+    inside = dict.fromkeys(nodes)
+    there = {placed.view.id: placed for node in nodes for placed in arrangement.tenants(node)}
+    found = [p for p in there.values() if p is not first and _free_to_go(arrangement, p, inside)]
+    found.sort(key=lambda p: 0.0 if arrangement.places[p.view.id] != p.view.allocation else p.view.restart_cost_s)
+    return [first, *found[: SCOPE_JOBS - 1]]
+
+
+def _free_to_go(arrangement: Arrangement, placed: Placed, inside: dict[str, None]) -> bool:
+    place = arrangement.places[placed.view.id]
+    if place.share is not None or place.gpus != placed.grant.n or placed.view.pinned:
+        return False
+    if not all(part.node in inside for part in place.parts):
+        return False
+    return place != placed.view.allocation or arrangement.may_move(placed.view)
+
+
+def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | None) -> None:
+    """Say why each of these moved, for those that did."""
+    for placed in jobs:
+        job, held = placed.view.id, placed.view.allocation
+        place = arrangement.places.get(job)
+        if place is None or held is None or not is_move(placed, place) or _is_forced(arrangement, job):
+            continue
+        gain = _gain(placed, held, place)
+        if gain > 0:
+            arrangement.causes[job] = Cause(because=words.closer(held, place, gain), gain=gain)
+        elif first is not None and first is not placed:
+            because = f"makes room for job {first.view.id}"
+            arrangement.causes[job] = Cause(because=because, gain=gain, for_job=first.view.id)
+        else:
+            arrangement.causes[job] = Cause(because="lets others run closer together", gain=gain)
+
+
+def _is_forced(arrangement: Arrangement, job: JobId) -> bool:
+    cause = arrangement.causes.get(job)
+    return cause is not None and cause.forced
+
+
+def _gain(placed: Placed, held: Allocation, place: Allocation) -> float:
+    speed = placed.view.speed
+    now = speed.rate(max(1, held.gpus), len(held.parts), held.gpu_type)
+    then = speed.rate(max(1, place.gpus), len(place.parts), place.gpu_type)
+    return then / now - 1 if now > 0 else 0.0
