@@ -1,0 +1,197 @@
+"""The composition root: the one place that knows every part of the daemon, puts them together and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+import uvicorn
+
+from swell import __version__
+from swell.api.app import create_app
+from swell.api.auth import run_token
+from swell.config import Config
+from swell.core.errors import Conflict
+from swell.core.resources import Node
+from swell.core.state import JobRecord
+from swell.daemon.clock import SystemClock
+from swell.daemon.engine import Engine, Settings
+from swell.daemon.ledger import Ledger
+from swell.daemon.passes import Timing
+from swell.executors.hosts import local_executor
+from swell.executors.inventory import Machine
+from swell.executors.request import LaunchContext, build_launch
+from swell.ports import Launch
+from swell.sdk import ship
+from swell.speed.book import Book
+from swell.store.journal import Journal
+from swell.store.open import open_store
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 2
+"""Open streams are given so long at a graceful stop."""
+
+
+class AlreadyServed(Conflict):
+    """Another daemon has this state directory; the message says where it answers."""
+
+
+def main(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT. Jobs go on running afterwards; the next start adopts them."""
+    prepare_home(config)
+    with held(config):
+        _log_to(config.home / "daemon.log")
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config))
+    return 0
+
+
+def prepare_home(config: Config) -> None:
+    for path in (config.home, config.runs_dir, config.files_dir, config.checkpoints_dir):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not config.token_file.exists():
+        _write_private(config.token_file, secrets.token_urlsafe(32))
+
+
+def _write_private(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+class held:  # noqa: N801 - reads as a word: `with held(config)`
+    """The state directory is ours as long as this is open: a lock, which the system drops when the process dies."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> None:
+        self._file = (self._config.home / "daemon.lock").open("w", encoding="utf-8")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyServed(
+                f"a daemon for {self._config.home} is running already at {_address(self._config)}; "
+                "use it, or stop it with `swell down`"
+            ) from None
+
+    def __exit__(self, *_: object) -> None:
+        self._config.address_file.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.close()
+
+
+def _address(config: Config) -> str:
+    try:
+        return str(json.loads(config.address_file.read_text(encoding="utf-8"))["url"])
+    except (OSError, ValueError, KeyError):
+        return "an address it has not told yet"
+
+
+def _log_to(path: Path) -> None:
+    handlers: list[logging.Handler] = [logging.FileHandler(path)]
+    if sys.stderr.isatty():
+        handlers.append(logging.StreamHandler())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)
+    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return loop
+
+
+async def _serve(config: Config) -> None:
+    listener = _listen(config)
+    url = f"http://{config.host}:{listener.getsockname()[1]}"
+    secret = config.token_file.read_text(encoding="utf-8").strip()
+    async with running_engine(config, url, secret) as engine:
+        app = create_app(engine, secret, config)
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S)
+        )
+        _write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
+        log.info("swell %s serves %s from %s", __version__, url, config.home)
+        await server.serve(sockets=[listener])
+
+
+def _listen(config: Config) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port or _last_port(config)))
+    except OSError:
+        if config.port:
+            raise
+        listener.bind((config.host, 0))
+    listener.listen(2048)
+    _write_private(config.home / "port", str(listener.getsockname()[1]))
+    return listener
+
+
+def _last_port(config: Config) -> int:
+    """The port of before a restart, so that running trainings find the daemon again where they left it."""
+    try:
+        return int((config.home / "port").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
+@asynccontextmanager
+async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator[Engine]:
+    store = open_store(config.database_url)
+    book = Book()
+    clock = SystemClock()
+    executor = local_executor(config.runs_dir, clock, machine=Machine(clock, gpus=config.gpus))
+    sdk_dir = str(ship.ship(config.home / "sdk"))
+
+    def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
+        assert record.run is not None
+        context = LaunchContext(
+            url=url,
+            token=run_token(secret, record.run.id),
+            runs_dir=str(config.runs_dir),
+            checkpoints_dir=str(config.checkpoints_dir),
+            files_dir=str(config.files_dir),
+            sdk_dir=sdk_dir,
+        )
+        return build_launch(record, nodes, context)
+
+    engine = Engine(
+        ledger=Ledger(store, Journal(store), book),
+        record=store,
+        executor=executor,
+        book=book,
+        clock=clock,
+        launch_of=launch_of,
+        settings=_settings(config),
+    )
+    try:
+        await engine.start()
+        yield engine
+        await engine.stop()
+    finally:
+        store.close()
+
+
+def _settings(config: Config) -> Settings:
+    timing = Timing(
+        interval_s=config.pass_interval_s, coalesce_s=config.coalesce_s, gang_timeout_s=config.gang_timeout_s
+    )
+    return Settings(policy=config.policy, placer=config.placer, options=config.options, timing=timing)
