@@ -177,7 +177,8 @@ class JobModel(_Strict):
         Field(description="Port of the machine: port inside."),
     ] = {}
     workdir: Annotated[
-        Text, Field(description="Run in this directory as it is then. Left out: in a snapshot taken at submit.")
+        Text,
+        Field(description="`/an/absolute/one` as it is when the job runs, or a part of the snapshot taken at submit."),
     ] = ""
     files: Annotated[str, Field(pattern="^([0-9a-f]{64})?$", description="Hash of an uploaded snapshot.")] = ""
     launcher: Annotated[Launcher, Field(description="How processes are started on the GPUs a run was given.")] = (

@@ -1,0 +1,120 @@
+"""What verbs share: finding the daemon, starting one if there is none, `--json`, plain tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.client.errors import DaemonUnreachable, Refused
+from swell.client.find import find
+from swell.client.http import Client
+from swell.home import default_home
+
+START_S = 30.0
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the daemon keeps its things.  [default: $SWELL_HOME or ~/.swell]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def connected(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--home and --json, which every verb that talks to the daemon has."""
+    return home_option(json_option(command))
+
+
+def client(home: Path | None = None) -> Client:
+    """A client of the daemon that is there. Raises DaemonUnreachable."""
+    return Client(find(home))
+
+
+def answering(home: Path | None) -> Client | None:
+    """A client, if the daemon is there and answers."""
+    try:
+        found = client(home)
+        found.get("/v1/health")
+    except (DaemonUnreachable, Refused):
+        return None
+    return found
+
+
+def client_or_start(home: Path | None) -> Client:
+    """A client; starts a daemon of our own when none is configured."""
+    if os.environ.get("SWELL_URL") and home is None:
+        return client()
+    return answering(home) or start_daemon(home, ())
+
+
+def start_daemon(home: Path | None, options: Sequence[str]) -> Client:
+    """A daemon in the background, independent of this terminal; returns when it answers."""
+    place = (home or default_home()).expanduser().resolve()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    said = place / "serve.out"
+    with said.open("ab") as output:
+        began = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "swell", "serve", "--home", str(place), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=place,
+        )
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        found = answering(place)
+        if found is not None:
+            return found
+        if process.poll() is not None and answering(place) is None:
+            break
+        time.sleep(0.03)
+    raise DaemonUnreachable(_not_started(said, began))
+
+
+def _not_started(said: Path, began: int) -> str:
+    text = said.read_bytes()[began:].decode(errors="replace").strip()
+    last = text.splitlines()[-1] if text else "it said nothing"
+    return f"the daemon did not start: {last.removeprefix('swell: ')} (more in {said})"
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, sort_keys=False))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, shrink: int = -1) -> str:
+    """Aligned columns; the one numbered `shrink` is cut so that lines fit the terminal."""
+    cells = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    if sys.stdout.isatty():
+        room = _columns() - sum(w for i, w in enumerate(widths) if i != shrink % len(head)) - 2 * (len(head) - 1)
+        widths[shrink] = max(8, min(widths[shrink], room))
+    return "\n".join(_line(row, widths) for row in cells)
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _columns() -> int:
+    try:
+        return int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
+    except (ValueError, OSError):
+        return 120
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,135 @@
+"""`swell doctor`: what could be wrong on this machine, each with its fix."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from swell.cli.common import client, connected, print_json
+from swell.client.errors import DaemonUnreachable, Refused
+from swell.home import TOKEN_NAME, default_home
+
+LOW_DISK_GIB = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """`ok` is None for a note: nothing wrong, but worth knowing."""
+
+    name: str
+    ok: bool | None
+    found: str
+    fix: str = ""
+
+
+@click.command()
+@connected
+def doctor(home: Path | None, as_json: bool) -> None:
+    """Check this machine and the daemon; 1 if something is wrong."""
+    place = (home or default_home()).expanduser()
+    checks = [check(place) for check in CHECKS]
+    checks += _daemon(home)
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            _tell(check)
+    sys.exit(1 if any(check.ok is False for check in checks) else 0)
+
+
+def _tell(check: Check) -> None:
+    word = {True: "ok  ", False: "FAIL", None: "note"}[check.ok]
+    click.echo(f"{word}  {check.name:<10} {check.found}" + (f"\n      fix: {check.fix}" if check.fix else ""))
+
+
+def _python(_: Path) -> Check:
+    version = platform.python_version()
+    ok = sys.version_info >= (3, 11)
+    return Check(
+        name="python", ok=ok, found=f"{version} at {sys.executable}", fix="" if ok else "use Python 3.11 or newer"
+    )
+
+
+def _home(home: Path) -> Check:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        fix = f"make {home} writable for {_me()}, or set SWELL_HOME to a directory that is"
+        return Check(name="home", ok=False, found=f"{home}: {error.strerror}", fix=fix)
+    return Check(name="home", ok=True, found=f"{home} is writable")
+
+
+def _me() -> str:
+    return f"user {os.getuid()}"
+
+
+def _disk(home: Path) -> Check:
+    existing = next(path for path in (home, *home.absolute().parents) if path.exists())
+    free_gib = shutil.disk_usage(existing).free / (1 << 30)
+    ok = free_gib >= LOW_DISK_GIB
+    fix = (
+        ""
+        if ok
+        else f"free some space there (at least {LOW_DISK_GIB:.0f} GiB): submissions are refused when it is full"
+    )
+    return Check(name="disk", ok=ok, found=f"{free_gib:.1f} GiB free under {existing}", fix=fix)
+
+
+def _token(home: Path) -> Check:
+    path = home / TOKEN_NAME
+    if not path.exists():
+        return Check(name="token", ok=None, found="none yet: the first start makes one")
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        return Check(name="token", ok=False, found=f"{path} can be read by others", fix=f"chmod 600 {path}")
+    return Check(name="token", ok=True, found=f"{path}, readable by you only")
+
+
+def _driver(_: Path) -> Check:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        found = f"no NVIDIA driver answers ({error})"
+        fix = "install the NVIDIA driver, or declare slots to try Swell without one: swell up --gpus 4"
+        return Check(name="gpus", ok=None, found=found, fix=fix)
+    return Check(name="gpus", ok=True, found=f"{count} found by the NVIDIA driver")
+
+
+def _git(_: Path) -> Check:
+    if shutil.which("git"):
+        return Check(name="git", ok=True, found="snapshots leave out what .gitignore names")
+    return Check(name="git", ok=None, found="not there: snapshots go by .swellignore only")
+
+
+CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _token, _driver, _git)
+
+
+def _daemon(home: Path | None) -> list[Check]:
+    try:
+        found = client(home)
+        health = found.get("/v1/health")
+        found.get("/v1/policy")
+    except DaemonUnreachable as error:
+        return [Check(name="daemon", ok=None, found=str(error).partition(";")[0], fix="swell up")]
+    except Refused as error:
+        fix = "use the token of this daemon (SWELL_TOKEN, or the file `token` in its home)"
+        return [Check(name="daemon", ok=False, found=str(error).partition(";")[0], fix=fix)]
+    degraded = str(health.get("degraded", ""))
+    if degraded:
+        return [
+            Check(name="daemon", ok=False, found=degraded, fix="free space where its home lies; it goes on by itself")
+        ]
+    return [Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}")]

@@ -1,0 +1,55 @@
+"""`swell down`: stop the daemon; jobs go on running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from swell.cli.common import client, connected, plural, print_json
+from swell.client.errors import DaemonUnreachable
+
+STOP_S = 20.0
+
+
+@click.command()
+@click.option("--cancel", is_flag=True, help="Cancel all jobs first.")
+@connected
+def down(home: Path | None, as_json: bool, cancel: bool) -> None:
+    """Stop the daemon of this machine. Jobs go on; the next `swell up` takes them over."""
+    found = client(home)
+    if not found.address.local or not found.address.pid:
+        raise click.UsageError("this daemon runs on another machine; stop it there")
+    if cancel:
+        found.post("/v1/jobs/cancel", {"all": True, "reason": "swell down --cancel"})
+    running, _ = found.jobs(group="running", limit=1000)
+    _stop(found.address.pid)
+    if as_json:
+        print_json({"stopped": found.address.url, "running": [job["id"] for job in running]})
+        return
+    click.echo(f"stopped the daemon at {found.address.url}")
+    if running:
+        click.echo(f"{plural(len(running), 'job')} still running; `swell up` takes over again")
+
+
+def _stop(pid: int) -> None:
+    """Only a process that is a Swell daemon: pids come round again."""
+    if b"swell" not in _command_of(pid):
+        raise DaemonUnreachable(f"process {pid} is not the daemon any more; `swell up` starts a new one")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    while b"swell" in _command_of(pid):
+        if time.monotonic() > deadline:
+            raise DaemonUnreachable(f"the daemon (process {pid}) did not end within {STOP_S:.0f} s; look at daemon.log")
+        time.sleep(0.02)
+
+
+def _command_of(pid: int) -> bytes:
+    """Empty for a process that has ended, also for one that its parent has not noticed yet."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

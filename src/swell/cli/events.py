@@ -1,0 +1,60 @@
+"""`swell events`: what happened, and with -f what happens."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import client, connected
+
+_LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation", "node", "memory"})
+
+
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens.")
+@click.option(
+    "-n", "--last", type=click.IntRange(0), default=30, show_default=True, help="Begin with the last so many."
+)
+@click.option("--after", type=click.IntRange(0), help="Begin behind this number instead.")
+@click.option("--job", type=int, help="Of this job only.")
+@connected
+def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int | None, job: int | None) -> None:
+    """Show events, oldest first; with --json one object a line."""
+    query: dict[str, Any] = {"follow": follow, "job": job or 0}
+    if after is not None:
+        query["after"] = after
+    elif last and not job:
+        query["last"] = last
+    stream = client(home).stream("/v1/events", until="never" if follow else "", **query)
+    try:
+        for message in stream:
+            click.echo(json.dumps(message.data) if as_json else line(message.data))
+    except KeyboardInterrupt:
+        return
+
+
+def line(view: dict[str, Any]) -> str:
+    """time, number, what about, what happened, and the short fields."""
+    at = time.strftime("%H:%M:%S", time.localtime(view["at_s"]))
+    about = f"run {view['run']}" if "run" in view else f"job {view['job']}" if "job" in view else _node(view)
+    detail = " ".join(f"{key}={value}" for key, value in view.items() if key not in _LEFT_OUT and _short(value))
+    name = view["spec"]["name"] + " " if "spec" in view else ""
+    return f"{at}  {view['seq']:>6}  {about:<10}  {_words(view['type'])}  {name}{detail}".rstrip()
+
+
+def _node(view: dict[str, Any]) -> str:
+    node = view.get("node", "")
+    return str(node["name"] if isinstance(node, dict) else node) or "swell"
+
+
+def _short(value: object) -> bool:
+    return value not in (None, "", 0, 0.0) and not isinstance(value, dict | list)
+
+
+def _words(name: str) -> str:
+    """RunStopRequested -> run stop requested"""
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()

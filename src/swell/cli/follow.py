@@ -1,0 +1,50 @@
+"""Following a job's output to its end; `run` and `logs -f` both do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import quote
+
+import click
+
+from swell.cli.tables import holds
+from swell.client.http import Client
+
+End = Mapping[str, Any]
+ENDED = frozenset({"completed", "failed", "cancelled", "lost"})
+
+
+def follow(client: Client, ref: str | int, *, rank: int = 0, attempt: int = 0, out: IO[str] | None = None) -> End:
+    """Print what the job prints, and on stderr what becomes of it; returns how it ended."""
+    target = out or sys.stdout
+    shown = ""
+    for message in client.stream(f"/v1/jobs/{quote(str(ref), safe='')}/logs", follow=True, rank=rank, attempt=attempt):
+        if message.event == "log":
+            target.write(message.data["text"])
+            target.flush()
+        elif message.event == "state" and (line := _state_line(message.data)) not in ("", shown):
+            shown = line
+            click.echo(line, err=True)
+        elif message.event == "end":
+            return message.data
+    raise AssertionError("a stream ends with its end, or with an error")
+
+
+def _state_line(data: Mapping[str, Any]) -> str:
+    """Empty once it has ended: that is said with its exit code."""
+    if data["state"] in ENDED:
+        return ""
+    where = holds(data)
+    detail = where if data["state"] in ("running", "starting") else data["why"]
+    return f"job {data['id']} {str(data['state']).upper()}" + (f"  {detail}" if detail else "")
+
+
+def end_line(end: End) -> str:
+    code = f"exit code {end['exit_code']}" if end["exit_code"] else ""
+    return f"job {end['id']} {str(end['state']).upper()}  {end['message'] or code}".rstrip()
+
+
+def exit_code(end: End) -> int:
+    return 0 if end["state"] == "completed" else 1

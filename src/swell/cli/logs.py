@@ -1,0 +1,57 @@
+"""`swell logs JOB`: what it printed; with -f until it has ended."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+
+from swell.cli.common import client, connected, print_json
+from swell.cli.follow import end_line, exit_code, follow
+from swell.cli.run import EXIT_DETACHED
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "-f", "--follow", "follows", is_flag=True, help="Go on until the job has ended; then 0, or 1 if it failed."
+)
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Of this process.")
+@click.option("--attempt", type=click.IntRange(0), default=0, help="Only this attempt.  [default: all]")
+@click.option("-n", "--tail", type=click.IntRange(1), help="Only the last so many lines.")
+@connected
+def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: int, attempt: int, tail: int | None) -> None:
+    """Show what JOB printed: bytes as they came, or JSON with --json."""
+    found = client(home)
+    if follows:
+        try:
+            end = follow(found, job, rank=rank, attempt=attempt, out=sys.stderr if as_json else None)
+        except KeyboardInterrupt:
+            sys.exit(EXIT_DETACHED)
+        click.echo(end_line(end), err=True)
+        if as_json:
+            print_json(end)
+        sys.exit(exit_code(end))
+    chunks = found.raw(f"/v1/jobs/{quote(job, safe='')}/logs", rank=rank, attempt=attempt)
+    if as_json:
+        print_json({"job": job, "rank": rank, "text": b"".join(chunks).decode(errors="replace")})
+        return
+    for data in _last(chunks, tail) if tail else chunks:
+        sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _last(chunks: Iterable[bytes], lines: int) -> list[bytes]:
+    """The last lines, without holding more than those."""
+    kept: deque[bytes] = deque(maxlen=lines)
+    rest = b""
+    for data in chunks:
+        *whole, rest = (rest + data).split(b"\n")
+        kept.extend(line + b"\n" for line in whole)
+    if rest:
+        kept.append(rest)
+    return list(kept)

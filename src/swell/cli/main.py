@@ -1,0 +1,103 @@
+"""`swell`: one file a verb, each imported only when it is used, so that the command line starts fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+
+import click
+
+from swell import __version__
+from swell.core.errors import SwellError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
+
+VERBS: Mapping[str, tuple[str, str]] = {
+    "up": ("swell.cli.up", "Start the daemon in the background."),
+    "run": ("swell.cli.run", "Run a command as a job and show its output."),
+    "submit": ("swell.cli.submit", "Submit job files."),
+    "ls": ("swell.cli.ls", "List jobs."),
+    "show": ("swell.cli.show", "Show one job, with its attempts."),
+    "logs": ("swell.cli.logs", "Show what a job printed."),
+    "explain": ("swell.cli.explain", "Say why a job waits, or has what it has."),
+    "cancel": ("swell.cli.cancel", "Cancel jobs."),
+    "pause": ("swell.cli.pause", "Stop jobs at their next checkpoint and hold them."),
+    "resume": ("swell.cli.resume", "Let paused jobs go on."),
+    "priority": ("swell.cli.priority", "Change a job's priority."),
+    "top": ("swell.cli.top", "Watch jobs and GPUs live."),
+    "nodes": ("swell.cli.nodes", "List machines and who has their GPUs."),
+    "node": ("swell.cli.node", "Add, cordon, drain or remove a machine."),
+    "policy": ("swell.cli.policy", "Show or change the scheduling policy."),
+    "events": ("swell.cli.events", "Show what happened, and what happens."),
+    "demo": ("swell.cli.demo", "Watch real trainings share a few slots."),
+    "sim": ("swell.cli.sim", "Simulate policies on a workload."),
+    "doctor": ("swell.cli.doctor", "Check this machine and the daemon."),
+    "serve": ("swell.cli.serve", "Run the daemon in the foreground."),
+    "down": ("swell.cli.down", "Stop the daemon; jobs go on running."),
+}
+
+
+class _Lazy(click.Group):
+    """Knows its verbs from the table; imports one only to run it or to show its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(VERBS[cmd_name][0])
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"; did you mean `swell {close[0]}`?" if close else "; `swell --help` lists the verbs"
+            ctx.fail(f"there is no verb {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="swell")
+def swell() -> None:
+    """Elastic scheduling of deep-learning training.
+
+    Try: swell run --gpus 1-4 -- python train.py
+    """
+
+
+def main() -> None:
+    """Run a verb; turn what went wrong into a line for people and an exit code."""
+    try:
+        swell()
+    except SwellError as error:
+        sys.exit(_fail(error))
+    except BrokenPipeError:  # `swell ls | head`
+        _hush_stdout()
+        sys.exit(0)
+
+
+def _fail(error: SwellError) -> int:
+    from swell.client.errors import DaemonUnreachable, Refused
+
+    click.echo(f"swell: {error}", err=True)
+    if isinstance(error, DaemonUnreachable):
+        return EXIT_UNREACHABLE
+    return EXIT_FAILED if isinstance(error, Refused) and error.status >= 500 else EXIT_USAGE
+
+
+def _hush_stdout() -> None:
+    """Nobody reads any more: keep the interpreter from complaining when it flushes at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,23 @@
+"""`swell nodes`: machines and who has their GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from swell.cli.common import client, connected, print_json, table
+from swell.cli.tables import NODE_HEAD, node_row
+
+
+@click.command()
+@connected
+def nodes(home: Path | None, as_json: bool) -> None:
+    """List machines: free GPUs, type, and the jobs on them."""
+    found = client(home).get("/v1/nodes")["nodes"]
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("no machine yet; `swell node add NAME --gpus 8` adds one")
+    else:
+        click.echo(table(NODE_HEAD, [node_row(node) for node in found]))

@@ -1,0 +1,42 @@
+"""`swell policy [NAME]`: show or change how GPUs are shared out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import client, connected, print_json
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--placer", default="", help="Which GPUs: change the placer too.")
+@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the policy.")
+@connected
+def policy(home: Path | None, as_json: bool, name: str | None, placer: str, options: tuple[str, ...]) -> None:
+    """Show the policy, or change it to NAME from the next decision on."""
+    found = client(home)
+    view = found.get("/v1/policy")
+    if name or placer or options:
+        body = {"name": name or view["name"], "placer": placer, "options": dict(_option(text) for text in options)}
+        view = found.request("PUT", "/v1/policy", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    if as_json:
+        print_json(view)
+        return
+    said = " ".join(f"{key}={value}" for key, value in view["options"].items())
+    click.echo(f"policy  {view['name']}  {said}".rstrip())
+    click.echo(f"placer  {view['placer']}")
+    click.echo(f"others  {', '.join(other for other in view['policies'] if other != view['name'])}")
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} has no value; write KEY=VALUE", param_hint="--option")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

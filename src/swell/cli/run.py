@@ -1,0 +1,108 @@
+"""`swell run -- CMD`: a command as a job, its output here; Ctrl-C leaves it running."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import client_or_start, connected, print_json
+from swell.cli.follow import end_line, exit_code, follow
+from swell.cli.sending import prepare, send
+from swell.cli.submit import snapshot_option, tell
+from swell.client.http import Client
+
+EXIT_DETACHED = 130
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--gpus", default="1", show_default=True, help="4 (fixed), 1-4 (elastic), 0 (none).")
+@click.option("--name", help="Left out: made from the command.")
+@click.option("--priority", help="low, normal, high, urgent or a number.")
+@click.option("-d", "--detach", is_flag=True, help="Do not wait: print the id and return.")
+@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; may be repeated.")
+@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Variable of this shell, never shown.")
+@click.option("--launcher", help="single, per-node, per-gpu, torchrun, horovod, mpi or ps.")
+@click.option("--gpu-type", "gpu_types", multiple=True, help="Only GPUs of this type; may be repeated.")
+@click.option("--gpu-memory", help="Memory needed on each GPU, such as 6GiB.")
+@click.option("--share", is_flag=True, help="May share one GPU with other jobs.")
+@click.option("--cpus", type=int, help="CPU cores of each process.")
+@click.option("--memory", help="Memory of each process, such as 16GiB.")
+@click.option("--epochs", type=int, help="How many epochs it trains.")
+@click.option("--checkpoint-dir", help="Where it keeps checkpoints: it can then be stopped and go on later.")
+@click.option("--uses-library", is_flag=True, help="It calls swell's library: it can be stopped and go on later.")
+@click.option("--preemptible", help="auto, restart or never.")
+@click.option("--retries", type=int, help="Attempts after a failure.")
+@click.option("--time-limit", help="Of running time, such as 2h.")
+@click.option("--after", "depends_on", multiple=True, metavar="JOB", help="Wait for this job; may be repeated.")
+@click.option("--array", help="So many copies, with ${index} in command and env.")
+@click.option("--team", help="Whose quota it counts against.")
+@click.option("--image", help="Container image to run in.")
+@snapshot_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@connected
+def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: Any) -> None:
+    """Run COMMAND as a job and show its output. Ctrl-C leaves it running.
+
+    One argument is a shell line: swell run -- 'make data && python train.py'
+    """
+    document = job_document(said)
+    client = client_or_start(home)
+    packed = prepare(client, [document], snapshot=snapshot, home=home)
+    accepted = send(client, [document])
+    if detach or len(accepted["jobs"]) > 1:
+        tell(accepted, packed, as_json=as_json)
+        return
+    job = accepted["jobs"][0]["id"]
+    click.echo(
+        f"job {job} submitted" + (f"  snapshot {packed.short}" if packed else "") + "  Ctrl-C detaches", err=True
+    )
+    sys.exit(watch(client, job, as_json=as_json))
+
+
+def watch(client: Client, job: int, *, as_json: bool) -> int:
+    """Show the job's output until it ends or the person leaves."""
+    try:
+        end = follow(client, job, out=sys.stderr if as_json else sys.stdout)
+    except KeyboardInterrupt:
+        click.echo(f"\ndetached; job {job} goes on.  swell logs -f {job}  |  swell cancel {job}", err=True)
+        return EXIT_DETACHED
+    click.echo(end_line(end), err=True)
+    if as_json:
+        print_json(client.job(job))
+    return exit_code(end)
+
+
+def job_document(said: dict[str, Any]) -> dict[str, Any]:
+    """Options -> a job file. What was not said is left out, so that the schema's defaults hold."""
+    command = said.pop("command")
+    gpus = _gpus(said)
+    document = {key: _listed(value) for key, value in said.items() if value not in (None, (), False, "")}
+    document["command"] = command[0] if len(command) == 1 else list(command)
+    document["gpus"] = gpus
+    document["env"] = dict(_pair(item) for item in document.get("env", ()))
+    return document
+
+
+def _gpus(said: dict[str, Any]) -> Any:
+    amount, types, memory, share = (said.pop(key) for key in ("gpus", "gpu_types", "gpu_memory", "share"))
+    if not (types or memory or share):
+        return amount
+    low, _, high = amount.partition("-")
+    if not (low.isdecimal() and (high or low).isdecimal()):
+        raise click.BadParameter(f"{amount!r} is not a number of GPUs; write 4, or 1-4", param_hint="--gpus")
+    found: dict[str, Any] = {"min": int(low), "max": int(high or low), "types": list(types), "share": share}
+    return {**found, "memory": memory} if memory else found
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} has no value; write NAME=VALUE", param_hint="--env")
+    return name, value

@@ -1,0 +1,38 @@
+"""`swell serve`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import home_option
+
+
+def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `serve` and `up` both take."""
+    options = (
+        click.option("--gpus", type=click.IntRange(0, 1024), help="Declare so many slots instead of looking for GPUs."),
+        click.option("--policy", help="Scheduling policy of the first start; later `swell policy` sets it."),
+        click.option("--placer", help="Which GPUs: the placer of the first start."),
+        click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),
+        click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free one]"),
+        click.option("--database", help="postgresql://… instead of SQLite in the home directory."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@home_option
+@daemon_options
+def serve(home: Path | None, **options: Any) -> None:
+    """Run the daemon in the foreground. SIGTERM or Ctrl-C ends it; jobs go on running."""
+    from swell.config import load_config
+    from swell.serve import main
+
+    sys.exit(main(load_config(home, options)))

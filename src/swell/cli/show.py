@@ -1,0 +1,80 @@
+"""`swell show JOB`: everything about one job."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import client, connected, plural, print_json, table
+from swell.cli.tables import eta, gpus, holds, progress, state
+from swell.jobfile.units import format_duration
+
+COUNTED = {
+    "attempts": "attempt",
+    "failures": "failure",
+    "preemptions": "preemption",
+    "resizes": "resize",
+    "migrations": "migration",
+}
+
+
+@click.command()
+@click.argument("job")
+@connected
+def show(home: Path | None, as_json: bool, job: str) -> None:
+    """Show JOB (an id, a name, or `last`), with its attempts."""
+    found = client(home)
+    view = found.job(job)
+    view["runs"] = found.get(f"/v1/jobs/{view['id']}/runs")["runs"]
+    if as_json:
+        print_json(view)
+        return
+    for label, value in _lines(view):
+        if value:
+            click.echo(f"{label:<12} {value}")
+    if view["runs"]:
+        click.echo(
+            "\n" + table(("RUN", "GPUS", "WHERE", "STARTED", "RAN", "EXIT", "WHY"), [_run(r) for r in view["runs"]])
+        )
+
+
+def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
+    spec = view["spec"]
+    return [
+        ("job", f"{view['id']}  {view['name']}"),
+        ("state", f"{state(view)}  {holds(view)}".strip()),
+        ("why", view["why"]),
+        ("user", " / ".join(part for part in (view["user"], view["team"]) if part)),
+        ("command", command_line(spec["command"])),
+        ("gpus", gpus({**view, "where": []})),
+        ("priority", str(view["priority"])),
+        ("progress", progress(view)),
+        ("eta", eta(view)),
+        ("waited", format_duration(view["waited_s"])),
+        ("ran", format_duration(view["ran_s"])),
+        ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
+        ("snapshot", view["files"][:7]),
+        ("workdir", spec["workdir"]),
+        ("env", " ".join(f"{key}={value}" for key, value in spec["env"].items())),
+        ("metrics", " ".join(f"{key}={value:.4g}" for key, value in view["metrics"].items())),
+        ("message", view["message"]),
+    ]
+
+
+def command_line(command: list[str]) -> str:
+    """As it was written: a shell line stays one."""
+    return command[2] if command[:2] == ["/bin/sh", "-c"] and len(command) == 3 else shlex.join(command)
+
+
+def _run(run: dict[str, Any]) -> tuple[str, ...]:
+    started = run["started_s"]
+    ran_s = (run["ended_s"] or time.time()) - started if started else 0.0
+    ended = run["exit_reason"] or ("stopping" if run["stop"] else "runs" if started else "starts")
+    code = f" ({run['exit_code']})" if run["exit_code"] not in (None, 0) else ""
+    at = time.strftime("%m-%d %H:%M:%S", time.localtime(started)) if started else "-"
+    why = run["message"] or (run["stop"] or {}).get("reason") or (run["stop"] or {}).get("why") or run["reason"]
+    return (run["id"], str(run["gpus"]), " ".join(run["where"]), at, format_duration(ran_s), ended + code, why)

@@ -1,0 +1,60 @@
+"""`swell submit FILE…`: jobs from files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import client_or_start, connected, plural, print_json
+from swell.cli.sending import Document, prepare, send
+from swell.jobfile.files import Packed
+
+SHOWN = 10
+snapshot_option = click.option(
+    "--snapshot/--no-snapshot", default=True, help="Run in a copy of this directory as it is now, or in place."
+)
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@snapshot_option
+@connected
+def submit(home: Path | None, as_json: bool, files: tuple[Path, ...], snapshot: bool) -> None:
+    """Submit the jobs in FILES (YAML or JSON; `-` reads them from standard input)."""
+    documents = [document for path in files for document in _read(path)]
+    client = client_or_start(home)
+    packed = prepare(client, documents, snapshot=snapshot, home=home)
+    tell(send(client, documents), packed, as_json=as_json)
+
+
+def _read(path: Path) -> list[Document]:
+    from swell.jobfile.problems import JobFileError
+    from swell.jobfile.read import read_documents
+
+    try:
+        text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="FILE") from error
+    try:
+        return read_documents(text)
+    except JobFileError as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="FILE") from error
+
+
+def tell(accepted: dict[str, Any], packed: Packed | None, *, as_json: bool) -> None:
+    """The ids, the snapshot, and what one would do next."""
+    if as_json:
+        print_json({**accepted, "files": packed.hash if packed else ""})
+        return
+    jobs = accepted["jobs"]
+    for job in jobs[:SHOWN]:
+        click.echo(f"job {job['id']}  {job['name']}")
+    if len(jobs) > SHOWN:
+        click.echo(f"… and {plural(len(jobs) - SHOWN, 'more job')}, up to {jobs[-1]['id']}; batch {accepted['batch']}")
+    if packed:
+        click.echo(f"snapshot {packed.short}: {plural(packed.files, 'file')}, {packed.size / (1 << 20):.1f} MiB")
+    first = jobs[0]["id"]
+    click.echo(f"next:  swell logs -f {first}  |  swell explain {first}  |  swell ls")

@@ -1,0 +1,22 @@
+"""What a client may run into. The messages are for people: the command line prints them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from swell.core.errors import SwellError
+
+
+class DaemonUnreachable(SwellError):
+    """Nobody answers. The message says where it was looked for, and what to do."""
+
+
+class Refused(SwellError):
+    """The daemon answered with a problem."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.problems: list[Mapping[str, str]] = list(problem.get("problems", ()))
+        super().__init__(str(problem.get("detail") or problem.get("title") or f"the daemon answered {status}"))

@@ -1,0 +1,229 @@
+"""A typed client over the standard library: one kept connection, problems as exceptions, streams that resume."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import http.client
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from swell.client.errors import DaemonUnreachable, Refused
+from swell.client.find import Address
+
+TIMEOUT_S = 30.0
+STREAM_TIMEOUT_S = 60.0  # a stream says something at least every 15 s
+RETRY_STREAM_S = 30.0  # a daemon that restarts is back long before
+JSON = "application/json"
+YAML = "application/yaml"
+
+Job = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One server-sent event."""
+
+    event: str
+    data: dict[str, Any]
+    id: str = ""
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return f"uid-{os.getuid()}"
+
+
+class Client:
+    """One per command. Not for several threads."""
+
+    def __init__(self, address: Address, user: str = "") -> None:
+        self.address = address
+        parts = urlsplit(address.url)
+        self._where = (parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80))
+        self._tls = parts.scheme == "https"
+        self._headers = {
+            "Authorization": f"Bearer {address.token}",
+            "Swell-User": quote(user or user_name(), safe="@. "),
+        }
+        self._connection: http.client.HTTPConnection | None = None
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: object) -> Any:
+        return self.request("GET", path + _query(query))
+
+    def post(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
+        return self.request("POST", path, _encoded(body), {"Content-Type": JSON, **(headers or {})})
+
+    def request(
+        self, method: str, path: str, body: bytes | IO[bytes] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The decoded answer. Raises Refused or DaemonUnreachable."""
+        answer = self._answer(method, path, body, headers or {})
+        data = answer.read()
+        if answer.status >= 400:
+            raise Refused(answer.status, _problem(data, answer.status))
+        return json.loads(data) if data else None
+
+    def _answer(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        """A kept connection may have been closed meanwhile: then once more with a fresh one, where that is safe."""
+        safe = method == "GET" or "Idempotency-Key" in headers
+        kept = self._connection is not None
+        try:
+            return self._once(method, path, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not (kept and safe):
+                raise self._unreachable(error) from error
+        try:
+            return self._once(method, path, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._unreachable(error) from error
+
+    def _once(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        connection = self._connection = self._connection or self._open(TIMEOUT_S)
+        with contextlib.suppress(BrokenPipeError):  # refused before all was sent; the answer says why
+            connection.request(method, path, body=body, headers={**self._headers, **headers})
+        return connection.getresponse()
+
+    def _open(self, timeout_s: float) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
+        return kind(*self._where, timeout=timeout_s)
+
+    def _unreachable(self, error: Exception) -> DaemonUnreachable:
+        return DaemonUnreachable(
+            f"the daemon at {self.address.url} does not answer ({error or type(error).__name__}); "
+            "start it with `swell up`, or check SWELL_URL; `swell doctor` looks for the cause"
+        )
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def stream(self, path: str, *, until: str = "end", **query: object) -> Iterator[Message]:
+        """Messages until one of kind `until` (empty: as many as there are). A broken connection is taken up again
+        behind the last message seen."""
+        seen = ""
+        lost_s: float | None = None
+        while True:
+            try:
+                for message in self._messages(path + _query(query), seen):
+                    seen, lost_s = message.id or seen, None
+                    yield message
+                    if message.event == until:
+                        return
+                if not until:
+                    return
+            except (OSError, http.client.HTTPException) as error:
+                lost_s = lost_s or time.monotonic()
+                if time.monotonic() - lost_s > RETRY_STREAM_S:
+                    raise self._unreachable(error) from error
+                time.sleep(0.2)
+
+    def _messages(self, path: str, seen: str) -> Iterator[Message]:
+        connection = self._open(STREAM_TIMEOUT_S)
+        headers = {**self._headers, "Accept": "text/event-stream", **({"Last-Event-ID": seen} if seen else {})}
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise Refused(answer.status, _problem(answer.read(), answer.status))
+            yield from parse_messages(answer)
+        finally:
+            connection.close()
+
+    def raw(self, path: str, **query: object) -> Iterator[bytes]:
+        """The body as it comes."""
+        answer = self._answer("GET", path + _query(query), None, {})
+        if answer.status >= 400:
+            raise Refused(answer.status, _problem(answer.read(), answer.status))
+        while data := answer.read1(1 << 16):
+            yield data
+
+    # -- what people do -----------------------------------------------------------------------------------------------
+
+    def submit(self, document: object, *, key: str, yaml: bool = False) -> dict[str, Any]:
+        """`document`: a job, a list of jobs, or (with `yaml`) the text of a job file."""
+        headers = {"Content-Type": YAML if yaml else JSON, "Idempotency-Key": key}
+        body = str(document).encode() if yaml else _encoded(document)
+        answer: dict[str, Any] = self.request("POST", "/v1/jobs", body, headers)
+        return answer
+
+    def jobs(self, **query: object) -> tuple[list[Job], int | None]:
+        page = self.get("/v1/jobs", **query)
+        return page["jobs"], page["next"]
+
+    def job(self, ref: str | int) -> Job:
+        found: Job = self.get(f"/v1/jobs/{quote(str(ref), safe='')}")
+        return found
+
+    def act(self, ref: str | int, verb: str, body: object = None) -> Job:
+        """cancel, pause, resume, priority."""
+        found: Job = self.post(f"/v1/jobs/{quote(str(ref), safe='')}/{verb}", body)
+        return found
+
+    def has_files(self, content_hash: str) -> bool:
+        try:
+            self.get(f"/v1/files/{content_hash}")
+        except Refused as refused:
+            if refused.status == 404:
+                return False
+            raise
+        return True
+
+    def send_files(self, content_hash: str, archive: IO[bytes], size: int) -> None:
+        headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
+        self.request("PUT", f"/v1/files/{content_hash}", archive, headers)
+
+
+def _encoded(body: object) -> bytes | None:
+    return None if body is None else json.dumps(body, default=str).encode()
+
+
+def _query(query: Mapping[str, object]) -> str:
+    said = {
+        key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items() if value != ""
+    }
+    return f"?{urlencode(said)}" if said else ""
+
+
+def _problem(data: bytes, status: int) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data)
+        return found if isinstance(found, dict) else {"detail": str(found)}
+    except ValueError:
+        return {"detail": f"the daemon answered {status}: {data[:200].decode(errors='replace')}"}
+
+
+def parse_messages(lines: Iterable[bytes]) -> Iterator[Message]:
+    event, ident, data = "message", "", ""
+    for raw in lines:
+        line = raw.decode(errors="replace").rstrip("\r\n")
+        if not line:
+            if data:
+                yield Message(event=event, data=json.loads(data), id=ident)
+            event, ident, data = "message", "", ""
+            continue
+        key, _, value = line.partition(": ")
+        if key == "event":
+            event = value
+        elif key == "id":
+            ident = value
+        elif key == "data":
+            data += value
