@@ -59,7 +59,7 @@ class Cancel(BaseModel):
 @router.get("/v1/jobs", response_model=JobList)
 async def list_jobs(
     request: Request,
-    group: Literal["all", "running", "queued", "ended"] = "all",
+    state: Literal["all", "running", "queued", "ended"] = "all",
     user: str = "",
     batch: str = "",
     after: Annotated[int, Query(ge=0, description="Cursor: `next` of the page before.")] = 0,
@@ -67,7 +67,7 @@ async def list_jobs(
 ) -> Response:
     """Newest first."""
     engine = engine_of(request)
-    records = await engine.jobs(JobQuery(group=group, user=user, batch=batch, after=after, limit=limit))
+    records = await engine.jobs(JobQuery(group=state, user=user, batch=batch, after=after, limit=limit))
     following = records[-1].id if len(records) == limit else None
     return json_response({"jobs": [line_of(engine, record) for record in records], "next": following})
 

@@ -83,8 +83,9 @@ def _stop() -> dict[str, Any]:
 _STOP_VIEW = {"description": "Where to stop, if", "content": {"application/json": {"schema": _ref("StopView")}}}
 _ACCEPTED = {
     "type": "object",
-    "required": ["jobs", "batch"],
+    "required": ["ids", "jobs", "batch"],
     "properties": {
+        "ids": {"type": "array", "items": {"type": "integer"}},
         "jobs": {
             "type": "array",
             "items": {

@@ -33,7 +33,8 @@ async def submit(request: Request) -> Response:
     documents = _documents(await request.body(), request.headers.get("content-type", ""))
     submission = _Submission(context=context, user=caller(request), key=_key(request))
     accepted = await submission.submit(documents)
-    return json_response({"jobs": accepted, "batch": submission.batch}, status=201)
+    ids = [job["id"] for job in accepted]
+    return json_response({"ids": ids, "jobs": accepted, "batch": submission.batch}, status=201)
 
 
 def _key(request: Request) -> str:

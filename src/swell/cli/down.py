@@ -25,7 +25,7 @@ def down(home: Path | None, as_json: bool, cancel: bool) -> None:
         raise click.UsageError("this daemon runs on another machine; stop it there")
     if cancel:
         found.post("/v1/jobs/cancel", {"all": True, "reason": "swell down --cancel"})
-    running, _ = found.jobs(group="running", limit=1000)
+    running, _ = found.jobs(state="running", limit=1000)
     _stop(found.address.pid)
     if as_json:
         print_json({"stopped": found.address.url, "running": [job["id"] for job in running]})

@@ -54,7 +54,7 @@ def _take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[
     jobs: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None and len(jobs) < most:
-        page, after = found.jobs(group=group, limit=min(PAGE, most - len(jobs)), after=after, **query)
+        page, after = found.jobs(state=group, limit=min(PAGE, most - len(jobs)), after=after, **query)
         jobs += page
     return jobs, after is not None
 

@@ -53,9 +53,9 @@ def top(home: Path | None, as_json: bool, every_s: float, once: bool) -> None:
 
 
 def _look(found: Client) -> dict[str, Any]:
-    running, _ = found.jobs(group="running", limit=200)
-    queued, _ = found.jobs(group="queued", limit=200)
-    ended, _ = found.jobs(group="ended", limit=5)
+    running, _ = found.jobs(state="running", limit=200)
+    queued, _ = found.jobs(state="queued", limit=200)
+    ended, _ = found.jobs(state="ended", limit=5)
     return {
         "health": found.get("/v1/health"),
         "nodes": found.get("/v1/nodes")["nodes"],

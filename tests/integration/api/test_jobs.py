@@ -20,7 +20,7 @@ def test_submit_json_and_look(server):
         "/v1/jobs", json={"name": "a", "command": "python x.py", "gpus": "1-4"}, headers={"Swell-User": "ada"}
     )
     assert answer.status_code == 201
-    assert answer.json() == {"jobs": [{"id": 1, "name": "a"}], "batch": ""}
+    assert answer.json() == {"ids": [1], "jobs": [{"id": 1, "name": "a"}], "batch": ""}
     job = get(server, "/v1/jobs/1")
     assert (job["name"], job["user"], job["state"], job["gpus"]["max"]) == ("a", "ada", "queued", 4)
     assert job["spec"]["command"] == ["/bin/sh", "-c", "python x.py"]
@@ -63,9 +63,9 @@ def test_lists_are_filtered_and_paged(server):
     server.submit("command: x\narray: 7")
     server.engine.start(2)
     server.engine.end(server.engine.start(3))
-    assert [j["id"] for j in get(server, "/v1/jobs?group=running")["jobs"]] == [2]
-    assert [j["id"] for j in get(server, "/v1/jobs?group=ended")["jobs"]] == [3]
-    assert [j["id"] for j in get(server, "/v1/jobs?group=queued")["jobs"]] == [7, 6, 5, 4, 1]
+    assert [j["id"] for j in get(server, "/v1/jobs?state=running")["jobs"]] == [2]
+    assert [j["id"] for j in get(server, "/v1/jobs?state=ended")["jobs"]] == [3]
+    assert [j["id"] for j in get(server, "/v1/jobs?state=queued")["jobs"]] == [7, 6, 5, 4, 1]
     seen, after = [], 0
     while after is not None:
         page = get(server, f"/v1/jobs?limit=3&after={after}")
