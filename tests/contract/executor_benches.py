@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -124,17 +124,18 @@ def launch_of(bench: Bench, *acts: str, run: RunId = RUN, grace_s: float = 0.5) 
 
 
 class Watcher:
-    """Collects what an executor tells, except about nodes."""
+    """Collects what an executor tells; about nodes only if asked."""
 
-    def __init__(self, bench: Bench, executor: Executor, known: Sequence[RunId]) -> None:
+    def __init__(self, bench: Bench, executor: Executor, known: Sequence[RunId], nodes: bool = False) -> None:
         self.bench = bench
         self.executor = executor
+        self.nodes = nodes
         self.told: list[Observation] = []
         self._task = asyncio.create_task(self._collect(known))
 
     async def _collect(self, known: Sequence[RunId]) -> None:
         async for observation in self.executor.observe(known):
-            if not isinstance(observation, NodeSeen):
+            if self.nodes or not isinstance(observation, NodeSeen):
                 self.told.append(observation)
 
     async def until(self, kind: type, run: RunId = RUN, count: int = 1) -> Observation:
@@ -162,9 +163,9 @@ class Watcher:
 
 
 @asynccontextmanager
-async def watching(bench: Bench, known: Sequence[RunId] = ()):  # type: ignore[no-untyped-def]
-    """An executor that observes; at the end everything it launched is killed."""
-    watcher = Watcher(bench, bench.executor(), known)
+async def watching(bench: Bench, known: Sequence[RunId] = (), *, nodes: bool = False) -> AsyncIterator[Watcher]:
+    """An executor that observes until the end of the block."""
+    watcher = Watcher(bench, bench.executor(), known, nodes)
     try:
         yield watcher
     finally:

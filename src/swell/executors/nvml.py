@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MIB = 1024 * 1024
@@ -46,6 +45,7 @@ class Nvml:
 
     def __init__(self) -> None:
         self._nvml: Any = None
+        self._last: tuple[GpuReading, ...] = ()
         self._links: dict[int, int] = {}
 
     def read(self) -> tuple[GpuReading, ...]:
@@ -53,7 +53,11 @@ class Nvml:
         nvml = self._open()
         if nvml is None:
             return ()
-        return tuple(self._read_one(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+        try:
+            self._last = tuple(self._read_one(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+        except nvml.NVMLError as error:  # the driver went away: its GPUs are not gone, but nobody may have them
+            return tuple(replace(reading, trouble=str(error)) for reading in self._last)
+        return self._last
 
     def _open(self) -> Any:
         if self._nvml is None:
@@ -81,7 +85,8 @@ class Nvml:
                 link_group=self._links.get(index, 0),
             )
         except nvml.NVMLError as error:
-            return GpuReading(index=index, trouble=str(error))
+            known = next((reading for reading in self._last if reading.index == index), GpuReading(index=index))
+            return replace(known, processes=(), trouble=str(error))
 
 
 def _text(value: str | bytes) -> str:
@@ -99,16 +104,24 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
 
 def _processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
     found: dict[int, int | None] = {}
-    calls: tuple[Callable[[Any], Any], ...] = (
-        nvml.nvmlDeviceGetComputeRunningProcesses,
-        nvml.nvmlDeviceGetGraphicsRunningProcesses,
-    )
-    for call in calls:
-        with contextlib.suppress(nvml.NVMLError):
-            for process in call(handle):
-                memory = process.usedGpuMemory
-                found[process.pid] = None if memory is None else memory // MIB
+    for kind in ("Compute", "Graphics"):
+        for process in _running(nvml, handle, kind):
+            memory = process.usedGpuMemory
+            found[process.pid] = None if memory is None else memory // MIB
     return tuple(GpuProcess(pid=pid, memory_mib=memory) for pid, memory in sorted(found.items()))
+
+
+def _running(nvml: Any, handle: Any, kind: str) -> list[Any]:
+    """By the newest form of the call that this driver has."""
+    for version in (3, 2):
+        try:
+            found: list[Any] = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle)
+            return found
+        except nvml.NVMLError_FunctionNotFound:
+            continue
+        except nvml.NVMLError:
+            break
+    return []
 
 
 def _link_groups(nvml: Any) -> dict[int, int]:

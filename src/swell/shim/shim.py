@@ -127,7 +127,7 @@ def pids() -> list[int]:
 
 def marked(mark: str) -> list[int]:
     wanted = mark.encode()
-    return [pid for pid in pids() if mark_of(pid) == wanted] if mark else []
+    return [pid for pid in pids() if pid != os.getpid() and mark_of(pid) == wanted] if mark else []
 
 
 def descendants(root: int) -> list[int]:
@@ -145,7 +145,7 @@ def descendants(root: int) -> list[int]:
 
 def alive(candidates: list[int]) -> dict[int, int]:
     """pid -> start of those that are no zombies: a zombie holds nothing and waits for its parent."""
-    stats = {pid: stat_of(pid) for pid in candidates if pid != os.getpid()}
+    stats = {pid: stat_of(pid) for pid in candidates}
     return {pid: stat[3] for pid, stat in stats.items() if stat and stat[0] not in "ZX"}
 
 
