@@ -47,17 +47,22 @@ Json = dict[str, Any]
 # ---- small things -------------------------------------------------------------------------------------------------
 
 
+def create(directory: str, name: str, flags: int = os.O_WRONLY) -> int:
+    """Open a file of ours for writing; made if it is not there, for nobody else to read, never passed on."""
+    return os.open(os.path.join(directory, name), flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 def write_whole(directory: str, name: str, data: bytes, temporary: str = "") -> None:
     """Make the file's new content durable, or leave the old one: write, sync, rename, sync the directory."""
-    temporary = os.path.join(directory, temporary or f".{name}.{secrets.token_hex(4)}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    temporary = temporary or f".{name}.{secrets.token_hex(4)}"
+    fd = create(directory, temporary)
     try:
         os.pwrite(fd, data, 0)
         os.ftruncate(fd, len(data))
         os.fsync(fd)
     finally:
         os.close(fd)
-    os.rename(temporary, os.path.join(directory, name))
+    os.rename(os.path.join(directory, temporary), os.path.join(directory, name))
     sync_directory(directory)
 
 
@@ -82,7 +87,7 @@ def read_json(path: str) -> Json | None:
 def touch(directory: str, name: str) -> None:
     """Best effort: on a full disk whoever looks finds out the slow way."""
     with contextlib.suppress(OSError):
-        os.close(os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(create(directory, name))
 
 
 def notify(path: str, text: str) -> None:
@@ -209,10 +214,7 @@ def stop_of(run_directory: str) -> Json | None:
 
 
 def take_lock(directory: str) -> int | None:
-    try:
-        fd = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
+    fd = create(directory, "lock", os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -226,8 +228,8 @@ def claim(directory: str, mark: str) -> bool:
     stat = stat_of(os.getpid())
     body = {"pid": os.getpid(), "start": stat[3] if stat else 0, "mark": mark}
     try:
-        fd = os.open(os.path.join(directory, "claim"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError:
+        fd = create(directory, "claim", os.O_WRONLY | os.O_EXCL)
+    except FileExistsError:
         return False
     try:
         os.write(fd, json.dumps(body).encode())
@@ -262,6 +264,7 @@ class Holder:
             self._notify()
             self._wait()
         self._record(failed)
+        self._linger()
         self._sweep()
         touch(self.directory, "swept")
         self._notify()
@@ -269,7 +272,7 @@ class Holder:
     def _reserve(self) -> None:
         """Room for the exit record, now that there is some."""
         with contextlib.suppress(OSError):
-            fd = os.open(os.path.join(self.directory, "exit.tmp"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = create(self.directory, "exit.tmp")
             try:
                 os.posix_fallocate(fd, 0, RECORD_BYTES)
             finally:
@@ -283,9 +286,7 @@ class Holder:
         _LIBC.prctl(_SET_NAME, f"swell {self.request['run']}".encode()[:15], 0, 0, 0)
         self.oom_before = self.oom_now = oom_kills()
         try:
-            log = os.open(
-                os.path.join(self.directory, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
+            log = create(self.directory, "log", os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             return {"step": "log", "errno": error.errno, "said": str(error)}
         self.child, failed = spawn(self.request, log, self.mark, self.umask)
@@ -349,6 +350,13 @@ class Holder:
                 return True
             if pid == self.child:
                 self.status = status
+
+    def _linger(self) -> None:
+        """After SIGTERM the descendants have their grace too, though the worker itself may have left at once."""
+        while self.asked == "term" and self._reap() and self.kill_at is not None and time.monotonic() < self.kill_at:
+            info = signal.sigtimedwait(WATCHED, self._patience_s())
+            if info is not None and info.si_signo == KILL_NOW:
+                return
 
     def _sweep(self) -> None:
         """Nothing of the run outlives it. As a subreaper without children there are no descendants; what remains

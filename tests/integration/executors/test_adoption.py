@@ -95,7 +95,7 @@ def test_a_partly_started_gang_is_completed_by_the_next_launch(runs: Path, tmp_p
         (runs / "1.1/1" / name).rename(tmp_path / name)
     with driving(runs, known=["1.1"], launches={"1.1": argvs}) as second:
         second.until("RunUp", "1.1")
-        assert sorted((tmp_path / "started").read_text().split()) == ["0", "1", "1"]
+        wait_until(lambda: sorted((tmp_path / "started").read_text().split()) == ["0", "1", "1"], "one more start")
         ask.stop(str(runs / "1.1"), [0, 1], kill=True)
         second.until("RunGone", "1.1")
     shim.send(*_shim_of(tmp_path), shim.KILL_NOW)
