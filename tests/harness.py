@@ -37,13 +37,14 @@ class Daemon:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "daemon.json").unlink(missing_ok=True)
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "SWELL_HOME": str(self.home), **self.env}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "swell", "serve", "--home", str(self.home), *self.args],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=(self.home / "serve.out").open("ab"),
-            stderr=subprocess.STDOUT,
-        )
+        with (self.home / "serve.out").open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "swell", "serve", "--home", str(self.home), *self.args],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
         eventually(self._answers, READY_S, what=f"the daemon answers; it said: {self.said()}")
         return time.monotonic() - began
 
@@ -65,15 +66,20 @@ class Daemon:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        self._connection = None
+        self._hang_up()
 
     def stop(self) -> int:
         """SIGTERM: graceful; jobs go on."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        self._connection = None
+        self._hang_up()
         return self.process.wait(timeout=20)
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -99,10 +105,14 @@ class Daemon:
                 text = answer.read()
                 return answer.status, json.loads(text) if text else None
             except (OSError, http.client.HTTPException):
-                self._connection = None
+                self._hang_up()
                 if attempt == 2:
                     raise
         raise AssertionError("not reached")
+
+    def submit(self, **job: object) -> list[int]:
+        """Ids of the submitted job, or jobs if it is an array."""
+        return [int(made["id"]) for made in self.post("/v1/jobs", job)["jobs"]]
 
     def get(self, path: str) -> Any:
         status, body = self.request("GET", path)

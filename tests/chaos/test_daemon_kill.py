@@ -85,14 +85,9 @@ def ordeal(tmp_path: Path, *, jobs: int, kills: int, seed: int, children: bool) 
 
 def submit(served: Daemon, truth: Path, rng: random.Random, children: bool) -> int:
     seconds = round(rng.uniform(0.05, 0.8), 2)
-    body = {
-        "name": "short",
-        "command": ["/bin/sh", "-c", SCRIPT.format(seconds=seconds)],
-        "gpus": 1,
-        "env": {"TRUTH": str(truth), "CHILDREN": "1" if children else ""},
-    }
-    [job] = served.post("/v1/jobs", body)["ids"]
-    return int(job)
+    env = {"TRUTH": str(truth), "CHILDREN": "1" if children else ""}
+    command = ["/bin/sh", "-c", SCRIPT.format(seconds=seconds)]
+    return served.submit(name="short", command=command, gpus=1, env=env)[0]
 
 
 def all_ended(served: Daemon) -> bool:

@@ -16,7 +16,6 @@ from harness import Daemon, daemon, eventually
 
 pytestmark = pytest.mark.perf
 
-QUEUED = {"name": "waits", "command": "true", "gpus": 1, "depends_on": []}
 LOAD = Path(__file__).parent / "load.py"
 
 
@@ -36,10 +35,9 @@ def submit_rate(served: Daemon, clients: int, seconds: float, body: dict[str, ob
 
 def fill(served: Daemon, jobs: int) -> None:
     """Jobs that wait for ever, submitted many at a time."""
-    blocker = served.post("/v1/jobs", {"name": "blocker", "command": "sleep 600", "gpus": 1})["ids"][0]
-    body = {"name": "waits", "command": "true", "gpus": 1, "depends_on": [blocker], "array": 1000}
+    blocker = served.submit(name="blocker", command="sleep 600", gpus=1)[0]
     for _ in range(jobs // 1000):
-        served.post("/v1/jobs", body)
+        served.submit(name="waits", command="true", gpus=1, depends_on=[blocker], array=1000)
 
 
 def test_ready_and_idle(tmp_path: Path) -> None:
@@ -58,7 +56,7 @@ def test_ready_and_idle(tmp_path: Path) -> None:
 
 def test_durable_submissions(tmp_path: Path) -> None:
     with daemon(tmp_path / "home") as served:
-        blocker = served.post("/v1/jobs", {"name": "blocker", "command": "sleep 600", "gpus": 4})["ids"][0]
+        blocker = served.submit(name="blocker", command="sleep 600", gpus=4)[0]
         body: dict[str, object] = {"name": "waits", "command": "true", "gpus": 1, "depends_on": [blocker]}
         one = submit_rate(served, 1, 4.0, body)
         many = submit_rate(served, 32, 6.0, body)
@@ -90,7 +88,7 @@ def test_submit_to_first_line(tmp_path: Path) -> None:
 
 def first_line_s(served: Daemon) -> float:
     began = time.perf_counter()
-    [job] = served.post("/v1/jobs", {"name": "hello", "command": "echo hello", "gpus": 1})["ids"]
+    [job] = served.submit(name="hello", command="echo hello", gpus=1)
     log = served.home / "runs" / f"{job}.1" / "0" / "log"
     eventually(lambda: log.exists() and log.stat().st_size > 0, 10, every_s=0.002)
     took = time.perf_counter() - began
