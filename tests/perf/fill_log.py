@@ -1,4 +1,6 @@
-"""Write the log of many short jobs, five events each, straight into a database: `python fill_log.py DB JOBS`."""
+"""Write the log of many short jobs, five events each, straight into a database: `python fill_log.py DB JOBS [EVERY]`.
+
+With EVERY, a copy of the state is kept every so many events, as the daemon does."""
 
 from __future__ import annotations
 
@@ -35,12 +37,15 @@ def main() -> None:
     node = Node(name="n1", gpus=(Gpu(index=0, type="slot"),), cpus=2, memory_mib=4096)
     events: list[ev.Event] = [ev.NodeObserved(node=node, at_s=1.0)]
     seq = 1
+    every = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     for job in range(1, int(sys.argv[2]) + 1):
         events += life(job)
         if len(events) >= 2000:
             store.append(seq, events)
             seq += len(events)
             events = []
+            if every and seq // every > (seq - 2000) // every:
+                store.checkpoint(store.load())
     store.append(seq, events)
     store.close()
 

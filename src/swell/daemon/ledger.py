@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 RECENT = 4096
 """So many of the last events are kept in memory for readers that follow; others read the store."""
 RETRY_S = 1.0
-BOOK_EVENTS = 50_000
+BOOK_EVENTS = 10_000
 """At a start the speed book learns from so many of the last events."""
 CHECKPOINT_EVERY = 20_000
 
