@@ -67,6 +67,14 @@ class Purse:
         if job.gpu_milli:
             self.milli[gpu_type] -= n * job.gpu_milli
 
+    def grow(self, job: JobView, given: Grant, n: int) -> bool:
+        """Take what brings the job from its grant to n, if it is there."""
+        need = (n - given.n) * job.gpu_milli
+        if need > self.milli.get(given.gpu_type, 0):
+            return False
+        self.milli[given.gpu_type] -= need
+        return True
+
     def free_gpus(self) -> int:
         return sum(milli // GPU_MILLI for milli in self.milli.values())
 
@@ -201,7 +209,13 @@ Gain = Callable[[JobView, float, float, int], float]
 """What a step is worth: of this job, from this speed to that speed, for so many more GPUs."""
 
 
-def grow_best_first(order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse, gain: Gain) -> None:
+First = Callable[[JobView, Grant, Ladder], int]
+"""Which rung a job would go to first from what it was given; the next one if not said."""
+
+
+def grow_best_first(
+    order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse, gain: Gain, first: First | None = None
+) -> None:
     """Step by step to whoever gains most (ties: earlier in `order`), until no GPU is free or nobody gains."""
     if not purse.free_gpus():
         return
@@ -211,7 +225,7 @@ def grow_best_first(order: Iterable[JobView], grants: dict[JobId, Grant], purse:
         if given is None or not job.gpu_milli or given.n >= job.sizes[-1]:
             continue
         rungs = ladder(job, given.gpu_type)
-        index = rungs.above(given.n)
+        index = first(job, given, rungs) if first else rungs.above(given.n)
         if index < len(rungs.sizes):
             speed = speed_at(job, given.n, given.gpu_type)
             worth = gain(job, speed, rungs.speeds[index], rungs.sizes[index] - given.n)
@@ -220,11 +234,9 @@ def grow_best_first(order: Iterable[JobView], grants: dict[JobId, Grant], purse:
     while heap:
         minus, place, job, rungs, index = heap[0]
         given = grants[job.id]
-        more = rungs.sizes[index] - given.n
-        if minus >= 0.0 or not purse.fits(job, more, given.gpu_type):
+        if minus >= 0.0 or not purse.grow(job, given, rungs.sizes[index]):
             heappop(heap)
             continue
-        purse.take(job, more, given.gpu_type)
         grants[job.id] = grant(rungs.sizes[index], given.gpu_type)
         if index + 1 < len(rungs.sizes):
             step = rungs.sizes[index + 1] - rungs.sizes[index]

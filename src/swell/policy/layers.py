@@ -1,63 +1,155 @@
-"""What holds for every policy, so that none has to do it: runs that keep what they have, and priority classes.
+"""What holds for every policy, so that none has to do it.
 
-Order: runs that may not be stopped, and runs that changed a moment ago, keep exactly what they hold; then each priority
-class, highest first, is decided by the policy on what is left.
+Order: runs that may not be stopped, runs that changed a moment ago and runs on cordoned nodes keep exactly what they
+hold. Then each priority class, highest first, on what is left: starving jobs (`policy.starvation`); the policy, team
+by team where there are quotas (`policy.quotas`); changes of running jobs that do not pay are undone and, for elastic
+policies, nothing is left idle that somebody would gain from (`policy.resizing`). Every job that gets nothing has a
+reason.
+
+A policy that weighs the cost of restarts itself says `weighs_restarts = True`: its sizes of running jobs are left
+alone. All of it is O(jobs) beside the policy.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
-from swell.core.decision import Decision, Grant, Reason, ReasonCode
-from swell.core.ids import JobId
+from swell.core.decision import Decision, Reason, ReasonCode
+from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
+from swell.policy import quotas
 from swell.policy.base import Memory
+from swell.policy.ledger import Ledger
+from swell.policy.resizing import fill, held_grant, weigh
+from swell.policy.starvation import Guard
 from swell.ports import Policy, Random
+
+_in_order = attrgetter("submitted_s", "id")
 
 
 def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-    grants: dict[JobId, Grant] = {}
-    reasons: dict[JobId, tuple[Reason, ...]] = {}
-    top_waiting = max((job.priority for job in snapshot.jobs if not job.held_n), default=None)
-    milli = dict(snapshot.capacity.gpu_milli)
+    jobs = sorted(snapshot.jobs, key=_in_order)
+    ledger = Ledger(snapshot)
+    free = _keep_what_must_be_kept(snapshot, jobs, ledger)
+    guard = Guard(snapshot, memory, elastic=policy.elastic)
+    table = _Table(policy, snapshot, memory, rng, ledger)
+    for members in _classes(free):
+        others, served = guard.serve(members, ledger)
+        table.serve(others)
+        _settle(policy, sorted(others + served, key=_in_order) if served else others, ledger, snapshot)
+    _explain(snapshot, jobs, ledger)
+    return Decision(
+        grants=ledger.grants, reasons=ledger.reasons, memory=_without_ended(guard.memory(table.memory), jobs)
+    )
+
+
+class _Table:
+    """Where the policy is asked, its memory handed on from call to call."""
+
+    def __init__(self, policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random, ledger: Ledger) -> None:
+        self._policy, self._snapshot, self._rng, self._ledger = policy, snapshot, rng, ledger
+        self.memory = memory
+
+    def serve(self, jobs: Sequence[JobView]) -> None:
+        ledger = self._ledger
+        if not ledger.quotas:
+            self._decide(jobs)
+            return
+        capacity = ledger.capacity(self._snapshot)
+        groups = quotas.split(jobs, ledger, capacity, self._ask, elastic=self._policy.elastic)
+        self._decide(groups.entitled)
+        if self._policy.elastic:
+            quotas.give_back(groups.entitled, ledger, self._snapshot)
+        self._decide(groups.borrowing)
+        quotas.explain_borrowers(groups.borrowing, ledger)
+
+    def _decide(self, jobs: Sequence[JobView]) -> None:
+        if jobs:
+            part = self._ask(jobs, self._ledger.capacity(self._snapshot))
+            self.memory = part.memory
+            self._ledger.accept(jobs, part)
+
+    def _ask(self, jobs: Sequence[JobView], capacity: Capacity) -> Decision:
+        return self._policy.decide(self._snapshot.restricted(tuple(jobs), capacity), self.memory, self._rng)
+
+
+def _settle(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
+    resize = not getattr(policy, "weighs_restarts", False)
+    if resize:
+        weigh(jobs, ledger, snapshot.now_s)
+    if policy.elastic:
+        fill(jobs, ledger, snapshot, resize=resize)
+
+
+def _keep_what_must_be_kept(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> list[JobView]:
+    """Write down the jobs that are left alone; the others."""
+    top_waiting = max((job.priority for job in jobs if not job.held_n), default=None)
+    settled_s = snapshot.now_s - snapshot.options.min_run_s
+    cordoned = {node.name for node in snapshot.nodes if node.condition is NodeCondition.CORDONED}
+    gone = {node.name for node in snapshot.nodes if not node.schedulable}
     free: list[JobView] = []
-    for job in snapshot.jobs:
-        reason = _keeps(job, snapshot, top_waiting)
-        if reason is None:
+    for job in jobs:
+        if not job.held_n or job.stopping:
             free.append(job)
+        elif job.pinned:
+            ledger.keep(job, held_grant(job), _milli(job, gone), Reason(code=ReasonCode.PINNED))
+        elif cordoned and job.allocation and not cordoned.isdisjoint(job.allocation.nodes):
+            ledger.keep(job, held_grant(job), _milli(job, gone), None)
+        elif job.changed_s > settled_s and (top_waiting is None or top_waiting <= job.priority):
+            until_s = job.changed_s + snapshot.options.min_run_s
+            why = Reason(code=ReasonCode.SETTLING, detail={"until_s": until_s})
+            ledger.keep(job, held_grant(job), _milli(job, gone), why)
+        else:
+            free.append(job)
+    return free
+
+
+def _milli(job: JobView, gone: set[str]) -> int:
+    """How much of what the job holds is on nodes whose GPUs are there to give."""
+    if not gone or job.allocation is None or job.gpu_milli != GPU_MILLI:
+        return job.held_n * job.gpu_milli
+    return GPU_MILLI * sum(len(part.gpus) for part in job.allocation.parts if part.node not in gone)
+
+
+def _classes(jobs: list[JobView]) -> list[list[JobView]]:
+    """By priority, highest first."""
+    classes: dict[int, list[JobView]] = {}
+    for job in jobs:
+        classes.setdefault(job.priority, []).append(job)
+    return [classes[priority] for priority in sorted(classes, reverse=True)]
+
+
+def _explain(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> None:
+    """Reasons for those that get nothing: never possible with what there is, or not now."""
+    largest: dict[tuple[str, ...], int] = {}
+    capacity = snapshot.capacity.gpu_milli
+    grants, reasons = ledger.grants, ledger.reasons
+    for job in jobs:
+        if job.id in grants:
             continue
-        grant = _held(job)
-        grants[job.id] = grant
-        reasons[job.id] = (reason,)
-        milli[grant.gpu_type] = milli.get(grant.gpu_type, 0) - grant.n * job.gpu_milli
-    for priority in sorted({job.priority for job in free}, reverse=True):
-        jobs = tuple(job for job in free if job.priority == priority)
-        capacity = _left(snapshot.capacity, milli)
-        part = policy.decide(snapshot.restricted(jobs, capacity), memory, rng)
-        memory = part.memory
-        reasons.update(part.reasons)
-        for job in jobs:
-            if (given := part.grants.get(job.id)) is not None:
-                grants[job.id] = given
-                milli[given.gpu_type] = milli.get(given.gpu_type, 0) - given.n * job.gpu_milli
-    return Decision(grants=grants, reasons=reasons, memory=memory)
+        most = largest.get(job.gpu_types)
+        if most is None:
+            most = largest[job.gpu_types] = max((capacity.get(t, 0) for t in job.gpu_types), default=0)
+        if job.sizes[0] * job.gpu_milli > most:
+            reasons[job.id] = (_never(job, most),)
+        elif not reasons.get(job.id):
+            reasons[job.id] = ledger.purse.no_room(job, job.sizes[0])
 
 
-def _keeps(job: JobView, snapshot: Snapshot, top_waiting: int | None) -> Reason | None:
-    if not job.held_n or job.stopping:
-        return None
-    if job.pinned:
-        return Reason(code=ReasonCode.PINNED)
-    until_s = job.changed_s + snapshot.options.min_run_s
-    outranked = top_waiting is not None and top_waiting > job.priority
-    if snapshot.now_s < until_s and not outranked:
-        return Reason(code=ReasonCode.SETTLING, detail={"until_s": until_s})
-    return None
+def _never(job: JobView, most: int) -> Reason:
+    if not job.gpu_types:
+        wanted = ", ".join(job.spec.gpus.types) or "any"
+        return Reason(code=ReasonCode.GPU_TYPE, detail={"wants": wanted})
+    return Reason(code=ReasonCode.SHAPE, detail={"needs": job.sizes[0], "largest": most // GPU_MILLI})
 
 
-def _held(job: JobView) -> Grant:
-    return Grant(n=job.held_n, gpu_type=job.allocation.gpu_type if job.allocation else "")
-
-
-def _left(capacity: Capacity, milli: dict[str, int]) -> Capacity:
-    return replace(capacity, gpu_milli={t: max(0, milli.get(t, 0)) for t in capacity.gpu_milli})
+def _without_ended(memory: Memory, jobs: list[JobView]) -> Memory:
+    """Forget what was remembered of jobs that are gone; the same object when there is nothing to forget."""
+    known = memory.get("jobs")
+    if not known or not isinstance(known, Mapping):
+        return memory
+    present = {str(job.id) for job in jobs}
+    if all(job in present for job in known):
+        return memory
+    return {**memory, "jobs": {job: entry for job, entry in known.items() if job in present}}

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from swell.core.errors import NotFound, SwellError
 from swell.policy import options as opts
 from swell.policy.afs_l import AfsL
+from swell.policy.drf import Drf
 from swell.policy.elastic_fifo import ElasticFifo
 from swell.policy.elastic_srjf import ElasticSrjf
 from swell.policy.elastic_tiresias import ElasticTiresias
 from swell.policy.ffdl import Ffdl
 from swell.policy.fifo import Fifo
+from swell.policy.optimus import Optimus
 from swell.policy.srjf import Srjf
 from swell.policy.tiresias import Tiresias
 from swell.ports import Policy
@@ -25,6 +27,8 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "elastic-tiresias": ElasticTiresias,
     "ffdl": Ffdl,
     "afs-l": AfsL,
+    "drf": Drf,
+    "optimus": Optimus,
 }
 DEFAULT_POLICY = "elastic-fifo"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.policy.registry import POLICIES
 from unit.policy.views import bare, counts, decide, linear, power, snapshot, view
 
@@ -202,3 +203,48 @@ class TestTiresias:
         old = view(1, 1, 1, attained_gpu_s=9000.0, ran_s=100.0, waiting=799.0, first_started_s=1.0)
         jobs = [old, view(2, 1, 1)]
         assert counts(bare("tiresias", snapshot(jobs, 1)), jobs) == [0, 1]
+
+
+class TestDrf:
+    def test_the_papers_example(self) -> None:
+        """9 CPUs and 18 GB; tasks of A need 1 CPU and 4 GB, those of B 3 CPUs and 1 GB: A gets three, B two."""
+        jobs = [
+            view(job, 1, 10, team=team, spec=worker_spec(cpus, memory_gib))
+            for job, team, cpus, memory_gib in ((1, "a", 1, 4), (2, "b", 3, 1))
+        ]
+        taken = snapshot(jobs, 1000, cpus=9, memory_mib=18 * 1024)
+        assert counts(bare("drf", taken), jobs) == [3, 2]
+        assert counts(decide("drf", taken), jobs) == [3, 2]
+
+    def test_teams_are_equal_whatever_their_number_of_jobs(self) -> None:
+        jobs = [view(1, 1, 8, team="a"), view(2, 1, 8, team="b"), view(3, 1, 8, team="b"), view(4, 1, 8, team="b")]
+        assert counts(decide("drf", snapshot(jobs, 12)), jobs) == [6, 2, 2, 2]
+
+    def test_a_job_with_twice_the_weight_gets_twice_as_much_in_its_team(self) -> None:
+        jobs = [view(1, 1, 8, weight=2.0), view(2, 1, 8)]
+        assert counts(decide("drf", snapshot(jobs, 9)), jobs) == [6, 3]
+
+
+def worker_spec(cpus: int, memory_gib: int) -> JobSpec:
+    return JobSpec(
+        name="tasks",
+        command=("true",),
+        gpus=GpuRequest(min=1, max=10),
+        cpus=cpus,
+        memory_mib=memory_gib * 1024,
+        launcher=Launcher.PER_GPU,
+        uses_library=True,
+    )
+
+
+class TestOptimus:
+    def test_each_gpu_goes_where_it_saves_most_time(self) -> None:
+        # Linear speeds. Of 100 s the 2nd GPU saves 50 s, the 3rd 16.7; of 40 s it is 20 and 6.7. So: 50, 20, 16.7.
+        jobs = [view(1, 1, 4, rem=100), view(2, 1, 4, rem=40)]
+        assert counts(decide("optimus", snapshot(jobs, 3)), jobs) == [2, 1]
+        assert counts(decide("optimus", snapshot(jobs, 4)), jobs) == [2, 2]
+        assert counts(decide("optimus", snapshot(jobs, 5)), jobs) == [3, 2]
+
+    def test_minimums_by_submission_come_first(self) -> None:
+        jobs = [view(1, 2, 4, rem=1), view(2, 2, 4, rem=1000)]
+        assert counts(decide("optimus", snapshot(jobs, 3)), jobs) == [3, 0]

@@ -59,7 +59,7 @@ def view(
     **more: Any,
 ) -> JobView:
     sizes = sizes or tuple(range(low, high + 1))
-    gpu_type = (held_type or types[0]) if milli else ""
+    gpu_type = (held_type or types[0]) if milli and held else ""
     spec = more.pop("spec", None) or JobSpec(
         name=f"job{job}", command=("true",), gpus=GpuRequest(min=sizes[0], max=sizes[-1]), uses_library=True
     )

@@ -1,0 +1,71 @@
+"""What a job takes beside GPUs: CPUs and memory of its processes, in the cluster as a whole.
+
+Whether they fit on one node is the placer's question. An amount of which the cluster has none (0) is not accounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from swell.core.decision import Grant
+from swell.core.ids import JobId
+from swell.core.job import Launcher
+from swell.core.snapshot import Capacity, JobView
+from swell.policy.base import Purse, grant
+
+_ONE_PROCESS = frozenset({Launcher.SINGLE, Launcher.PER_NODE})
+
+
+def processes(job: JobView, n: int) -> int:
+    """How many processes the job has with n GPUs (at least: one a node, for those that start one on each)."""
+    spec = job.spec
+    count = 1 if spec.launcher in _ONE_PROCESS or job.gpu_milli != 1000 else n
+    return count + (spec.roles.servers if spec.roles else 0)
+
+
+class Stock(Purse):
+    """A purse that also counts CPUs and memory."""
+
+    __slots__ = ("cpus", "memory_mib")
+
+    def __init__(self, capacity: Capacity, milli: dict[str, int] | None = None) -> None:
+        super().__init__(capacity)
+        if milli is not None:
+            self.milli = milli  # shared with the purse it stands in for
+        self.cpus = float(capacity.cpus or "inf")
+        self.memory_mib = float(capacity.memory_mib or "inf")
+
+    def without(self, jobs: Iterable[JobView], grants: Mapping[JobId, Grant]) -> Stock:
+        """Less what these jobs were given beside their GPUs."""
+        for job in jobs:
+            given = grants.get(job.id)
+            if given is not None:
+                count = processes(job, given.n)
+                self.cpus -= count * job.spec.cpus
+                self.memory_mib -= count * job.spec.memory_mib
+        return self
+
+    def admit(self, job: JobView) -> Grant | None:
+        """Take the job's minimum, if it is there."""
+        n = job.sizes[0]
+        gpu_type = self.best_type(job, n)
+        if gpu_type is None or not self._spend(job, processes(job, n)):
+            return None
+        self.take(job, n, gpu_type)
+        return grant(n, gpu_type)
+
+    def grow(self, job: JobView, given: Grant, n: int) -> bool:
+        if not self.fits(job, n - given.n, given.gpu_type):
+            return False
+        if not self._spend(job, processes(job, n) - processes(job, given.n)):
+            return False
+        self.take(job, n - given.n, given.gpu_type)
+        return True
+
+    def _spend(self, job: JobView, count: int) -> bool:
+        cpus, memory_mib = count * job.spec.cpus, count * job.spec.memory_mib
+        if cpus > self.cpus or memory_mib > self.memory_mib:
+            return False
+        self.cpus -= cpus
+        self.memory_mib -= memory_mib
+        return True

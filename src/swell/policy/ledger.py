@@ -1,0 +1,93 @@
+"""What has been given so far in one decision: what is left, who has what and why, what each team uses.
+
+The layers write here. Whatever a policy answers, nothing goes into the ledger that a job does not allow or that is not
+there: a policy of one's own cannot oversubscribe the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from swell.core.decision import Decision, Grant, Reason
+from swell.core.ids import JobId
+from swell.core.resources import GPU_MILLI
+from swell.core.snapshot import Capacity, JobView, Quota, Snapshot
+from swell.policy.base import Purse, Reasons
+
+
+class Ledger:
+    __slots__ = ("grants", "limits", "purse", "quotas", "reasons", "used")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.purse = Purse(snapshot.capacity)
+        self.grants: dict[JobId, Grant] = {}
+        self.reasons: Reasons = {}
+        self.quotas: Mapping[str, Quota] = snapshot.options.quotas
+        self.used: dict[str, int] = {}  # thousandths of a GPU by team; kept only while there are quotas
+        self.limits = {team: quota.gpus * GPU_MILLI for team, quota in self.quotas.items() if not quota.borrow}
+
+    def keep(self, job: JobView, given: Grant, milli: int, why: Reason | None) -> None:
+        """A job that is left alone, `milli` of whose GPUs are among what there is to give."""
+        self.grants[job.id] = given
+        if why is not None:
+            self.reasons[job.id] = (why,)
+        left = self.purse.milli
+        if given.gpu_type in left:
+            left[given.gpu_type] = max(0, left[given.gpu_type] - milli)
+        self.use(job, given.n)
+
+    def give(self, job: JobView, given: Grant) -> bool:
+        """Write down a grant if the job allows it and there is room."""
+        cost = given.n * job.gpu_milli
+        left = self.purse.milli
+        if cost > (left.get(given.gpu_type, 0) if cost else 0) or not allows(job, given):
+            return False
+        if cost:
+            left[given.gpu_type] -= cost
+        self.grants[job.id] = given
+        self.use(job, given.n)
+        return True
+
+    def accept(self, jobs: Iterable[JobView], part: Decision) -> None:
+        """Write down what a policy decided for these jobs."""
+        self.reasons.update(part.reasons)
+        grants = part.grants
+        for job in jobs:
+            given = grants.get(job.id)
+            if given is None:
+                continue
+            if not self.give(job, given):
+                self.reasons[job.id] = self.purse.no_room(job, given.n)
+
+    def change(self, job: JobView, given: Grant) -> None:
+        """Replace what a job was given; the caller knows that it fits."""
+        before = self.grants[job.id]
+        left = self.purse.milli
+        if job.gpu_milli:
+            left[before.gpu_type] += before.n * job.gpu_milli
+            left[given.gpu_type] -= given.n * job.gpu_milli
+        self.grants[job.id] = given
+        self.use(job, given.n - before.n)
+
+    def may_use(self, job: JobView, more: int) -> bool:
+        """Is the job's team allowed so many more (teams that may borrow always are)?"""
+        limit = self.limits.get(job.team)
+        return limit is None or self.used.get(job.team, 0) + more * job.gpu_milli <= limit
+
+    def capacity(self, snapshot: Snapshot) -> Capacity:
+        return replace(snapshot.capacity, gpu_milli=dict(self.purse.milli))
+
+    def use(self, job: JobView, n: int) -> None:
+        if self.quotas:
+            self.used[job.team] = self.used.get(job.team, 0) + n * job.gpu_milli
+
+
+def allows(job: JobView, given: Grant) -> bool:
+    """Is this a size and a GPU type that the job may have?"""
+    sizes = job.sizes
+    if job.gpu_milli == 0:
+        return given.n == 1 and not given.gpu_type
+    if not sizes[0] <= given.n <= sizes[-1] or given.gpu_type not in job.gpu_types:
+        return False
+    return len(sizes) == sizes[-1] - sizes[0] + 1 or given.n in sizes

@@ -1,0 +1,130 @@
+"""What a change of a running job costs, and who takes what is left: two layers around every policy.
+
+`weigh` undoes growth and moves to another GPU type that would cost more than they bring over the job's remaining time.
+`fill`, for elastic policies, gives what nobody took: first to jobs that wait (their minimum), then to running jobs that
+were about to shrink and now need not, then step by step to whoever gains most, net of the restart that it costs.
+O(jobs), and O(GPUs left · log jobs) for the last.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from swell.core.decision import Grant, Reason, ReasonCode
+from swell.core.snapshot import JobView, Snapshot
+from swell.policy.base import GAIN, Ladder, grant, grow_best_first, speed_at
+from swell.policy.bundles import Stock
+from swell.policy.ledger import Ledger, allows
+
+
+def held_grant(job: JobView) -> Grant:
+    return grant(job.held_n, job.allocation.gpu_type if job.allocation else "")
+
+
+def worth_above(job: JobView, now_s: float) -> float:
+    """The speed a running job must exceed after a change for the change to pay: what it saves over the remaining time
+    is more than the restart costs."""
+    held = held_grant(job)
+    speed = speed_at(job, held.n, held.gpu_type)
+    if speed <= 0.0:
+        return 0.0
+    left = 1.0 / speed - job.restart_cost_s / job.remaining_s(now_s)
+    return GAIN / left if left > 0.0 else float("inf")
+
+
+def weigh(jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> None:
+    """Running jobs whose growth or move does not pay keep what they hold."""
+    for job in jobs:
+        if not job.held_n or job.stopping or not job.restart_cost_s or not job.gpu_milli:
+            continue
+        given = ledger.grants.get(job.id)
+        if given is None:
+            continue
+        held = held_grant(job)
+        if given.gpu_type == held.gpu_type and given.n <= held.n:
+            continue
+        if speed_at(job, given.n, given.gpu_type) <= worth_above(job, now_s) and _can_keep(job, held, given, ledger):
+            ledger.change(job, held)
+            ledger.reasons[job.id] = (_not_worth(job, held, given, now_s),)
+
+
+def _can_keep(job: JobView, held: Grant, given: Grant, ledger: Ledger) -> bool:
+    if not allows(job, held) or not ledger.may_use(job, held.n - given.n):
+        return False
+    return given.gpu_type == held.gpu_type or ledger.purse.fits(job, held.n, held.gpu_type)
+
+
+def _not_worth(job: JobView, held: Grant, given: Grant, now_s: float) -> Reason:
+    remaining_s = job.remaining_s(now_s)
+    before, after = (speed_at(job, g.n, g.gpu_type) or 1e-9 for g in (held, given))
+    saved_s = remaining_s / before - remaining_s / after
+    return Reason(
+        code=ReasonCode.NOT_WORTH, detail={"cost_s": round(job.restart_cost_s, 1), "gain_s": round(saved_s, 1)}
+    )
+
+
+def fill(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize: bool) -> None:
+    """Give what is left to those who gain. `resize` False: do not touch running jobs, the policy weighed them."""
+    if not any(ledger.purse.milli.values()):
+        return
+    admit(jobs, ledger, snapshot)
+    if resize:
+        _keep_instead_of_shrinking(jobs, ledger)
+    if ledger.purse.free_gpus():
+        _grow([job for job in jobs if job.team not in ledger.limits], ledger, snapshot, resize=resize)
+
+
+def _stock(ledger: Ledger, snapshot: Snapshot) -> Stock:
+    """What is left, CPUs and memory included: a GPU is no gain to a job without them."""
+    return Stock(snapshot.capacity, ledger.purse.milli).without(snapshot.jobs, ledger.grants)
+
+
+def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
+    """Minimums for jobs that got nothing, in order, as far as they fit."""
+    waiting = [job for job in jobs if job.id not in ledger.grants and ledger.may_use(job, job.sizes[0])]
+    waiting = [job for job in waiting if ledger.purse.best_type(job, job.sizes[0]) is not None]
+    if not waiting:
+        return
+    stock = _stock(ledger, snapshot)
+    for job in waiting:
+        if ledger.may_use(job, job.sizes[0]) and (given := stock.admit(job)) is not None:
+            ledger.grants[job.id] = given
+            ledger.use(job, given.n)
+            ledger.reasons.pop(job.id, None)
+
+
+def _grow(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize: bool) -> None:
+    grants = ledger.grants
+    before = {job.id: grants[job.id].n for job in jobs if job.id in grants} if ledger.quotas else {}
+
+    def first(job: JobView, given: Grant, rungs: Ladder) -> int:
+        index = rungs.above(given.n)
+        if not job.held_n or job.stopping or given.n != job.held_n or given.gpu_type != held_grant(job).gpu_type:
+            return index  # it starts anew anyhow
+        if not resize:
+            return len(rungs.sizes)
+        return max(index, bisect_right(rungs.speeds, worth_above(job, snapshot.now_s)))
+
+    grow_best_first(jobs, grants, _stock(ledger, snapshot), _per_gpu, first)
+    for job in jobs:
+        if job.id in before:
+            ledger.use(job, grants[job.id].n - before[job.id])
+
+
+def _per_gpu(_: JobView, speed: float, faster: float, gpus: int) -> float:
+    return (faster - speed) / gpus
+
+
+def _keep_instead_of_shrinking(jobs: Sequence[JobView], ledger: Ledger) -> None:
+    for job in jobs:
+        if not job.held_n or job.stopping or not job.gpu_milli:
+            continue
+        given = ledger.grants.get(job.id)
+        if given is None or given.n >= job.held_n:
+            continue
+        held = held_grant(job)
+        more = held.n - given.n
+        same = given.gpu_type == held.gpu_type and allows(job, held)
+        if same and ledger.purse.fits(job, more, held.gpu_type) and ledger.may_use(job, more):
+            ledger.change(job, held)

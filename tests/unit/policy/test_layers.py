@@ -1,0 +1,228 @@
+"""Layers around every policy: kept runs, priority classes, quotas, starvation, restart cost, reasons."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from swell.core.decision import Decision, Grant, ReasonCode
+from swell.core.job import JobSpec
+from swell.core.resources import Gpu, Node, NodeCondition
+from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
+from swell.policy import layers
+from swell.policy.registry import POLICIES
+from unit.policy.views import NOW_S, counts, decide, power, snapshot, view
+
+LONG_S = 7 * 3600.0
+UNSTOPPABLE = JobSpec(name="fixed", command=("true",))
+
+
+def codes(decision: Decision, job: int) -> list[ReasonCode]:
+    return [reason.code for reason in decision.reasons.get(job, ())]
+
+
+class TestKept:
+    def test_never_touches_a_run_that_cannot_resume(self) -> None:
+        jobs = [view(1, 1, 8, held=5, pinned=True, spec=UNSTOPPABLE), view(2, 1, 8, priority=20)]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, 8))
+            assert decision.grants[1] == Grant(n=5, gpu_type="gpu")
+            assert codes(decision, 1) == [ReasonCode.PINNED]
+            assert decision.grants[2].n <= 3
+
+    def test_a_run_that_changed_a_moment_ago_is_left_alone(self) -> None:
+        jobs = [view(1, 1, 8, held=2, changed_s=NOW_S - 3.0, restart_cost_s=0.0)]
+        decision = decide("elastic-fifo", snapshot(jobs, 8))
+        assert counts(decision, jobs) == [2]
+        assert decision.reasons[1][0].detail == {"until_s": NOW_S + 7.0}
+
+    def test_but_not_when_a_job_of_a_higher_class_waits(self) -> None:
+        jobs = [view(1, 1, 8, held=8, changed_s=NOW_S - 3.0), view(2, 4, 4, priority=10)]
+        assert counts(decide("elastic-fifo", snapshot(jobs, 8)), jobs) == [4, 4]
+
+    def test_a_run_on_a_cordoned_node_stays_and_takes_nothing_from_others(self) -> None:
+        gpus = tuple(Gpu(index=i) for i in range(4))
+        nodes = (Node(name="n1", gpus=gpus, condition=NodeCondition.CORDONED), Node(name="n2", gpus=gpus))
+        jobs = (view(1, 1, 8, held=3), view(2, 4, 4))
+        taken = Snapshot(now_s=NOW_S, jobs=jobs, nodes=nodes, capacity=capacity_of(nodes))
+        assert counts(decide("elastic-fifo", taken), jobs) == [3, 4]
+
+
+class TestPriority:
+    def test_a_higher_class_comes_first_and_the_rest_goes_to_the_lower(self) -> None:
+        jobs = [view(1, 1, 8), view(2, 1, 4, priority=10)]
+        assert counts(decide("elastic-fifo", snapshot(jobs, 6)), jobs) == [2, 4]
+
+    def test_a_higher_class_preempts(self) -> None:
+        jobs = [view(1, 4, 4, held=4), view(2, 4, 4, priority=10)]
+        for policy in POLICIES:
+            assert counts(decide(policy, snapshot(jobs, 4)), jobs) == [0, 4]
+
+
+class TestQuotas:
+    OPTIONS = Options(quotas={"a": Quota(gpus=4), "b": Quota(gpus=4)})
+
+    def test_a_team_borrows_what_nobody_else_wants(self) -> None:
+        jobs = [view(job, 1, 1, team="a") for job in range(1, 9)]
+        assert sum(counts(decide("fifo", snapshot(jobs, 8, self.OPTIONS)), jobs)) == 8
+
+    def test_borrowed_gpus_are_given_back(self) -> None:
+        jobs = [view(job, 1, 1, team="a", held=1) for job in range(1, 9)] + [view(9, 3, 3, team="b")]
+        decision = decide("fifo", snapshot(jobs, 8, self.OPTIONS))
+        assert counts(decision, jobs) == [1, 1, 1, 1, 1, 0, 0, 0, 3]
+        assert codes(decision, 8)[0] is ReasonCode.QUOTA
+        assert decision.reasons[8][0].detail == {"team": "a", "quota": 4, "used": 5}
+
+    def test_growth_beyond_the_quota_ends_when_another_team_waits(self) -> None:
+        """Tiresias gives what is asked for; the second job of team b waits behind it."""
+        options = Options(quotas={"a": Quota(gpus=4), "b": Quota(gpus=6)})
+        jobs = [view(1, 1, 8, req=8, team="a", attained_gpu_s=1.0), view(2, 2, 2, team="b")]
+        assert counts(decide("elastic-tiresias", snapshot(jobs, 8, options)), jobs) == [6, 2]
+
+    def test_a_team_that_may_not_borrow_is_always_held_to_its_quota(self) -> None:
+        options = Options(quotas={"a": Quota(gpus=3, borrow=False)})
+        for policy, factory in POLICIES.items():
+            jobs = [view(1, 1, 8, team="a"), view(2, 2, 2, team="a")]
+            got = counts(decide(policy, snapshot(jobs, 8, options)), jobs)
+            assert sum(got) <= 3
+            assert not factory().elastic or sum(got) == 3
+
+    def test_a_job_larger_than_its_quota_runs_on_what_is_borrowed(self) -> None:
+        jobs = [view(1, 6, 6, team="a"), view(2, 1, 1, team="b")]
+        for policy in POLICIES:
+            assert counts(decide(policy, snapshot(jobs, 8, self.OPTIONS)), jobs) == [6, 1]
+
+
+class TestStarvation:
+    def test_a_job_passed_over_for_too_long_goes_ahead_and_the_reason_says_so(self) -> None:
+        jobs = [view(1, 4, 4, rem=1e6, waiting=LONG_S), *(view(job, 1, 1, rem=10.0) for job in range(2, 8))]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, 4))
+            assert counts(decision, jobs) == [4, 0, 0, 0, 0, 0, 0]
+            assert decision.reasons[1][0].code is ReasonCode.STARVED
+            assert decision.reasons[1][0].detail == {"waited_s": LONG_S}
+
+    def test_it_keeps_what_it_got_for_a_while_and_not_for_ever(self) -> None:
+        others = [view(job, 1, 1, rem=10.0) for job in range(2, 8)]
+        first = decide("srjf", snapshot([view(1, 4, 4, rem=1e6, waiting=LONG_S), *others], 4))
+        running = view(1, 4, 4, rem=1e6, held=4)
+        assert counts(decide("srjf", snapshot([running, *others], 4), first.memory), [running]) == [4]
+        late: Mapping[str, object] = {"rescued": {"1": NOW_S - 1.0}}
+        again = decide("srjf", snapshot([running, *others], 4), late)
+        assert counts(again, [running]) == [0]
+        assert not again.memory["rescued"]
+
+    def test_inside_its_class_only(self) -> None:
+        jobs = [view(1, 1, 1, waiting=LONG_S), view(2, 1, 1, priority=10)]
+        for policy in POLICIES:
+            assert counts(decide(policy, snapshot(jobs, 1)), jobs) == [0, 1]
+
+    def test_a_large_one_is_not_kept_out_by_a_stream_of_jobs_that_cannot_be_stopped(self) -> None:
+        holder = view(1, 2, 2, held=2, pinned=True, spec=UNSTOPPABLE)
+        jobs = [holder, view(2, 4, 4, waiting=LONG_S), view(3, 1, 1, spec=UNSTOPPABLE), view(4, 1, 1)]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, 4))
+            assert counts(decision, jobs) == [2, 0, 0, 1]
+            assert decision.reasons[3][0].code is ReasonCode.BEHIND
+            assert decision.reasons[3][0].detail["first"] == 2
+
+
+class TestRestartCost:
+    def test_growth_that_costs_more_than_it_brings_is_not_made(self) -> None:
+        # 40 s left at speed 1 on 4 GPUs is 10 s; on 8 it is 5 s: five seconds saved for a restart of thirty.
+        jobs = [view(1, 1, 8, held=4, rem=40.0, restart_cost_s=30.0)]
+        decision = decide("elastic-fifo", snapshot(jobs, 8))
+        assert counts(decision, jobs) == [4]
+        assert decision.reasons[1][0].code is ReasonCode.NOT_WORTH
+        assert decision.reasons[1][0].detail == {"cost_s": 30.0, "gain_s": 5.0}
+
+    def test_the_same_growth_is_made_when_much_is_left_or_it_costs_nothing(self) -> None:
+        for job in (
+            view(1, 1, 8, held=4, rem=4000.0, restart_cost_s=30.0),
+            view(1, 1, 8, held=4, rem=40.0, restart_cost_s=0.0),
+            view(1, 1, 8, held=4, rem=40.0, restart_cost_s=30.0, stopping=True),
+        ):
+            assert counts(decide("elastic-fifo", snapshot([job], 8)), [job]) == [8]
+
+    def test_what_one_leaves_goes_to_another_who_gains(self) -> None:
+        jobs = [view(1, 1, 4, held=2, rem=20.0, restart_cost_s=30.0), view(2, 1, 6)]
+        assert counts(decide("elastic-fifo", snapshot(jobs, 8)), jobs) == [2, 6]
+
+    def test_a_job_is_not_shrunk_for_growth_that_is_not_made(self) -> None:
+        # Water-filling says 4 and 4; the second would gain little, so the first keeps its six.
+        jobs = [view(1, 1, 8, held=6, rem=1e5), view(2, 1, 8, held=2, rem=10.0)]
+        assert counts(decide("elastic-fifo", snapshot(jobs, 8)), jobs) == [6, 2]
+
+    def test_a_small_step_is_refused_where_a_large_one_pays(self) -> None:
+        # One GPU more saves 8 s of 160, four more save 40 s: the restart of 30 s pays only for the larger step.
+        job = view(1, 1, 8, held=4, rem=320.0, restart_cost_s=30.0, curve=power(8, 1.0))
+        assert counts(decide("elastic-fifo", snapshot([job], 5)), [job]) == [4]
+        assert counts(decide("elastic-fifo", snapshot([job], 8)), [job]) == [8]
+
+    def test_moving_to_a_slightly_faster_gpu_type_is_weighed(self) -> None:
+        curves = {"a": (0.0, 1.0), "b": (0.0, 1.1)}
+        short = view(1, 1, 1, types=("a", "b"), held=1, held_type="a", curves=curves, rem=100.0)
+        long = view(1, 1, 1, types=("a", "b"), held=1, held_type="a", curves=curves, rem=10_000.0)
+        for policy in POLICIES:
+            assert decide(policy, snapshot([short], {"a": 1, "b": 1})).grants[1].gpu_type == "a"
+        assert decide("srjf", snapshot([long], {"a": 1, "b": 1})).grants[1].gpu_type == "b"
+
+    def test_never_grows_a_job_that_does_not_gain(self) -> None:
+        job = view(1, 1, 8, curve=(0.0, 1.0, 1.8, *[2.0] * 6))
+        for policy, factory in POLICIES.items():
+            if factory().elastic:
+                assert counts(decide(policy, snapshot([job], 8)), [job]) == [3]
+
+
+class TestReasons:
+    def test_a_job_that_no_node_could_hold_says_so(self) -> None:
+        jobs = [view(1, 9, 9), view(2, 1, 1, types=())]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, 8))
+            assert decision.reasons[1][0].detail == {"needs": 9, "largest": 8}
+            assert codes(decision, 1) == [ReasonCode.SHAPE]
+            assert codes(decision, 2) == [ReasonCode.GPU_TYPE]
+
+    def test_a_job_that_waits_for_room_says_how_much(self) -> None:
+        jobs = [view(1, 3, 3), view(2, 2, 2)]
+        decision = decide("fifo", snapshot(jobs, 4))
+        assert decision.reasons[2][0].detail == {"needs": 2, "free": 1}
+
+
+class TestJobsThatAreNotWholeGpus:
+    def test_shares_and_jobs_without_gpus_go_through_the_same_order(self) -> None:
+        jobs = [view(1, milli=600), view(2, milli=600), view(3, milli=0, types=()), view(4, 1, 1)]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, 2))
+            assert decision.grants[3] == Grant(n=1, gpu_type="")
+            got = counts(decision, jobs)
+            assert got[0] * 600 + got[1] * 600 + got[3] * 1000 <= 2000
+            assert sum(got) == 3
+
+
+class TestPoliciesThatErr:
+    """A policy of one's own cannot do harm: what is not allowed is not written down."""
+
+    @pytest.mark.parametrize(
+        "given", [Grant(n=5, gpu_type="gpu"), Grant(n=1, gpu_type="gpu"), Grant(n=4, gpu_type="b")]
+    )
+    def test_never_gives_what_is_not_there_or_not_allowed(self, given: Grant) -> None:
+        class Wild:
+            name = "wild"
+            elastic = False
+
+            def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
+                return Decision(grants={job.id: given for job in taken.jobs}, memory=memory)
+
+        jobs = [view(1, 2, 8), view(2, 2, 8)]
+        decision = layers.decide(Wild(), snapshot(jobs, 4), {}, random.Random(0))
+        assert sum(counts(decision, jobs)) == 0
+        assert decision.reasons[1]
+
+
+def test_what_was_remembered_of_jobs_that_are_gone_is_forgotten() -> None:
+    memory = {"jobs": {"1": {"service_s": 5.0}, "99": {"service_s": 5.0}}}
+    decision = decide("tiresias", snapshot([view(1, 1, 1)], 4), memory)
+    assert decision.memory == {"jobs": {"1": {"service_s": 5.0}}}
