@@ -45,9 +45,8 @@ class Stock(Purse):
                 self.memory_mib -= count * job.spec.memory_mib
         return self
 
-    def admit(self, job: JobView) -> Grant | None:
-        """Take the job's minimum, if it is there."""
-        n = job.sizes[0]
+    def admit(self, job: JobView, n: int) -> Grant | None:
+        """Take what the job needs for its first n, if it is there."""
         gpu_type = self.best_type(job, n)
         if gpu_type is None or not self._spend(job, processes(job, n)):
             return None

@@ -85,7 +85,7 @@ class _Filling:
         """Take the job's next bundle out of the stock, if there is one and it fits."""
         given = self.grants.get(job.id)
         if given is None:
-            first = self.stock.admit(job)
+            first = self.stock.admit(job, job.sizes[0])
             if first is None:
                 self.reasons[job.id] = self.stock.no_room(job, job.sizes[0])
             return first

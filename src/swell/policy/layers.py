@@ -21,7 +21,7 @@ from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.policy import quotas
 from swell.policy.base import Memory
 from swell.policy.ledger import Ledger
-from swell.policy.resizing import fill, held_grant, weigh
+from swell.policy.resizing import admit, fill, held_grant, weigh
 from swell.policy.starvation import Guard
 from swell.ports import Policy, Random
 
@@ -76,10 +76,11 @@ class _Table:
 
 def _settle(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
     resize = not getattr(policy, "weighs_restarts", False)
-    if resize:
-        weigh(jobs, ledger, snapshot.now_s)
+    undone = resize and weigh(jobs, ledger, snapshot.now_s)
     if policy.elastic:
         fill(jobs, ledger, snapshot, resize=resize)
+    elif undone:
+        admit(jobs, ledger, snapshot, requested=True)
 
 
 def _keep_what_must_be_kept(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> list[JobView]:

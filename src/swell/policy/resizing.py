@@ -33,8 +33,9 @@ def worth_above(job: JobView, now_s: float) -> float:
     return GAIN / left if left > 0.0 else float("inf")
 
 
-def weigh(jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> None:
-    """Running jobs whose growth or move does not pay keep what they hold."""
+def weigh(jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> bool:
+    """Running jobs whose growth or move does not pay keep what they hold. Was there any?"""
+    undone = False
     for job in jobs:
         if not job.held_n or job.stopping or not job.restart_cost_s or not job.gpu_milli:
             continue
@@ -47,6 +48,8 @@ def weigh(jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> None:
         if speed_at(job, given.n, given.gpu_type) <= worth_above(job, now_s) and _can_keep(job, held, given, ledger):
             ledger.change(job, held)
             ledger.reasons[job.id] = (_not_worth(job, held, given, now_s),)
+            undone = True
+    return undone
 
 
 def _can_keep(job: JobView, held: Grant, given: Grant, ledger: Ledger) -> bool:
@@ -80,15 +83,15 @@ def _stock(ledger: Ledger, snapshot: Snapshot) -> Stock:
     return Stock(snapshot.capacity, ledger.purse.milli).without(snapshot.jobs, ledger.grants)
 
 
-def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
-    """Minimums for jobs that got nothing, in order, as far as they fit."""
-    waiting = [job for job in jobs if job.id not in ledger.grants and ledger.may_use(job, job.sizes[0])]
-    waiting = [job for job in waiting if ledger.purse.best_type(job, job.sizes[0]) is not None]
-    if not waiting:
+def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, requested: bool = False) -> None:
+    """Minimums (or what they ask for) for jobs that got nothing, in order, as far as they fit."""
+    waiting = [(job, job.requested if requested else job.sizes[0]) for job in jobs if job.id not in ledger.grants]
+    fitting = [(job, n) for job, n in waiting if ledger.purse.best_type(job, n) is not None]
+    if not fitting:
         return
     stock = _stock(ledger, snapshot)
-    for job in waiting:
-        if ledger.may_use(job, job.sizes[0]) and (given := stock.admit(job)) is not None:
+    for job, n in fitting:
+        if ledger.may_use(job, n) and (given := stock.admit(job, n)) is not None:
             ledger.grants[job.id] = given
             ledger.use(job, given.n)
             ledger.reasons.pop(job.id, None)
