@@ -59,6 +59,7 @@ class _Table:
         capacity = ledger.capacity(self._snapshot)
         groups = quotas.split(jobs, ledger, capacity, self._ask, elastic=self._policy.elastic)
         self._decide(groups.entitled)
+        _weigh(self._policy, groups.entitled, ledger, self._snapshot)
         if self._policy.elastic:
             quotas.give_back(groups.entitled, ledger, self._snapshot)
         self._decide(groups.borrowing)
@@ -75,12 +76,20 @@ class _Table:
 
 
 def _settle(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
-    resize = not getattr(policy, "weighs_restarts", False)
-    undone = resize and weigh(jobs, ledger, snapshot.now_s)
+    _weigh(policy, jobs, ledger, snapshot)
     if policy.elastic:
-        fill(jobs, ledger, snapshot, resize=resize)
-    elif undone:
+        fill(jobs, ledger, snapshot, resize=not _weighs_itself(policy))
+
+
+def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
+    """Undo changes that do not pay; what that leaves goes to jobs that wait (`fill` does it for elastic policies)."""
+    undone = not _weighs_itself(policy) and weigh(jobs, ledger, snapshot.now_s)
+    if undone and not policy.elastic:
         admit(jobs, ledger, snapshot, requested=True)
+
+
+def _weighs_itself(policy: Policy) -> bool:
+    return bool(getattr(policy, "weighs_restarts", False))
 
 
 def _keep_what_must_be_kept(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> list[JobView]:
