@@ -13,6 +13,7 @@ alone. All of it is O(jobs) beside the policy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 
 from swell.core.decision import Decision, Reason, ReasonCode
@@ -59,9 +60,11 @@ class _Table:
         capacity = ledger.capacity(self._snapshot)
         groups = quotas.split(jobs, ledger, capacity, self._ask, elastic=self._policy.elastic)
         self._decide(groups.entitled)
-        _weigh(self._policy, groups.entitled, ledger, self._snapshot)
+        weigh_entitled = partial(_weigh, self._policy, groups.entitled, ledger, self._snapshot)
         if self._policy.elastic:
-            quotas.give_back(groups.entitled, ledger, self._snapshot)
+            quotas.give_back(groups.entitled, ledger, self._snapshot, weigh_entitled)
+        else:
+            weigh_entitled()
         self._decide(groups.borrowing)
         quotas.explain_borrowers(groups.borrowing, ledger)
 
@@ -84,7 +87,7 @@ def _settle(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: S
 def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
     """Undo changes that do not pay; what that leaves goes to jobs that wait (`fill` does it for elastic policies)."""
     undone = not _weighs_itself(policy) and weigh(jobs, ledger, snapshot.now_s)
-    if undone and not policy.elastic:
+    if (undone or ledger.quotas) and not policy.elastic:
         admit(jobs, ledger, snapshot, requested=True)
 
 

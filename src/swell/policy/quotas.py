@@ -64,8 +64,8 @@ def _beyond(members: list[JobView], left: int, capacity: Capacity, ask: Ask, *, 
     )
     chosen = ask(members, bound).grants
     beyond: list[JobView] = []
-    for job in members:
-        if job.id in chosen and sizes[job.id] <= left:
+    for job in sorted(members, key=lambda job: job.id not in chosen):
+        if sizes[job.id] <= left:
             left -= sizes[job.id]
         else:
             beyond.append(job)
@@ -77,17 +77,20 @@ def _at_quota(job: JobView, ledger: Ledger) -> Reason:
     return Reason(code=ReasonCode.QUOTA, detail={"team": job.team, "quota": quota, "used": used})
 
 
-def give_back(entitled: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
-    """Cut teams that grew beyond their quota back to it: always those that may not borrow, the others while an entitled
-    job of another team waits that this lets in."""
+def give_back(entitled: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, weigh: Callable[[], None]) -> None:
+    """Cut teams that grew beyond their quota back to it: always those that may not borrow, the others while an
+    entitled job of another team waits. What is left of a growth after a cut is weighed again; then those that wait
+    are let in."""
     for team in ledger.limits:
         _cut(team, entitled, ledger)
+    weigh()
     waiting = [job for job in entitled if job.id not in ledger.grants and job.gpu_milli]
     if not waiting:
         return
     for team in ledger.quotas:
         if any(job.team != team for job in waiting):
             _cut(team, entitled, ledger)
+    weigh()
     admit(waiting, ledger, snapshot)
 
 

@@ -40,6 +40,7 @@ class Kinds:
     priorities: int = 3
     teams: tuple[str, ...] = ("x", "y", "")
     stoppable: bool = False  # all of them
+    one_type: bool = False  # of GPU, for all of them
 
 
 _shape = st.tuples(
@@ -67,7 +68,7 @@ def _job(number: int, shape: tuple[int, ...], moment: tuple[float, ...], kinds: 
     rem, cost, attained, since, life, priority, team, at = moment
     milli = {0: 0, 1: 300, 2: 700}.get(kind, 1000)
     allowed = SIZES[sizes] if milli == 1000 else (1,)
-    own = TYPES[types] if milli else ()
+    own = (("a",) if kinds.one_type else TYPES[types]) if milli else ()
     held = allowed[min(int(life) - 1, len(allowed) - 1)] if life and (own or not milli) else 0
     more = {"changed_s": NOW_S - since, "stopping": life == 5, "pinned": life == 6} if held else {}
     return view(
