@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
-from swell.placement import words
-from swell.placement.arrange import Arrangement, Cause
+from swell.placement.arrange import Arrangement
 from swell.placement.fit import fit_whole, homes, on_nodes
-from swell.placement.objective import is_move
+from swell.placement.objective import is_move, speed_gain
 from swell.placement.room import NodeRoom, open_room
+from swell.placement.search import explain
 from swell.ports import Placed
 
 MAX_NODES = 48
@@ -31,19 +31,13 @@ def could_gain(arrangement: Arrangement, placed: Placed) -> bool:
     if held is None or not arrangement.may_move(view):
         return False
     fewest = arrangement.topology.fewest_nodes(held.gpus, held.gpu_type)
-    return _gain(placed, held, fewest) >= LEAST_GAIN and _pays(arrangement, placed, held, fewest)
-
-
-def _gain(placed: Placed, held: Allocation, nodes: int) -> float:
-    speed = placed.view.speed
-    now = speed.rate(held.gpus, len(held.parts), held.gpu_type)
-    return speed.rate(held.gpus, nodes, held.gpu_type) / now - 1 if now > 0 else 0.0
+    return speed_gain(view, held, fewest) >= LEAST_GAIN and _pays(arrangement, placed, held, fewest)
 
 
 def _pays(arrangement: Arrangement, placed: Placed, held: Allocation, nodes: int) -> bool:
     shape = Allocation(parts=held.parts[:nodes], gpu_type=held.gpu_type)
     run_factor = arrangement.worth.restart_factor(placed, shape)
-    return (1 + _gain(placed, held, nodes)) * run_factor > 1
+    return (1 + speed_gain(placed.view, held, nodes)) * run_factor > 1
 
 
 def come_closer(arrangement: Arrangement, placed: Placed) -> bool:
@@ -52,8 +46,7 @@ def come_closer(arrangement: Arrangement, placed: Placed) -> bool:
     target = arrangement.fit(placed)
     if target is not None and _better(arrangement, placed, before, target):
         arrangement.put(placed, target)
-        if is_move(placed, target):
-            arrangement.causes[placed.view.id] = _closer(placed, target)
+        explain(arrangement, [placed], None)
         return True
     arrangement.put(placed, before)
     return make_room(arrangement, placed)
@@ -65,13 +58,6 @@ def _better(arrangement: Arrangement, placed: Placed, before: Allocation, target
     if is_move(placed, target) and arrangement.moves_left() < 1:
         return False
     return arrangement.worth.of(placed, target) > arrangement.worth.of(placed, before) + 1e-9
-
-
-def _closer(placed: Placed, target: Allocation) -> Cause:
-    held = placed.view.allocation
-    assert held is not None  # it moves from somewhere
-    gain = _gain(placed, held, len(target.parts))
-    return Cause(because=words.closer(held, target, gain), gain=gain)
 
 
 def make_room(arrangement: Arrangement, placed: Placed) -> bool:
@@ -161,7 +147,7 @@ def _try(arrangement: Arrangement, placed: Placed, name: str, jobs: tuple[JobId,
     after = sum(worth.of(p, arrangement.places[p.view.id]) for p in done)
     new_moves = [p for p in done if is_move(p, arrangement.places[p.view.id]) and not _moved_already(p, was, own)]
     if len(done) == len(movers) + 1 and after > before + 1e-9 and len(new_moves) <= arrangement.moves_left():
-        _explain(arrangement, placed, new_moves)
+        explain(arrangement, new_moves, placed)
         return True
     for p in done:
         arrangement.lift(p)
@@ -188,13 +174,3 @@ def _put_back(arrangement: Arrangement, movers: Sequence[Placed], avoid: str) ->
 def _moved_already(placed: Placed, was: dict[JobId, Allocation], own: Allocation | None) -> bool:
     before = was.get(placed.view.id, own)
     return before is not None and is_move(placed, before)
-
-
-def _explain(arrangement: Arrangement, placed: Placed, moves: Sequence[Placed]) -> None:
-    for mover in moves:
-        target = arrangement.places[mover.view.id]
-        if mover is placed:
-            arrangement.causes[mover.view.id] = _closer(mover, target)
-        else:
-            because = f"makes room for job {placed.view.id} on one node"
-            arrangement.causes[mover.view.id] = Cause(because=because, for_job=placed.view.id)

@@ -24,7 +24,8 @@ PER_NODE = 0.005
 """Part of its worth that a job loses for each node beyond the first, where it is newly put."""
 PER_SWITCH = 0.02
 PER_MOVED_WORKER = 0.001
-PER_FRAGMENT = 0.001
+PER_FRAGMENT = 0.0001
+"""Less than a moved worker: tidiness alone moves nobody."""
 
 
 class Worth:
@@ -82,6 +83,13 @@ def is_move(placed: Placed, allocation: Allocation) -> bool:
     if held is None or view.stopping or held == allocation:
         return False
     return view.held_n == placed.grant.n and held.gpu_type == allocation.gpu_type
+
+
+def speed_gain(view: JobView, held: Allocation, nodes: int) -> float:
+    """How much faster the job would be on so many nodes with the GPUs it has: 0.18 is 18 %."""
+    gpus = max(1, held.gpus)
+    now = view.speed.rate(gpus, len(held.parts), held.gpu_type)
+    return view.speed.rate(gpus, nodes, held.gpu_type) / now - 1 if now > 0 else 0.0
 
 
 def moved_workers(held: Allocation | None, allocation: Allocation) -> int:

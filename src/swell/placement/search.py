@@ -9,18 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.placement import words
 from swell.placement.arrange import Arrangement, Cause
 from swell.placement.fit import homes, on_nodes, split
-from swell.placement.objective import PER_FRAGMENT, is_move
+from swell.placement.objective import PER_FRAGMENT, is_move, speed_gain
 from swell.ports import Placed
 
 SCOPE_NODES = 8
 SCOPE_JOBS = 10
 EPSILON = 1e-9
+MAX_WAYS = 500
+FEW_WAYS = 12
+"""To divide one job over nodes: looked at by a complete search, and by a search around one job."""
+
+Counts = tuple[tuple[str, int], ...]
+"""So many GPUs of each of these nodes."""
 
 
 @dataclass(slots=True)
@@ -32,7 +39,9 @@ class Budget:
 
     def spend(self) -> bool:
         self.left -= 1
-        return self.left >= 0 and not (self.deadline is not None and self.deadline())
+        if self.deadline is not None and self.deadline():
+            self.left = -1
+        return self.left >= 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,7 +79,8 @@ class Search:
         self._rest = self._suffixes()
         self._best_places: dict[JobId, Allocation] = {}
         self._best = Score(0, 0.0)
-        self.open_worth: float | None = None  # the most that a branch given up for want of budget could be worth
+        self._gave_up = False
+        self.open_worth: float | None = None  # the most that what was given up for want of budget could be worth
 
     def _voluntary(self, placed: Placed) -> bool:
         place = self._a.places.get(placed.view.id)
@@ -94,6 +104,8 @@ class Search:
             if placed.view.id in self._a.places:
                 self._a.lift(placed)
         self._descend(0, 0, 0.0, 0, {})
+        if self._gave_up:
+            self.open_worth = max(self.open_worth or 0.0, self._rest[0][1])
         for placed in self._jobs:
             place = self._best_places.get(placed.view.id)
             if place is not None:
@@ -197,29 +209,42 @@ class Search:
     def _homes(self) -> dict[str, None]:
         return {name: None for placed in self._jobs for name in homes(placed.view)}
 
-    def _splits(self, placed: Placed) -> Iterator[tuple[tuple[str, int], ...]]:
+    def _splits(self, placed: Placed) -> Iterator[Counts]:
+        """Ways to divide the job, on few nodes first. The search is not complete if it gives up on some of them."""
         need, rooms = self._a.need(placed), self._a.room.nodes
-        if not self._all_splits:
-            counts = split(self._a.room, need, homes(placed.view), self._nodes)
-            if counts is not None and len(counts) > 1:
-                yield counts
+        best = split(self._a.room, need, homes(placed.view), self._nodes)
+        if best is None:
             return
-        free = [(name, rooms[name].most(need)) for name in self._nodes]
-        ways = _ways([(name, most) for name, most in free if most], need.gpus)
-        yield from sorted((w for w in ways if len(w) > 1), key=lambda w: (len(w), w))
+        if len(best) > 1:
+            yield best
+        free = [(name, most) for name in self._nodes if (most := rooms[name].most(need))]
+        widest = len(free) if self._all_splits else len(best)
+        ways = (way for nodes in range(2, widest + 1) for way in _ways(free, need.gpus, nodes))
+        limit = MAX_WAYS if self._all_splits else FEW_WAYS
+        for tried, way in enumerate(ways):
+            if tried == limit:
+                self._gave_up = self._gave_up or self._all_splits
+                return
+            yield way
 
 
-def _ways(free: Sequence[tuple[str, int]], n: int) -> list[tuple[tuple[str, int], ...]]:
-    """Every way to take n GPUs from these nodes."""
-    if n == 0:
-        return [()]
-    if not free or sum(most for _, most in free) < n:
-        return []
-    (name, most), rest = free[0], free[1:]
-    ways = _ways(rest, n)
-    for k in range(1, min(most, n) + 1):
-        ways.extend(((name, k), *way) for way in _ways(rest, n - k))
-    return ways
+def _ways(free: Sequence[tuple[str, int]], gpus: int, nodes: int) -> Iterator[Counts]:
+    """Every way to take so many GPUs from exactly so many of these nodes."""
+    for some in combinations(free, nodes):
+        yield from _divide(some, gpus)
+
+
+def _divide(nodes: Sequence[tuple[str, int]], gpus: int) -> Iterator[Counts]:
+    """Every way to take so many GPUs from these nodes, at least one from each, large pieces first."""
+    (name, most), rest = nodes[0], nodes[1:]
+    if not rest:
+        if 0 < gpus <= most:
+            yield ((name, gpus),)
+        return
+    room = sum(k for _, k in rest)
+    for k in range(min(most, gpus - len(rest)), max(0, gpus - room - 1), -1):
+        for way in _divide(rest, gpus - k):
+            yield ((name, k), *way)
 
 
 def polish(arrangement: Arrangement, wanting: Sequence[Placed], budget: Budget) -> None:
@@ -274,7 +299,7 @@ def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | No
         place = arrangement.places.get(job)
         if place is None or held is None or not is_move(placed, place) or _is_forced(arrangement, job):
             continue
-        gain = _gain(placed, held, place)
+        gain = speed_gain(placed.view, held, len(place.parts))
         if gain > 0:
             arrangement.causes[job] = Cause(because=words.closer(held, place, gain), gain=gain)
         elif first is not None and first is not placed:
@@ -287,10 +312,3 @@ def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | No
 def _is_forced(arrangement: Arrangement, job: JobId) -> bool:
     cause = arrangement.causes.get(job)
     return cause is not None and cause.forced
-
-
-def _gain(placed: Placed, held: Allocation, place: Allocation) -> float:
-    speed = placed.view.speed
-    now = speed.rate(max(1, held.gpus), len(held.parts), held.gpu_type)
-    then = speed.rate(max(1, place.gpus), len(place.parts), place.gpu_type)
-    return then / now - 1 if now > 0 else 0.0
