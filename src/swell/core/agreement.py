@@ -19,9 +19,11 @@ from dataclasses import dataclass, field, replace
 Position = tuple[int, int]
 """(epoch, step): the last one that a rank has begun. (3, 0) is the start of the fourth epoch."""
 
-FIRST_AHEAD_EPOCHS = 1
 FIRST_AHEAD_STEPS = 2
-MAX_AHEAD = 1 << 16
+MAX_DOUBLINGS = 16
+CROSSINGS = 3
+"""Where ranks can stop at steps: so often may a proposal be overrun by the end of its epoch before steps are given up
+for whole epochs. Once is chance (and the next epoch may be an hour long); three times, the epochs are short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class Agreement:
     epochs: int = 0  # as the training code knows it; 0: not said
     proposal: Position | None = None
     tried: int = 0  # proposals so far
+    crossed: int = 0  # those that a rank had passed by beginning another epoch
     highest: Position = (-1, 0)  # of all proposals: the next one lies above
     decided: Position | None = None  # every rank has promised: final, to be made durable
     confirmed: bool = False  # durable: ranks may leave
@@ -111,19 +114,19 @@ class Agreement:
 
     def _propose(self) -> Agreement:
         """The next position to try: above all that was begun, promised or proposed before."""
-        at = self._next()
+        begun = max(h.position for h in self.ranks.values())
+        crossed = self.crossed + (self.proposal is not None and begun[0] > self.proposal[0])
+        at = self._next(begun, crossed)
         if at is None:
             return replace(self, proposal=None)
-        return replace(self, proposal=at, highest=at, tried=self.tried + 1)
+        return replace(self, proposal=at, highest=at, tried=self.tried + 1, crossed=crossed)
 
-    def _next(self) -> Position | None:
-        begun = max(h.position for h in self.ranks.values())
+    def _next(self, begun: Position, crossed: int) -> Position | None:
         promised = max((h.ack for h in self.ranks.values() if h.ack is not None), default=(-1, 0))
-        doublings = min(self.tried, 16)
-        if all(h.steps for h in self.ranks.values()):
-            at = (begun[0], min(begun[1] + (FIRST_AHEAD_STEPS << doublings), begun[1] + MAX_AHEAD))
+        if crossed < CROSSINGS and all(h.steps for h in self.ranks.values()):
+            at = (begun[0], begun[1] + (FIRST_AHEAD_STEPS << min(self.tried, MAX_DOUBLINGS)))
         else:
-            at = self._epoch_ahead(begun, FIRST_AHEAD_EPOCHS << doublings)
+            at = self._epoch_ahead(begun, 1 << min(self.tried, MAX_DOUBLINGS))
         at = max(at, promised) if promised > begun else at
         if at <= self.highest:
             at = (self.highest[0], self.highest[1] + 1) if at[1] else (self.highest[0] + 1, 0)

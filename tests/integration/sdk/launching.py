@@ -1,0 +1,113 @@
+"""Runs a job's attempts from `build_launch` requests, against the fake daemon: what a daemon and its executor would do,
+without either, so that a test can resize and preempt as fast as the training can follow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fake_daemon import FakeDaemon
+from stable import Stable
+
+from swell.core.agreement import Agreement
+from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.state import JobRecord, Run
+from swell.executors.request import LaunchContext, build_launch
+
+STOPPED = 85
+NODE = Node(name="here", gpus=tuple(Gpu(index=index) for index in range(8)), cpus=8)
+
+
+@dataclass
+class Attempts:
+    """One job, attempt after attempt. `script` is what its command runs."""
+
+    stable: Stable
+    daemon: FakeDaemon
+    spec: JobSpec
+    script: Path
+    home: Path
+    sdk: Path
+    attempt: int = 0
+    epochs_done: int = 0
+    pids: list[int] = field(default_factory=list)
+
+    def start(self, workers: int) -> None:
+        self.attempt += 1
+        self.daemon.agreement = Agreement()
+        allocation = Allocation(parts=(Part(node="here", gpus=tuple(range(workers))),))
+        record = JobRecord(
+            id=1,
+            spec=self.spec,
+            submitted_s=0.0,
+            run=Run(id=RunId(1, self.attempt), allocation=allocation, planned_s=0.0),
+            attempts=self.attempt,
+            epochs_done=self.epochs_done,
+        )
+        launch = build_launch(record, {"here": NODE}, self._context())
+        logs = self.home / "runs" / str(launch.run)
+        logs.mkdir(parents=True)
+        self.pids = [
+            self.stable.start(
+                [str(self.script), *worker.argv[2:]],
+                {"PATH": os.environ["PATH"], **worker.env},
+                self.script.parent,
+                logs / f"log-{worker.rank}",
+            )
+            for worker in launch.workers
+        ]
+
+    def _context(self) -> LaunchContext:
+        return LaunchContext(
+            url=self.daemon.url,
+            token="t",
+            runs_dir=str(self.home / "runs"),
+            checkpoints_dir=str(self.home / "checkpoints"),
+            files_dir=str(self.home / "files"),
+            sdk_dir=str(self.sdk),
+        )
+
+    def wait_until_begun(self, timeout_s: float = 60.0) -> None:
+        """The library has said that the attempt's first epoch begins (or the attempt has ended already)."""
+        until_s = time.monotonic() + timeout_s
+        while time.monotonic() < until_s:
+            if any(body.get("began") for body in self.daemon.reports):
+                return
+            if all(self.stable.wait(pid, 0) is not None for pid in self.pids):
+                return
+            time.sleep(0.005)
+        raise TimeoutError(f"attempt {self.attempt} did not begin: {self.log(0)}")
+
+    def ask_to_stop(self) -> None:
+        self.daemon.ask()
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        for pid in self.pids:
+            os.kill(pid, number)
+
+    def ended(self, timeout_s: float = 60.0) -> list[int | None]:
+        """Exit codes of all workers; what they reported of epochs is taken in."""
+        codes = [self.stable.wait(pid, timeout_s) for pid in self.pids]
+        for entry in self.daemon.epochs():
+            self.epochs_done = max(self.epochs_done, entry["epoch"])
+        self.daemon.reports.clear()
+        return codes
+
+    def log(self, rank: int) -> str:
+        path = self.home / "runs" / f"1.{self.attempt}" / f"log-{rank}"
+        return path.read_text() if path.exists() else ""
+
+    def lines(self) -> list[str]:
+        """What rank 0 printed, over all attempts."""
+        found = []
+        for attempt in range(1, self.attempt + 1):
+            path = self.home / "runs" / f"1.{attempt}" / "log-0"
+            found += path.read_text().splitlines()
+        return found
