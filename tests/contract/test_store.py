@@ -85,6 +85,7 @@ def test_never_a_gap_or_a_number_twice(store: AnyStore) -> None:
         with pytest.raises(StoreError, match="cannot follow event 1"):
             store.append(wrong, [submitted(2)])
     store.append(2, [submitted(2)])
+    store.append(3, [])
     assert len(store.events()) == 2
 
 

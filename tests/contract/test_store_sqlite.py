@@ -15,6 +15,7 @@ import pytest
 from lives import short_life, submitted
 from swell.core.errors import StoreDamaged, StoreError, StoreFenced, StoreFull
 from swell.core.lifecycle import replay
+from swell.core.state import State
 from swell.store import open_store, sqlite
 from swell.store.journal import Journal
 from swell.store.sql import Connection, SqlStore
@@ -26,6 +27,11 @@ LOG = [event for job in range(1, 301) for event in short_life(job)]
 
 def url_of(path: Path) -> str:
     return f"sqlite:///{path}"
+
+
+def read(path: Path) -> State:
+    with closing(open_store(url_of(path))) as store:
+        return store.load()
 
 
 @pytest.fixture
@@ -52,11 +58,10 @@ def test_never_starts_on_a_truncated_database_nor_changes_it(full: Path, keep: i
     broken = whole[:keep]
     full.write_bytes(broken)
     with pytest.raises(StoreDamaged, match=r"swell\.db .*Nothing in it was changed\. Restore it .* move it away"):
-        open_store(url_of(full)).load()
+        read(full)
     assert full.read_bytes() == broken
     full.write_bytes(whole)
-    with closing(open_store(url_of(full))) as store:
-        assert store.load() == replay(LOG)
+    assert read(full) == replay(LOG)
 
 
 def test_garbage_is_refused_and_left_alone(path: Path) -> None:
@@ -71,7 +76,7 @@ def test_overwritten_pages_are_damage_and_never_a_wrong_state(full: Path) -> Non
     quarter = len(whole) // 4
     full.write_bytes(whole[:quarter] + b"\xff" * (2 * quarter) + whole[3 * quarter :])
     with pytest.raises(StoreDamaged):
-        open_store(url_of(full)).load()
+        read(full)
 
 
 def test_a_log_without_its_database_is_not_mixed_into_a_new_one(path: Path) -> None:

@@ -19,8 +19,6 @@ from swell.core.state import State, copy_of
 from swell.ports import Store
 
 MAX_BATCH = 2_000
-CHECKPOINT_EVERY = 20_000
-"""Events: so many are replayed in a fraction of a second at the next start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,6 @@ class Journal:
         self._latest: asyncio.Future[int] | None = None
         self._next_seq = 0
         self._durable_seq = 0
-        self._kept_seq = 0
         self._failed: SwellError | None = StoreError("the journal is not open yet")
 
     @property
@@ -54,18 +51,12 @@ class Journal:
     def durable_seq(self) -> int:
         return self._durable_seq
 
-    @property
-    def checkpoint_due(self) -> bool:
-        """So much has been appended since the last checkpoint (or start) that the next one is worth its cost."""
-        return self._durable_seq - self._kept_seq >= CHECKPOINT_EVERY
-
     async def recover(self) -> State:
         """What the store holds, all of it durable. Whoever kept a state of its own goes on from this one."""
         self._failed = self._failed or StoreError("the store is being read again; try again in a moment")
         await self._drained()
         state = await asyncio.get_running_loop().run_in_executor(self._thread, self._store.load)
-        self._next_seq, self._durable_seq, self._kept_seq = state.seq + 1, state.seq, state.seq
-        self._failed = None
+        self._next_seq, self._durable_seq, self._failed = state.seq + 1, state.seq, None
         return state
 
     def append(self, events: Sequence[Event]) -> asyncio.Future[int]:
@@ -91,7 +82,6 @@ class Journal:
             await asyncio.wait({self._latest})
         if self._failed is not None:
             raise self._failed
-        self._kept_seq = copy.seq  # before it is done, so that nobody begins another one meanwhile
         await asyncio.to_thread(self._store.checkpoint, copy)
 
     async def close(self) -> None:

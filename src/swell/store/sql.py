@@ -122,6 +122,8 @@ class SqlStore:
             state = self._current()
             if first_seq != state.seq + 1:
                 raise StoreError(f"event {first_seq} cannot follow event {state.seq} in {self._db.where}")
+            if not events:
+                return
             self._state = None  # until this batch is in; a failure leaves it to be read again
             log = _log_rows(first_seq, events)
             changes = project(state, events)
