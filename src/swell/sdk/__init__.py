@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swell.sdk.training import EXIT_STOPPED, Training
+from swell.sdk.session import EXIT_STOPPED, Training
 
 __all__ = [
     "EXIT_STOPPED",

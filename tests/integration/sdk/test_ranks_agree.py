@@ -60,7 +60,7 @@ def one_run(stable: Stable, sdk: Path, out: Path, seed: int) -> tuple[list[int |
 def check(runs: int, tmp_path: Path, first_seed: int) -> list[float]:
     sdk = ship.ship(tmp_path / "sdk")
     with (
-        Stable(sys.executable, ["swell.sdk.training", "multiprocessing.connection", "http.client"], [sdk]) as stable,
+        Stable(sys.executable, ["swell.sdk.session", "multiprocessing.connection", "http.client"], [sdk]) as stable,
         ThreadPoolExecutor(8) as pool,
     ):
         seeds = range(first_seed, first_seed + runs)

@@ -17,8 +17,8 @@ from swell.sdk.checkpoint import Checkpoint, load, save
 from swell.sdk.gate import Gate
 from swell.sdk.meter import RECENT, Meter, merge
 from swell.sdk.outbox import MAX_ENTRIES, MAX_POINTS, Outbox
+from swell.sdk.session import Training
 from swell.sdk.settings import Place, Settings, read_place, read_settings
-from swell.sdk.training import Training
 
 
 def outside(**options: object) -> Training:
