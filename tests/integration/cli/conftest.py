@@ -1,0 +1,66 @@
+"""`swell` as people run it: a process, with a home of its own, against a real daemon."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness import ROOT, daemon
+
+
+@dataclass
+class Shell:
+    """A terminal: its directory and its environment."""
+
+    home: Path
+    work: Path
+    env: dict = field(default_factory=dict)
+
+    def environment(self):
+        kept = {
+            key: value for key, value in os.environ.items() if not key.startswith(("SWELL_", "VIRTUAL_ENV", "CONDA_"))
+        }
+        return {**kept, "PYTHONPATH": str(ROOT / "src"), "SWELL_HOME": str(self.home), **self.env}
+
+    def start(self, *args, **options):
+        command = [sys.executable, "-m", "swell", *map(str, args)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=self.work, env=self.environment(), **{**pipes, **options})
+
+    def __call__(self, *args, code=0, stdin=b"", timeout=60):
+        process = self.start(*args)
+        out, err = process.communicate(stdin, timeout=timeout)
+        found = Done(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        assert code is None or found.code == code, found
+        return found
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with daemon(tmp_path_factory.mktemp("cli") / "home", gpus=4) as running:
+        yield running
+
+
+@pytest.fixture
+def sh(served, tmp_path):
+    (tmp_path / "work").mkdir()
+    return Shell(served.home, tmp_path / "work")
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """A shell without a daemon; whatever it starts is ended."""
+    (tmp_path / "work").mkdir()
+    shell = Shell(tmp_path / "home", tmp_path / "work")
+    yield shell
+    shell("down", "--cancel", code=None)

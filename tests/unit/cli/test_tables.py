@@ -1,0 +1,80 @@
+import time
+
+import pytest
+
+from swell.cli.tables import eta, gpus, holds, job_row, node_row, progress, state
+
+
+def job(**changes):
+    view = {
+        "id": 7,
+        "name": "train",
+        "user": "ada",
+        "state": "queued",
+        "paused": False,
+        "gpus": {"held": 0, "min": 1, "max": 4, "share": False},
+        "progress": {"epochs_done": 0, "epochs_total": 0, "fraction": None},
+        "eta_s": None,
+        "where": [],
+        "why": "needs 4, 2 free",
+        "submitted_s": 100.0,
+        "ended_s": None,
+    }
+    return {**view, **changes}
+
+
+def test_a_line():
+    assert job_row(job()) == ("7", "train", "ada", "QUEUED", "1-4", "-", "-", "-", "needs 4, 2 free")
+
+
+@pytest.mark.parametrize(
+    ("said", "where", "text"),
+    [
+        ({"held": 2, "min": 1, "max": 4, "share": False}, ["n:0,1"], "2/4"),
+        ({"held": 0, "min": 2, "max": 2, "share": False}, [], "2"),
+        ({"held": 0, "min": 0, "max": 0, "share": False}, ["n"], "-"),
+        ({"held": 1, "min": 1, "max": 1, "share": True}, ["n:0"], "share"),
+    ],
+)
+def test_gpus(said, where, text):
+    assert gpus(job(gpus=said, where=where)) == text
+
+
+def test_states_and_progress():
+    assert state(job(paused=True)) == "PAUSED"
+    assert state(job(paused=True, state="stopping")) == "STOPPING"
+    assert progress(job(progress={"epochs_done": 3, "epochs_total": 10, "fraction": 0.3})) == "3/10"
+    assert progress(job(progress={"epochs_done": 3, "epochs_total": 0, "fraction": None})) == "epoch 3"
+
+
+def test_eta_is_an_interval_unless_it_is_narrow():
+    now = time.time()
+    assert eta(job(eta_s=[now + 3600.5, now + 7200.5])) == "1h00m-2h00m"
+    assert eta(job(eta_s=[now + 7100.5, now + 7200.5])) == "2h00m"
+    assert eta(job(ended_s=165.0)) == "took 1m05s"
+
+
+def test_holds():
+    held = {"held": 2, "min": 1, "max": 4, "share": False}
+    assert holds(job(where=["n:0,1"], gpus=held)) == "2/4 GPUs on n:0,1"
+    assert holds(job()) == ""
+
+
+def test_a_machine():
+    gpu = {"index": 0, "type": "A100", "jobs": [3], "health": "ok", "others": False, "why": ""}
+    sick = {**gpu, "index": 1, "jobs": [], "health": "dirty", "why": "memory not free"}
+    busy = {**gpu, "index": 2, "jobs": [], "others": True}
+    node = {
+        "name": "n1",
+        "condition": "ready",
+        "gpus": [gpu, sick, busy],
+        "gpus_free": 0,
+        "gpus_total": 3,
+        "cpus": 8,
+        "memory_mib": 16384,
+        "why": "",
+    }
+    row = node_row(node)
+    assert row[:7] == ("n1", "READY", "0/3", "A100", "8", "16GiB", "3")
+    assert "GPU 1 dirty: memory not free" in row[7]
+    assert "1 busy with other people's work" in row[7]
