@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from swell.executors.verdict import (
     verdict,
 )
 from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, RunGone, RunUp, Worker
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +126,11 @@ class HostExecutor:
             for run in known:
                 if run not in self._tracked:
                     await self._take_over(run, untouched=False)
-            await self._inspect(list(self._tracked))
+            await self._safely(self._inspect(list(self._tracked)))
             watch = asyncio.create_task(self._watch())
             try:
                 while True:
-                    yield await self._next(watch)
+                    yield await self._told.get()
             finally:
                 await _cancel([watch, *self._tasks])
         finally:
@@ -163,7 +166,10 @@ class HostExecutor:
         if tracked is not None:
             return tracked.roster
         data = await self._local.get(run, "launch.json")
-        return roster_from_json(json.loads(data)) if data else None
+        try:
+            return roster_from_json(json.loads(data)) if data else None
+        except (ValueError, KeyError):
+            return None  # cut short by a power cut: it is launched again, and its claims tell
 
     async def _take_over(self, run: RunId, *, untouched: bool = True) -> _Tracked | None:
         """Track a run that another process launched. `untouched`: also one that is not wholly started."""
@@ -209,34 +215,28 @@ class HostExecutor:
             self._dirty[run] = None
             self._wake.set()
 
-    async def _next(self, watch: asyncio.Task[None]) -> Observation:
-        """The next observation; if the watch fails, its error, instead of silence."""
-        if not self._told.empty():
-            return self._told.get_nowait()
-        getter = asyncio.ensure_future(self._told.get())
-        try:
-            await asyncio.wait((getter, watch), return_when=asyncio.FIRST_COMPLETED)
-            if not getter.done():
-                watch.result()
-            return await getter
-        finally:
-            getter.cancel()
-
     async def _watch(self) -> None:
         poll_s = inventory_s = self._clock.monotonic_s()
         while True:
             now_s = self._clock.monotonic_s()
             if now_s >= inventory_s:
-                await self._take_inventory()
+                await self._safely(self._take_inventory())
                 inventory_s = now_s + self._tuning.inventory_s
             if now_s >= poll_s:
                 self._dirty.update(dict.fromkeys(self._tracked))
                 poll_s = now_s + self._tuning.poll_s
             runs, self._dirty = list(self._dirty), {}
-            await self._inspect(runs)
+            await self._safely(self._inspect(runs))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, poll_s - self._clock.monotonic_s()))
             self._wake.clear()
+
+    async def _safely(self, work: Awaitable[None]) -> None:
+        """Whatever goes wrong with one look (no file descriptors left, a driver that hangs up), the next one comes."""
+        try:
+            await work
+        except Exception:
+            log.exception("looking at runs failed; looking again in %s s", self._tuning.poll_s)
 
     async def _inspect(self, runs: Sequence[RunId]) -> None:
         found = [tracked for run in runs if (tracked := self._tracked.get(run)) and not tracked.lock.locked()]

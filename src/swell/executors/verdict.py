@@ -108,7 +108,7 @@ class Sight:
 def sight_from_json(looks: Sequence[Mapping[str, Any]]) -> Sight:
     """From what each node said."""
     workers = [Seen(**{**worker, "stage": Stage(worker["stage"])}) for look in looks for worker in look["workers"]]
-    stops = [look["stop"]["at_s"] for look in looks if look["stop"]]
+    stops = [look["stop"] for look in looks if look["stop"] is not None]
     return Sight(workers=tuple(sorted(workers, key=lambda seen: seen.rank)), stop_s=min(stops, default=None))
 
 

@@ -87,7 +87,7 @@ def stop(run_directory: str, ranks: list[int], *, kill: bool) -> None:
     if not os.path.isdir(run_directory):
         return
     if stop_of(run_directory) is None:
-        write_whole(run_directory, "stop", json.dumps({"at_s": time.time()}).encode())
+        touch(run_directory, "stop")
     for rank in ranks:
         stop_worker(os.path.join(run_directory, str(rank)), kill=kill)
 

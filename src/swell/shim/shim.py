@@ -44,9 +44,6 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 Json = dict[str, Any]
 
 
-# ---- small things -------------------------------------------------------------------------------------------------
-
-
 def create(directory: str, name: str, flags: int = os.O_WRONLY) -> int:
     """Open a file of ours for writing; made if it is not there, for nobody else to read, never passed on."""
     return os.open(os.path.join(directory, name), flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -100,9 +97,6 @@ def notify(path: str, text: str) -> None:
             out.sendto(text.encode(), socket.MSG_DONTWAIT, f"/proc/self/fd/{folder}/{os.path.basename(path)}")
         finally:
             os.close(folder)
-
-
-# ---- processes ----------------------------------------------------------------------------------------------------
 
 
 def stat_of(pid: int) -> tuple[str, int, int, int] | None:
@@ -193,9 +187,6 @@ def _oom_counters() -> list[str]:
     return found
 
 
-# ---- one worker, from claim to exit record --------------------------------------------------------------------------
-
-
 def hold(directory: str, umask: int) -> None:
     """Claim and run the worker of this directory, to its end. Returns at once if it was claimed before or forgotten."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -208,9 +199,12 @@ def hold(directory: str, umask: int) -> None:
         Holder(directory, request, mark, umask).run()
 
 
-def stop_of(run_directory: str) -> Json | None:
-    """When the run was asked to stop, if it was."""
-    return read_json(os.path.join(run_directory, "stop"))
+def stop_of(run_directory: str) -> float | None:
+    """When the run was asked to stop, if it was. An empty file: even a full disk has room for it."""
+    try:
+        return os.stat(os.path.join(run_directory, "stop")).st_mtime
+    except OSError:
+        return None
 
 
 def take_lock(directory: str) -> int | None:
@@ -324,7 +318,8 @@ class Holder:
 
     def _terminate(self) -> None:
         """The worker's group, and those of its descendants that left the group."""
-        os.killpg(self.child, signal.SIGTERM)
+        with contextlib.suppress(PermissionError):  # it has become somebody else (sudo)
+            os.killpg(self.child, signal.SIGTERM)
         for pid, start in alive(self._family()).items():
             stat = stat_of(pid)
             if stat and stat[2] != self.child:
@@ -453,9 +448,6 @@ def _failure(step: str, error: BaseException, request: Json) -> Json:
         "there": "/" in program and os.path.exists(program),
         "cwd": request["cwd"][:500],
     }
-
-
-# ---- the nursery --------------------------------------------------------------------------------------------------
 
 
 def nursery(link: socket.socket, umask: int) -> None:

@@ -158,7 +158,7 @@ def test_a_shim_that_comes_after_the_stop_starts_nothing(runs: Path, tmp_path: P
     """The stop was written, but this worker not yet fenced."""
     folder = runs / "1.1/0"
     folder.mkdir(parents=True)
-    (runs / "1.1/stop").write_text(json.dumps({"at_s": time.time()}))
+    (runs / "1.1/stop").touch()
     request = {"run": "1.1", "rank": 0, "argv": ["touch", str(tmp_path / "ran")], "env": {}, "cwd": "/", "grace_s": 1}
     (folder / "request.json").write_text(json.dumps(request))
     subprocess.run(["python3", "-ISs", shim.__file__, "hold", str(folder)], check=True, timeout=20)
