@@ -68,7 +68,7 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         fix = "set it in the shell you submit from, or write it into env"
         raise one("secrets", f"{', '.join(missing)} has no value", fix)
     _check_patterns(model.progress)
-    if ".." in PurePosixPath(model.workdir).parts:
+    if ".." in model.workdir.split("/"):
         raise one("workdir", f"{model.workdir!r} has '..' in it", "write an absolute path, or one inside the snapshot")
     return JobSpec(
         name=model.name or default_name(model),
@@ -83,7 +83,7 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         env=model.env,
         secrets=model.secrets,
         workdir=model.workdir,
-        files=model.files or ("" if PurePosixPath(model.workdir).is_absolute() else given.files),
+        files=model.files or ("" if model.workdir.startswith("/") else given.files),
         mounts=tuple(Mount(source=m.source, target=m.target, read_only=m.read_only) for m in model.mounts),
         ports=model.ports,
         launcher=model.launcher,

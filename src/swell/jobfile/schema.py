@@ -143,8 +143,8 @@ class JobModel(_Strict):
     labels: Annotated[
         dict[str, str],
         BeforeValidator(forms.labels, json_schema_input_type=dict[str, Scalar]),
-        Field(description="Only nodes with these labels."),
-    ] = {}
+        Field(default_factory=dict, description="Only nodes with these labels."),
+    ]
     priority: Annotated[
         int,
         BeforeValidator(forms.priority, json_schema_input_type=Literal[tuple(PRIORITIES)] | int),
@@ -160,8 +160,8 @@ class JobModel(_Strict):
     env: Annotated[
         dict[str, str],
         BeforeValidator(forms.env, json_schema_input_type=dict[str, Scalar]),
-        Field(description="Environment variables."),
-    ] = {}
+        Field(default_factory=dict, description="Environment variables."),
+    ]
     secrets: Annotated[
         Words, Field(description="Names of variables that are shown as ***; taken from your shell if not in env.")
     ] = ()
@@ -174,8 +174,8 @@ class JobModel(_Strict):
     ports: Annotated[
         dict[str, str],
         BeforeValidator(forms.ports, json_schema_input_type=dict[str, str | int] | list[str | int]),
-        Field(description="Port of the machine: port inside."),
-    ] = {}
+        Field(default_factory=dict, description="Port of the machine: port inside."),
+    ]
     workdir: Annotated[
         Text,
         Field(description="`/an/absolute/one` as it is when the job runs, or a part of the snapshot taken at submit."),
@@ -231,8 +231,11 @@ class JobModel(_Strict):
     sweep: Annotated[
         dict[str, tuple[str, ...]],
         BeforeValidator(forms.sweep, json_schema_input_type=dict[str, list[Scalar]]),
-        Field(description="A job for each combination: `lr: [0.1, 0.01]` and `${lr}` in name, command and env."),
-    ] = {}
+        Field(
+            default_factory=dict,
+            description="A job for each combination: `lr: [0.1, 0.01]` and `${lr}` in name, command and env.",
+        ),
+    ]
 
     @model_validator(mode="after")
     def _check(self) -> JobModel:

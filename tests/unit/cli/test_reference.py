@@ -1,0 +1,29 @@
+"""The reference pages say what the code does."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ELSEWHERE = ("swell sim", "swell demo")  # other pieces' verbs: their options may change without this page's test
+
+
+def script():
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def sections(text):
+    parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    return [part.strip() for part in parts if not part.startswith(ELSEWHERE)]
+
+
+@pytest.mark.parametrize("page", ["cli.md", "rest.md", "job-file.md"])
+def test_the_page_is_what_the_code_says(page):
+    module = script()
+    written = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
+    assert sections(written) == sections(module.MADE + module.PAGES[page]()), "run python scripts/reference.py"
