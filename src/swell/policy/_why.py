@@ -1,0 +1,74 @@
+"""Why a job got what it got under `swell`, as reasons a person can be told."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from swell.core.decision import Reason, ReasonCode
+from swell.core.ids import JobId
+from swell.core.resources import GPU_MILLI
+from swell.core.snapshot import JobView
+from swell.policy._envelope import Floats, Ints
+from swell.policy._reader import Columns
+
+Reasons = dict[JobId, tuple[Reason, ...]]
+
+
+def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats, left: list[int]) -> Reasons:
+    """Who comes first, and what is free meanwhile."""
+    waiting = np.flatnonzero(kind < 0)
+    granted = np.flatnonzero(kind >= 0)
+    by_worth = waiting[np.argsort(-worth[waiting], kind="stable")]
+    first = jobs[int(granted[np.argmax(worth[granted])])].id if len(granted) else None
+    reasons: Reasons = {}
+    rooms: dict[tuple[int, tuple[str, ...]], Reason] = {}
+    for ahead, index in enumerate(by_worth.tolist(), start=len(granted)):
+        job = jobs[index]
+        room = rooms.get((job.sizes[0], job.gpu_types))
+        if room is None:
+            room = rooms[job.sizes[0], job.gpu_types] = _room(job, columns, left)
+        if first is not None:
+            reasons[job.id] = (Reason(code=ReasonCode.BEHIND, detail={"ahead": ahead, "first": first}), room)
+        else:
+            reasons[job.id] = (room,)
+    return reasons
+
+
+def _room(job: JobView, columns: Columns, left: list[int]) -> Reason:
+    usable = [milli for gpu_type, milli in zip(columns.types, left, strict=True) if gpu_type in job.gpu_types]
+    if not usable:
+        return Reason(code=ReasonCode.GPU_TYPE)
+    return Reason(code=ReasonCode.CAPACITY, detail={"needs": job.min, "free": max(usable) // GPU_MILLI})
+
+
+def of_running(
+    jobs: list[JobView],
+    columns: Columns,
+    given: tuple[Ints, Ints],
+    worth: Floats,
+    prices: Floats,
+    left_s: Floats,
+) -> Reasons:
+    """More would bring nothing; or a change would bring less than its restart costs."""
+    n, kind = given
+    reasons: Reasons = {}
+    no_gain: dict[int, tuple[Reason, ...]] = {}
+    for at in range(len(columns.types)):
+        rows = np.flatnonzero(kind == at)
+        sizes, speeds = columns.sizes[at][rows], columns.speeds[at][rows]
+        full = (n[rows] >= sizes[:, -1]) & (n[rows] < columns.top_size[rows])
+        for index in rows[full].tolist():
+            size = int(n[index])
+            if size not in no_gain:
+                no_gain[size] = (Reason(code=ReasonCode.NO_GAIN, detail={"at": size}),)
+            reasons[jobs[index].id] = no_gain[size]
+        value = worth[rows, None] * speeds - prices[at] * sizes * columns.milli[rows, None]
+        best = np.argmax(value, axis=1)
+        better = speeds[np.arange(len(rows)), best]
+        stays = (columns.held[rows] == n[rows]) & (columns.held_kind[rows] == at) & ~full
+        unwanted = stays & (better > columns.held_speed[rows] * 1.0001) & (columns.held_speed[rows] > 0)
+        for index, speed in zip(rows[unwanted].tolist(), better[unwanted].tolist(), strict=True):
+            gain_s = float(left_s[index] / columns.held_speed[index] - left_s[index] / speed)
+            detail = {"cost_s": float(columns.restart_s[index]), "gain_s": gain_s}
+            reasons[jobs[index].id] = (Reason(code=ReasonCode.NOT_WORTH, detail=detail),)
+    return reasons

@@ -1,0 +1,207 @@
+"""The default policy: what it gives, what it leaves alone, and what it says about it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from swell.core.decision import ReasonCode
+from swell.core.resources import Gpu, Node
+from swell.core.snapshot import JobView, Options, Snapshot
+from swell.policy.swell import Swell
+from unit.policy.views import NOW_S, bare, counts, decide, linear, power, snapshot, view
+
+SATURATED = (0.0, 1.0, 1.5, 1.5, 1.5)
+
+
+def codes(taken: Snapshot, job: JobView) -> list[ReasonCode]:
+    return [reason.code for reason in bare("swell", taken).reasons.get(job.id, ())]
+
+
+def test_with_linear_speedup_the_shortest_gets_all_it_can_use() -> None:
+    jobs = [view(1, 1, 8, rem=5000), view(2, 1, 8, rem=500), view(3, 1, 8, rem=9000)]
+    assert counts(bare("swell", snapshot(jobs, 8)), jobs) == [0, 8, 0]
+
+
+def test_with_falling_gains_all_run_and_the_shorter_ones_get_more() -> None:
+    jobs = [view(1, 1, 16, rem=9000, curve=power(16, 0.5)), view(2, 1, 16, rem=500, curve=power(16, 0.5))]
+    long, short = counts(bare("swell", snapshot(jobs, 16)), jobs)
+    assert 0 < long < short
+    assert long + short == 16
+
+
+def test_a_job_gets_no_gpu_that_brings_it_nothing() -> None:
+    jobs = [view(1, 1, 4, curve=SATURATED)]
+    taken = snapshot(jobs, 4)
+    assert counts(bare("swell", taken), jobs) == [2]
+    assert codes(taken, jobs[0]) == [ReasonCode.NO_GAIN]
+
+
+def test_minimums_are_respected_and_what_does_not_fit_goes_to_others() -> None:
+    jobs = [view(1, 6, 8, rem=10), view(2, 6, 8, rem=20), view(3, 1, 2, rem=9000)]
+    assert counts(bare("swell", snapshot(jobs, 8)), jobs) == [8, 0, 0] or counts(
+        bare("swell", snapshot(jobs, 8)), jobs
+    ) == [6, 0, 2]
+
+
+def test_a_size_that_crosses_nodes_for_nothing_is_never_bought() -> None:
+    across = (0.0, 1.0, 2.0, 3.0, 4.0, 4.0, 4.2, 5.0, 7.0)
+    nodes = tuple(Node(name=f"n{i}", gpus=tuple(Gpu(index=k) for k in range(4))) for i in range(3))
+    jobs = [view(1, 1, 8, rem=9000, curve=across), view(2, 1, 8, rem=9100, curve=across)]
+    taken = replace(snapshot(jobs, 12), nodes=nodes)
+    assert sorted(counts(bare("swell", taken), jobs)) == [4, 8]
+
+
+def test_near_its_end_a_job_is_left_alone() -> None:
+    curve = power(8, 0.9)
+    ending = view(1, 1, 8, rem=60, curve=curve, held=4)
+    fresh = view(1, 1, 8, rem=60_000, curve=curve, held=4)
+    assert counts(bare("swell", snapshot([ending], 8)), [ending]) == [4]
+    assert counts(bare("swell", snapshot([fresh], 8)), [fresh]) == [8]
+    assert codes(snapshot([ending], 8), ending) == [ReasonCode.NOT_WORTH]
+
+
+def test_a_job_that_scales_in_place_is_resized_freely() -> None:
+    job = view(1, 1, 8, rem=60, curve=power(8, 0.9), held=4, restart_cost_s=0.0)
+    assert counts(bare("swell", snapshot([job], 8)), [job]) == [8]
+
+
+def test_a_running_job_gives_way_to_a_much_shorter_one() -> None:
+    jobs = [view(1, 1, 4, rem=50_000, held=4), view(2, 1, 4, rem=600)]
+    assert counts(bare("swell", snapshot(jobs, 4)), jobs)[1] > 0
+
+
+def test_the_waiting_are_told_who_is_ahead_and_what_is_free() -> None:
+    jobs = [view(1, 4, 4, rem=100), view(2, 4, 4, rem=200), view(3, 4, 4, rem=300)]
+    decision = bare("swell", snapshot(jobs, 6))
+    assert counts(decision, jobs) == [4, 0, 0]
+    behind, room = decision.reasons[3]
+    assert (behind.code, behind.detail) == (ReasonCode.BEHIND, {"ahead": 2, "first": 1})
+    assert (room.code, room.detail) == (ReasonCode.CAPACITY, {"needs": 4, "free": 2})
+
+
+def test_jobs_without_a_gpu_and_with_a_share_of_one_run_beside_the_others() -> None:
+    jobs = [view(1, 1, 1, milli=0), view(2, 1, 1, milli=250), view(3, 1, 1, milli=500), view(4, 1, 1)]
+    decision = bare("swell", snapshot(jobs, 2))
+    assert counts(decision, jobs) == [1, 1, 1, 1]
+    assert decision.grants[1].gpu_type == ""
+
+
+def test_never_more_shares_than_a_gpu_has() -> None:
+    jobs = [view(i, 1, 1, milli=400) for i in range(1, 6)]
+    assert sum(counts(bare("swell", snapshot(jobs, 1)), jobs)) == 2
+
+
+def test_each_job_goes_to_the_type_where_it_gains_most() -> None:
+    slow, fast = linear(4), tuple(4.0 * k for k in range(5))
+    same = tuple(1.2 * k for k in range(5))
+    jobs = [
+        view(1, 4, 4, rem=4000, curves={"a100": fast, "t4": slow}, types=("a100", "t4")),
+        view(2, 4, 4, rem=4000, curves={"a100": same, "t4": slow}, types=("a100", "t4")),
+    ]
+    grants = bare("swell", snapshot(jobs, {"a100": 4, "t4": 4})).grants
+    assert [grants[1].gpu_type, grants[2].gpu_type] == ["a100", "t4"]
+
+
+def test_a_job_that_may_not_use_a_type_is_never_given_it() -> None:
+    jobs = [view(1, 1, 4, types=("t4",)), view(2, 1, 4, types=("h100",))]
+    decision = bare("swell", snapshot(jobs, {"a100": 8, "t4": 2}))
+    assert decision.grants[1].gpu_type == "t4"
+    assert 2 not in decision.grants
+    assert ReasonCode.GPU_TYPE in [reason.code for reason in decision.reasons[2]]
+
+
+def test_weight_and_deadline_bring_a_job_forward() -> None:
+    plain = [view(1, 4, 4, rem=1000), view(2, 4, 4, rem=1100)]
+    assert counts(bare("swell", snapshot(plain, 4)), plain) == [4, 0]
+    heavy = [plain[0], replace(plain[1], weight=20.0)]
+    assert counts(bare("swell", snapshot(heavy, 4)), heavy) == [0, 4]
+    pressed = [plain[0], replace(plain[1], deadline_s=NOW_S + 290.0)]
+    assert counts(bare("swell", snapshot(pressed, 4)), pressed) == [0, 4]
+
+
+def test_optimism_tries_what_nobody_has_measured_yet() -> None:
+    jobs = [view(1, 4, 4, rem=1000), view(2, 4, 4, rem=1500, remaining_known=False, remaining_sigma=1.0)]
+    assert counts(bare("swell", snapshot(jobs, 4)), jobs) == [4, 0]
+    bold = snapshot(jobs, 4, Options(policy={"optimism": 1.0}))
+    assert counts(bare("swell", bold), jobs) == [0, 4]
+
+
+def test_leftovers_go_out_in_any_allowed_size() -> None:
+    nodes = tuple(Node(name=f"n{i}", gpus=tuple(Gpu(index=k) for k in range(4))) for i in range(2))
+    jobs = [view(1, 1, 16, rem=9000)]
+    taken = replace(snapshot(jobs, 7), nodes=nodes)
+    assert counts(bare("swell", taken), jobs) == [7]
+
+
+def test_an_option_that_makes_no_sense_is_never_an_error() -> None:
+    jobs = [view(1, 1, 8)]
+    for bad in ("many", True, float("nan"), -1.0):
+        taken = snapshot(jobs, 8, Options(policy={"price": bad, "restart": bad}))
+        assert counts(bare("swell", taken), jobs) == [8]
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_never_an_exception_for_odd_jobs(gpus: int) -> None:
+    jobs = [
+        view(1, 1, 4, curve=(0.0,)),
+        view(2, 1, 4, curve=(0.0, 0.0, 0.0, 0.0, 0.0)),
+        view(3, 64, 64, rem=0.0),
+        view(4, 1, 1, weight=0.0),
+        view(5, 1, 2, held=2, stopping=True),
+        view(6, 1, 2, held=2, held_type="gone"),
+        replace(view(7, 1, 1), gpu_types=()),
+    ]
+    decision = decide("swell", snapshot(jobs, gpus))
+    assert all(job.id in decision.grants or decision.reasons[job.id] for job in jobs)
+
+
+def test_a_snapshot_without_jobs_or_gpus_is_fine() -> None:
+    assert not bare("swell", snapshot([], 8)).grants
+    assert not bare("swell", snapshot([view(1)], {})).grants
+
+
+def _random_jobs(rng: random.Random, count: int, types: tuple[str, ...]) -> list[JobView]:
+    jobs = []
+    for i in range(count):
+        low = rng.choice((1, 1, 1, 2, 4))
+        high = low * rng.choice((1, 2, 8))
+        held = rng.choice((0, low, high))
+        curves = {t: tuple(rng.uniform(0.5, 3) * y for y in power(high, rng.uniform(0.2, 1))) for t in types}
+        rising = {t: tuple(max(c[: k + 1]) for k in range(len(c))) for t, c in curves.items()}
+        rem = rng.lognormvariate(7, 2)
+        jobs.append(view(i + 1, low, high, rem=rem, curves=rising, types=types, held=held, held_type=rng.choice(types)))
+    return jobs
+
+
+@pytest.mark.parametrize("types", [("gpu",), ("a", "b", "c")])
+def test_never_more_than_there_is_and_never_another_answer(types: tuple[str, ...]) -> None:
+    rng = random.Random(7)
+    policy = Swell()  # one object for all: what it caches must not change an answer
+    for _ in range(60):
+        jobs = _random_jobs(rng, rng.randrange(1, 30), types)
+        taken = snapshot(jobs, {t: rng.randrange(1, 40) for t in types})
+        decision = policy.decide(taken, {}, rng)
+        assert dict(decision.grants) == dict(bare("swell", taken).grants)
+        for gpu_type in types:
+            given = sum(grant.n for grant in decision.grants.values() if grant.gpu_type == gpu_type)
+            assert given <= taken.capacity.gpus(gpu_type)
+        for job in jobs:
+            if job.id in decision.grants:
+                assert decision.grants[job.id].n in job.sizes
+            else:
+                assert decision.reasons[job.id]
+
+
+def test_nothing_is_left_idle_that_a_waiting_job_could_take() -> None:
+    rng = random.Random(11)
+    for _ in range(60):
+        jobs = _random_jobs(rng, rng.randrange(1, 20), ("a", "b"))
+        taken = snapshot(jobs, {"a": rng.randrange(1, 30), "b": rng.randrange(1, 30)})
+        decision = bare("swell", taken)
+        for gpu_type in ("a", "b"):
+            given = sum(grant.n for grant in decision.grants.values() if grant.gpu_type == gpu_type)
+            idle = taken.capacity.gpus(gpu_type) - given
+            assert not [job.id for job in jobs if job.id not in decision.grants and job.min <= idle]
