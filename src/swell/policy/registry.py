@@ -15,6 +15,7 @@ from swell.policy.ffdl import Ffdl
 from swell.policy.fifo import Fifo
 from swell.policy.optimus import Optimus
 from swell.policy.srjf import Srjf
+from swell.policy.swell import Swell
 from swell.policy.tiresias import Tiresias
 from swell.ports import Policy
 
@@ -29,8 +30,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "afs-l": AfsL,
     "drf": Drf,
     "optimus": Optimus,
+    "swell": Swell,
 }
-DEFAULT_POLICY = "elastic-fifo"
+DEFAULT_POLICY = "swell"
 
 _custom: dict[str, Callable[[], Policy]] = {}
 
