@@ -6,7 +6,12 @@ RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench clean system-packages help
+TORCH := .venv-torch
+TENSORFLOW := .venv-tensorflow
+HOROVOD := .venv-horovod
+WHEELS := .venv-wheels
+
+.PHONY: demo test test-torch test-frameworks lint bench clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -26,6 +31,31 @@ demo: $(RUNS) ## set everything up and watch six trainings share four slots
 
 test: $(READY) lint ## everything that runs in under ten minutes on two cores
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not perf and not torch and not frameworks' tests
+
+# Frameworks live in environments of their own; torch is pinned first, or what depends on it would bring another.
+$(TORCH)/.ready:
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/pip install -q torch==2.13.0 numpy
+	$(TORCH)/bin/pip install -q lightning==2.6.6
+	@touch $@
+
+$(TENSORFLOW)/.ready:
+	$(PYTHON) -m venv $(TENSORFLOW)
+	$(TENSORFLOW)/bin/pip install -q tensorflow-cpu==2.21.* tf-keras==2.21.*
+	@touch $@
+
+$(HOROVOD)/.ready:
+	$(PYTHON) -m venv $(HOROVOD)
+	$(HOROVOD)/bin/pip install -q torch==2.13.0 numpy 'setuptools<81' wheel cffi cloudpickle psutil pyyaml packaging
+	tests/frameworks/build_horovod.sh $(HOROVOD)/bin/python $(WHEELS)
+	$(HOROVOD)/bin/pip install -q --no-deps $(WHEELS)/horovod-0.28.1-*.whl
+	@touch $@
+
+test-torch: $(READY) $(TORCH)/.ready ## PyTorch and Lightning, in an environment of their own (0.9 GB)
+	$(BIN)/python -m pytest -m torch tests/torch
+
+test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow and Horovod (2.6 GB; builds Horovod once)
+	$(BIN)/python -m pytest -m frameworks tests/frameworks
 
 lint: $(READY) ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check src tests

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fake_daemon import FakeDaemon
-from stable import Stable
-
+from integration.sdk.fake_daemon import FakeDaemon
+from integration.sdk.stable import Stable
 from swell.core.agreement import Agreement
 from swell.core.ids import RunId
 from swell.core.job import JobSpec

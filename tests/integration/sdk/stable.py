@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -58,6 +59,7 @@ def _become(order: Mapping[str, Any]) -> int:
     for number in (1, 2):
         os.dup2(log, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # where does it hang? `Stable.ask_where`
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
@@ -135,6 +137,11 @@ class Stable:
         with self._changed:
             self._changed.wait_for(lambda: pid in self._codes, timeout_s)
             return self._codes.get(pid)
+
+    def ask_where(self, pid: int) -> None:
+        """Have a process write the stacks of its threads to its log."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fake_daemon import fake_daemon
-from launching import STOPPED, Attempts
-from stable import Stable
-
+from integration.sdk.fake_daemon import fake_daemon
+from integration.sdk.launching import STOPPED, Attempts
+from integration.sdk.stable import Stable
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.sdk import ship
 

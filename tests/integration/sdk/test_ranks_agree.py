@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fake_daemon import Faults, fake_daemon
-from stable import Stable
-
+from integration.sdk.fake_daemon import Faults, fake_daemon
+from integration.sdk.stable import Stable
 from swell.sdk import ship
 
 HERE = Path(__file__).parent
@@ -54,6 +52,11 @@ def one_run(stable: Stable, sdk: Path, out: Path, seed: int) -> tuple[list[int |
         asked_s = time.monotonic()
         codes = [stable.wait(pid, 30) for pid in pids]
         took_s = time.monotonic() - asked_s
+        for rank, pid in enumerate(pids):
+            if codes[rank] is None:
+                stable.ask_where(pid)
+                time.sleep(0.5)
+                print(f"seed {seed} rank {rank} hangs: {daemon.agreement}", (out / f"log-{rank}").read_text(), sep="\n")
     return codes, {(out / str(rank)).read_text() for rank in range(world) if codes[rank] is not None}, took_s
 
 
