@@ -223,6 +223,11 @@ class Arrangement:
             return False
         return now_s >= view.changed_s + options.min_run_s
 
+    def on_open_ground(self, place: Allocation) -> bool:
+        """All its GPUs could be given out again: none is on a node set aside, or unhealthy, or used by others too."""
+        usable = self.topology.usable
+        return all(gpu in usable.get(part.node, {}) for part in place.parts for gpu in part.gpus)
+
     def moves_left(self) -> int:
         chosen = sum(1 for job, cause in self.causes.items() if not cause.forced and self._moves(job))
         return self.snapshot.options.max_moves - chosen

@@ -61,10 +61,14 @@ def movable(arrangement: Arrangement) -> list[Placed]:
         place = arrangement.places.get(job)
         if place is not None and (place.share is not None or place.gpus != placed.grant.n):
             continue
-        if arrangement.need(placed).gpus and not placed.view.pinned:
-            stays = place is not None and place == placed.view.allocation
-            if not stays or arrangement.may_move(placed.view):
-                found.append(placed)
+        if not arrangement.need(placed).gpus or placed.view.pinned:
+            continue
+        if (
+            place is None
+            or place != placed.view.allocation
+            or (arrangement.may_move(placed.view) and arrangement.on_open_ground(place))
+        ):
+            found.append(placed)
     return found
 
 

@@ -3,23 +3,25 @@
 For a job that should be on fewer nodes than it is (or that has no place at all), look for the node that can be made
 free for it at the least cost: the cheapest set of its tenants that frees enough GPUs (dynamic programming over the few
 tenants of a node), each of which finds a place elsewhere. What is done must raise the objective as a whole, so a move
-that costs more than it brings is not made. Looks at no more than `MAX_NODES` nodes for a job; never loops.
+that costs more than it brings is not made. For a job, looks at `MAX_NODES` nodes and tries the `MAX_TRIES` cheapest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.placement.arrange import Arrangement
 from swell.placement.fit import fit_whole, homes, on_nodes
 from swell.placement.objective import is_move, speed_gain
-from swell.placement.room import NodeRoom, open_room
+from swell.placement.room import NodeRoom
 from swell.placement.search import explain
 from swell.ports import Placed
 
-MAX_NODES = 48
+MAX_NODES = 32
+MAX_TRIES = 6
 MAX_TENANTS = 16
 LEAST_GAIN = 0.01
 """Of speed: less is noise, and no reason to stop anybody."""
@@ -71,23 +73,19 @@ def make_room(arrangement: Arrangement, placed: Placed) -> bool:
         if found is not None:
             cost, jobs = found
             options.append((cost, len(jobs), name, jobs))
-    return any(_try(arrangement, placed, name, jobs) for _, _, name, jobs in sorted(options)[:MAX_NODES])
+    return any(_try(arrangement, placed, name, jobs) for _, _, name, jobs in sorted(options)[:MAX_TRIES])
 
 
 def _likely_nodes(arrangement: Arrangement, placed: Placed) -> list[str]:
-    """Nodes large enough, those that lack least first."""
-    need = arrangement.need(placed)
-    names: list[str] = list(homes(placed.view))
-    for bucket in reversed(arrangement.room.buckets(need.gpu_type)):
-        names.extend(bucket)
-        if len(names) > 4 * MAX_NODES:
-            break
-    fitting = [
-        name
-        for name in dict.fromkeys(names)
-        if name in arrangement.room.nodes and open_room(arrangement.room.nodes[name].node).most(need) >= need.gpus
-    ]
-    return fitting[:MAX_NODES]
+    """Nodes large enough, its own first, then those that lack least."""
+    need, empty = arrangement.need(placed), arrangement.topology.open
+    found: dict[str, None] = {}
+    for name in chain(homes(placed.view), *reversed(arrangement.room.buckets(need.gpu_type))):
+        if name in empty and empty[name].most(need) >= need.gpus:
+            found[name] = None
+            if len(found) == MAX_NODES:
+                break
+    return list(found)
 
 
 def _cheapest(

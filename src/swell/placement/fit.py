@@ -131,6 +131,10 @@ def on_nodes(room: Room, need: Need, counts: tuple[tuple[str, int], ...], view: 
 def pick(room: Room, node: NodeRoom, need: Need, k: int, mine: tuple[int, ...] = ()) -> tuple[int, ...]:
     """Which GPUs of a node: its own ones, free ones, and as few link groups as possible."""
     eligible = node.eligible(need)
+    if len(eligible) > k and room.busy:
+        name = node.node.name
+        at_once = [g for g in eligible if g.index in mine or room.busy.get((name, g.index), need.job) == need.job]
+        eligible = at_once if len(at_once) >= k else eligible
     if len(eligible) == k:
         return tuple(sorted(g.index for g in eligible))
     groups: dict[int, list[Gpu]] = {}

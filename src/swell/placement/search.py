@@ -77,15 +77,14 @@ class Search:
         self._jobs = sorted(jobs, key=lambda p: (-p.grant.n, rank[p.view.id]))
         self._moves_allowed = arrangement.moves_left() + sum(1 for p in jobs if self._voluntary(p))
         self._rest = self._suffixes()
-        self._best_places: dict[JobId, Allocation] = {}
+        self._best_counts: dict[JobId, Counts] = {}
         self._best = Score(0, 0.0)
         self._gave_up = False
         self.open_worth: float | None = None  # the most that what was given up for want of budget could be worth
 
     def _voluntary(self, placed: Placed) -> bool:
         place = self._a.places.get(placed.view.id)
-        cause = self._a.causes.get(placed.view.id)
-        return place is not None and is_move(placed, place) and not (cause and cause.forced)
+        return place is not None and self._counts(placed, place)
 
     def _suffixes(self) -> list[tuple[int, float]]:
         """Bits and worth of all jobs from the k-th on, at best."""
@@ -98,19 +97,34 @@ class Search:
     def run(self) -> bool:
         """True if a better layout was found; the arrangement holds the best one afterwards."""
         start = {p.view.id: self._a.places[p.view.id] for p in self._jobs if p.view.id in self._a.places}
-        self._best, self._best_places = self._score(start), dict(start)
-        before = self._best
-        for placed in self._jobs:
-            if placed.view.id in self._a.places:
-                self._a.lift(placed)
+        before = self._best = self._score(start)
+        self._clear()
         self._descend(0, 0, 0.0, 0, {})
         if self._gave_up:
             self.open_worth = max(self.open_worth or 0.0, self._rest[0][1])
+        if self._best.beats(before) and self._carry_out(self._best_counts):
+            return True
+        self._clear()
         for placed in self._jobs:
-            place = self._best_places.get(placed.view.id)
-            if place is not None:
-                self._a.put(placed, place)
-        return self._best.beats(before)
+            if placed.view.id in start:
+                self._a.put(placed, start[placed.view.id])
+        self._best = before
+        return False
+
+    def _clear(self) -> None:
+        for placed in self._jobs:
+            if placed.view.id in self._a.places:
+                self._a.lift(placed)
+
+    def _carry_out(self, counts: dict[JobId, Counts]) -> bool:
+        """Those that stay have their own GPUs again before others choose theirs."""
+        chosen = [placed for placed in self._jobs if placed.view.id in counts]
+        for placed in sorted(chosen, key=lambda p: not self._stays(p, counts[p.view.id])):
+            wanted = counts[placed.view.id]
+            if any(self._a.room.nodes[n].most(self._a.need(placed)) < k for n, k in wanted):
+                return False
+            self._a.put(placed, self._on(placed, wanted))
+        return True
 
     @property
     def best_worth(self) -> float:
@@ -133,7 +147,7 @@ class Search:
             total += free * (gpus - free) / gpus if gpus else 0.0
         return total
 
-    def _descend(self, depth: int, bits: int, worth: float, moves: int, places: dict[JobId, Allocation]) -> None:
+    def _descend(self, depth: int, bits: int, worth: float, moves: int, counts: dict[JobId, Counts]) -> None:
         rest_bits, rest_worth = self._rest[depth]
         hope = Score(bits | rest_bits, worth + rest_worth)
         if not hope.beats(self._best):
@@ -141,51 +155,63 @@ class Search:
         if depth == len(self._jobs):
             score = Score(bits, worth - PER_FRAGMENT * self._broken())
             if score.beats(self._best):
-                self._best, self._best_places = score, dict(places)
+                self._best, self._best_counts = score, dict(counts)
             return
         if not self._budget.spend():
             self.open_worth = max(self.open_worth or 0.0, hope.worth)
             return
         placed = self._jobs[depth]
-        for allocation in self._candidates(placed):
-            more = moves + self._counts(placed, allocation)
+        job, bit = placed.view.id, self._bit[placed.view.id]
+        for way in self._candidates(placed):
+            allocation = self._on(placed, way)
+            meant = self._held(placed) if self._stays(placed, way) else allocation
+            more = moves + self._counts(placed, meant)
             if more > self._moves_allowed:
                 continue
             self._a.put(placed, allocation)
-            places[placed.view.id] = allocation
-            bit = self._bit[placed.view.id]
-            self._descend(depth + 1, bits | bit, worth + self._a.worth.of(placed, allocation), more, places)
-            del places[placed.view.id]
+            counts[job] = way
+            self._descend(depth + 1, bits | bit, worth + self._a.worth.of(placed, meant), more, counts)
+            del counts[job]
             self._a.lift(placed)
         if placed.view.allocation is None or placed.view.stopping:
-            self._descend(depth + 1, bits, worth, moves, places)
+            self._descend(depth + 1, bits, worth, moves, counts)
 
     def _counts(self, placed: Placed, allocation: Allocation) -> bool:
-        cause = self._a.causes.get(placed.view.id)
-        return is_move(placed, allocation) and not (cause and cause.forced)
+        return is_move(placed, allocation) and not self._forced(placed)
 
-    def _candidates(self, placed: Placed) -> Iterator[Allocation]:
-        view, need, room = placed.view, self._a.need(placed), self._a.room
-        held = view.allocation
-        stays = held is not None and not view.stopping and view.held_n == placed.grant.n
-        if held is not None and stays and held.gpu_type == need.gpu_type and room.holds(held):
+    def _held(self, placed: Placed) -> Allocation:
+        held = placed.view.allocation
+        assert held is not None  # asked only of jobs that stay
+        return held
+
+    def _stays(self, placed: Placed, way: Counts) -> bool:
+        """So many GPUs of these nodes are what it holds already: it has those, whoever seems to have them now."""
+        view, held = placed.view, placed.view.allocation
+        if held is None or view.stopping or view.held_n != placed.grant.n or held.gpu_type != placed.grant.gpu_type:
+            return False
+        return {part.node: len(part.gpus) for part in held.parts} == dict(way)
+
+    def _on(self, placed: Placed, way: Counts) -> Allocation:
+        if self._stays(placed, way) and self._a.room.holds(self._held(placed)):
+            return self._held(placed)
+        return on_nodes(self._a.room, self._a.need(placed), way, placed.view)
+
+    def _candidates(self, placed: Placed) -> Iterator[Counts]:
+        view, need, rooms = placed.view, self._a.need(placed), self._a.room.nodes
+        held = tuple((part.node, len(part.gpus)) for part in view.allocation.parts) if view.allocation else ()
+        stays = bool(held) and self._stays(placed, held)
+        if stays and all(name in rooms and rooms[name].most(need) >= k for name, k in held):
             yield held
         if stays and not self._a.may_move(view) and not self._forced(placed):
             return
         for name in self._distinct(placed):
-            allocation = on_nodes(room, need, ((name, need.gpus),), view)
-            if allocation != held or not stays:
-                yield allocation
-        if need.one_node or need.gpus < 2:
-            return
-        for counts in self._splits(placed):
-            allocation = on_nodes(room, need, counts, view)
-            if allocation != held or not stays:
-                yield allocation
+            if not stays or held != ((name, need.gpus),):
+                yield ((name, need.gpus),)
+        if not need.one_node and need.gpus > 1:
+            yield from (way for way in self._splits(placed) if not stays or dict(way) != dict(held))
 
     def _forced(self, placed: Placed) -> bool:
-        cause = self._a.causes.get(placed.view.id)
-        return cause is not None and cause.forced
+        return is_forced(self._a, placed.view.id)
 
     def _distinct(self, placed: Placed) -> list[str]:
         """Nodes that take the job whole, its own first, then the tightest; of several empty ones alike only one."""
@@ -289,7 +315,9 @@ def _free_to_go(arrangement: Arrangement, placed: Placed, inside: dict[str, None
         return False
     if not all(part.node in inside for part in place.parts):
         return False
-    return place != placed.view.allocation or arrangement.may_move(placed.view)
+    if place != placed.view.allocation:
+        return True
+    return arrangement.may_move(placed.view) and arrangement.on_open_ground(place)
 
 
 def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | None) -> None:
@@ -297,7 +325,7 @@ def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | No
     for placed in jobs:
         job, held = placed.view.id, placed.view.allocation
         place = arrangement.places.get(job)
-        if place is None or held is None or not is_move(placed, place) or _is_forced(arrangement, job):
+        if place is None or held is None or not is_move(placed, place) or is_forced(arrangement, job):
             continue
         gain = speed_gain(placed.view, held, len(place.parts))
         if gain > 0:
@@ -309,6 +337,6 @@ def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | No
             arrangement.causes[job] = Cause(because="lets others run closer together", gain=gain)
 
 
-def _is_forced(arrangement: Arrangement, job: JobId) -> bool:
+def is_forced(arrangement: Arrangement, job: JobId) -> bool:
     cause = arrangement.causes.get(job)
     return cause is not None and cause.forced
