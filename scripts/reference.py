@@ -34,8 +34,8 @@ def cli_page() -> str:
     lines = [
         "# Command line",
         "",
-        "Every verb has `--help`. `--json` prints JSON whose fields are stable. A job is named by its id, its name (the "
-        "latest of that name) or `last`.",
+        "Every verb has `--help`. `--json` prints JSON whose fields are stable. A job is named by its id, its "
+        "name (the latest of that name) or `last`.",
         "",
         "Exit codes: 0 done; 1 the job failed, or the daemon did; 2 the command or a job file is wrong; 3 the daemon "
         "cannot be reached; 130 left with Ctrl-C, the job goes on.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from swell import __version__
@@ -22,21 +22,28 @@ from swell.api.views import node_views
 from swell.core.errors import Conflict, NotFound
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.jobfile import files
-from swell.jobfile.expand import NAME_RULE
+from swell.jobfile.expand import NAME_RULE, is_name
 from swell.jobfile.schema import Size, json_schema
 from swell.placement.registry import PLACERS
 from swell.policy.registry import POLICIES
 
 router = APIRouter(tags=["cluster"])
-NODE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
 MAX_NODE_GPUS = 1024
 
 
+def _node_name(name: str) -> str:
+    if "@" in name:
+        raise ValueError("machines over SSH are not known to this version; leave out user@")
+    if not is_name(name):
+        raise ValueError(f"{name[:120]!r} is not a name Swell can use; {NAME_RULE}")
+    return name
+
+
 class NodeBody(BaseModel):
-    """A machine and what it has."""
+    """A machine and what it has. Its processes run on the daemon's own machine: slots to try things with."""
 
     model_config = ConfigDict(extra="forbid")
-    name: Annotated[str, Field(pattern=NODE_PATTERN, description=NAME_RULE)]
+    name: Annotated[str, AfterValidator(_node_name), Field(description=NAME_RULE)]
     gpus: Annotated[int, Field(ge=0, le=MAX_NODE_GPUS)] = 0
     gpu_type: str = "gpu"
     gpu_memory: Size = 0
@@ -45,7 +52,7 @@ class NodeBody(BaseModel):
     labels: dict[str, str] = {}
     rack: str = ""
     address: str = "127.0.0.1"
-    executor: str = "local"
+    executor: Literal["local"] = "local"
 
     def node(self) -> Node:
         gpus = tuple(Gpu(index=i, type=self.gpu_type, memory_mib=self.gpu_memory) for i in range(self.gpus))

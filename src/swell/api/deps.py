@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from swell.api.eta import eta_s
 from swell.api.port import Engine
 from swell.api.views import JobView, job_view
 from swell.config import Config
@@ -16,6 +18,7 @@ from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
 from swell.core.state import JobRecord
 from swell.plan.explain import summary
+from swell.plan.picture import gpus_per_node
 
 USER_HEADER = "swell-user"
 MAX_USER = 100
@@ -80,6 +83,18 @@ def run_of(text: str) -> RunId:
         raise NotFound(str(error)) from error
 
 
+def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
+    now, per_node = now_s(), gpus_per_node(tuple(engine.state.nodes.values()))
+    return [
+        job_view(
+            record,
+            why=summary(record, engine.reasons(record.id), now),
+            eta_s=eta_s(record, engine.book, per_node, now),
+            now_s=now,
+        )
+        for record in records
+    ]
+
+
 def line_of(engine: Engine, record: JobRecord) -> JobView:
-    now = now_s()
-    return job_view(record, why=summary(record, engine.reasons(record.id), now), eta_s=None, now_s=now)
+    return lines_of(engine, [record])[0]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import Response
 
 from swell.api import streams
-from swell.api.deps import caller, engine_of, find_job, json_response, line_of, record_of, run_of
+from swell.api.deps import caller, engine_of, find_job, json_response, line_of, lines_of, record_of, run_of
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.views import JobView, detail_view, run_view
@@ -69,7 +69,7 @@ async def list_jobs(
     engine = engine_of(request)
     records = await engine.jobs(JobQuery(group=state, user=user, batch=batch, after=after, limit=limit))
     following = records[-1].id if len(records) == limit else None
-    return json_response({"jobs": [line_of(engine, record) for record in records], "next": following})
+    return json_response({"jobs": lines_of(engine, records), "next": following})
 
 
 @router.get("/v1/jobs/{job}")

@@ -11,7 +11,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.reports import Position, RunReport, StopView
-from swell.ports import JobQuery, LogChunk, Stored
+from swell.ports import JobQuery, LogChunk, SpeedBook, Stored
 
 PolicyOptions = Mapping[str, float | int | str | bool]
 
@@ -36,6 +36,8 @@ class Commands(Protocol):
 class Queries(Protocol):
     @property
     def state(self) -> State: ...
+    @property
+    def book(self) -> SpeedBook: ...
     async def job(self, job: JobId) -> JobRecord: ...
     async def jobs(self, query: JobQuery) -> Sequence[JobRecord]: ...
     async def runs(self, job: JobId) -> Sequence[Run]: ...

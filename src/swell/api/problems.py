@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from swell.core import errors
 from swell.jobfile.problems import JobFileError, Problem
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 MEDIA_TYPE = "application/problem+json"
 _STATUS: Sequence[tuple[type[Exception], int, str]] = (
     (errors.NotFound, 404, "Not found"),
@@ -50,6 +52,9 @@ def from_error(error: Exception) -> Response:
     if isinstance(error, JobFileError):
         status, title = (400, "Cannot be read") if error.syntax else (422, "Not a valid job")
         return response(status, title, str(error), error.problems)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        detail = "there is no space left where the daemon keeps its things; free some and send it again"
+        return response(507, "Disk full", detail)
     for kind, status, title in _STATUS:
         if isinstance(error, kind):
             return response(status, title, str(error))

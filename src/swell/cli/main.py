@@ -85,6 +85,9 @@ def main() -> None:
     except BrokenPipeError:  # `swell ls | head`
         _hush_stdout()
         sys.exit(0)
+    except OSError as error:  # a full disk, a directory that may not be read
+        click.echo(f"swell: {error}", err=True)
+        sys.exit(EXIT_FAILED)
 
 
 def _fail(error: SwellError) -> int:

@@ -25,12 +25,11 @@ def node() -> None:
 @click.option("--cpus", type=click.IntRange(1), default=1, show_default=True, help="CPU cores.")
 @click.option("--memory", default="1GiB", show_default=True, help="Memory of the machine.")
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where the other workers reach it.")
-@click.option("--executor", default="local", show_default=True, help="How processes are started on it.")
 @click.option("--rack", default="", help="Rack or switch, for placement.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label; may be repeated.")
 @connected
 def add(home: Path | None, as_json: bool, labels: tuple[str, ...], **said: Any) -> None:
-    """Add the machine NAME."""
+    """Declare a further machine NAME. Its processes run on the daemon's own machine: slots to try things with."""
     pairs = {key: value for key, _, value in (label.partition("=") for label in labels)}
     _tell(client(home).post("/v1/nodes", {**said, "labels": pairs}), as_json)
 

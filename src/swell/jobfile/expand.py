@@ -191,12 +191,16 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return _PARAMETER.sub(lambda match: values.get(match[1], match[0]), text) if "${" in text else text
 
 
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
 def _check_name(name: str, values: Mapping[str, str]) -> None:
     unknown = [match for match in _PARAMETER.findall(name) if match not in values]
     if unknown:
         fix = "add array: or sweep:, or take it out of the name"
         raise one("name", f"there is no parameter {unknown[0]!r} to put into {name!r}", fix)
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise one("name", f"{name[:120]!r} is not a name Swell can use", NAME_RULE)
     if name.isdecimal() or name in RESERVED_NAMES:
         raise one("name", f"{name!r} would be taken for something else on the command line", "add a word to it")

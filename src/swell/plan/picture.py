@@ -59,7 +59,7 @@ class Picture:
         if nodes != self._nodes:
             self._nodes = nodes
             self._views.clear()
-            self._gpus_per_node = _gpus_per_node(nodes)
+            self._gpus_per_node = gpus_per_node(nodes)
             self._types = tuple(sorted(self._gpus_per_node))
             self._gpu_memory_mib = min((g.memory_mib for n in nodes for g in n.gpus), default=0)
 
@@ -78,7 +78,7 @@ class Picture:
         return view
 
 
-def _gpus_per_node(nodes: tuple[Node, ...]) -> dict[str, int]:
+def gpus_per_node(nodes: tuple[Node, ...]) -> dict[str, int]:
     """The largest number of GPUs of each type on one node."""
     most: dict[str, int] = {}
     for node in nodes:

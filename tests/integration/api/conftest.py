@@ -21,6 +21,7 @@ from swell.daemon.reports import StopPoint, StopView
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.ports import LogChunk, Stored
+from swell.speed.book import Book
 
 TOKEN = "t" * 40
 GROUPS = {"running": lambda r: r.holding, "queued": lambda r: not r.holding and not r.ended, "ended": lambda r: r.ended}
@@ -33,11 +34,13 @@ class FakeEngine:
     events: list = field(default_factory=list)
     reports: list = field(default_factory=list)
     now: float = 1000.0
+    book: Book = field(default_factory=Book)
 
     def record(self, *events):
         for event in events:
             seq = self.state.seq + 1
             apply(self.state, event)
+            self.book.learn(event)
             self.state.seq = seq
             self.events.append(Stored(seq=seq, event=event))
 

@@ -1,5 +1,6 @@
 """Nodes, policy, health, schema, OpenAPI, files."""
 
+import errno
 import hashlib
 import io
 
@@ -16,7 +17,8 @@ def test_nodes(server):
     assert server.client.post("/v1/nodes/b/drain").json()["condition"] == "draining"
     assert server.client.delete("/v1/nodes/b").status_code == 200
     assert server.client.post("/v1/nodes/b/cordon").status_code == 404
-    assert server.client.post("/v1/nodes", json={"name": "../x"}).status_code == 422
+    assert "a name has letters" in server.client.post("/v1/nodes", json={"name": "../x"}).json()["detail"]
+    assert "SSH" in server.client.post("/v1/nodes", json={"name": "ada@gpu1"}).json()["detail"]
     assert [n["name"] for n in server.client.get("/v1/nodes").json()["nodes"]] == ["here"]
 
 
@@ -79,4 +81,15 @@ def test_wrong_or_evil_files_are_refused(server, tmp_path, config):
     big = server.client.put(f"/v1/files/{'0' * 64}", content=b"x" * (3 << 20))
     assert big.status_code == 413
     assert "snapshot_max_mib" in big.json()["detail"]
+    assert list(config.files_dir.iterdir()) == []
+
+
+def test_a_full_disk_is_said(server, config, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("swell.api.cluster._sync", full)
+    answer = server.client.put(f"/v1/files/{'0' * 64}", content=b"x")
+    assert answer.status_code == 507
+    assert "free some" in answer.json()["detail"]
     assert list(config.files_dir.iterdir()) == []

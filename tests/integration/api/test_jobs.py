@@ -1,6 +1,10 @@
 """Jobs over HTTP: submit, list, look, change, remove."""
 
+import time
+
 import pytest
+
+from swell.core import events as ev
 
 
 def get(server, path):
@@ -82,6 +86,21 @@ def test_a_running_job_shows_where_and_progress(server):
     assert view["progress"] == {"epochs_done": 0, "epochs_total": 10, "fraction": 0.0}
     gpus = get(server, "/v1/nodes")["nodes"][0]
     assert (gpus["gpus_free"], gpus["gpus"][0]["jobs"]) == (2, [job])
+
+
+def test_a_running_job_says_when_it_will_end_once_that_is_known(server):
+    (job,) = server.submit("command: x\nepochs: 10\nuses_library: true")
+    server.engine.now = time.time()
+    run = server.engine.start(job)
+    assert get(server, f"/v1/jobs/{job}")["eta_s"] is None
+    server.engine.record(
+        ev.TrainingBegan(run=run, at_s=server.engine.now, epochs=10),
+        ev.EpochEnded(run=run, at_s=server.engine.now, epoch=5, count=5, epoch_s=60.0, gpus=1, gpu_type="gpu"),
+    )
+    low, high = get(server, f"/v1/jobs/{job}")["eta_s"]
+    assert low < server.engine.now + 300 < high
+    server.engine.end(run)
+    assert get(server, f"/v1/jobs/{job}")["eta_s"] is None
 
 
 def test_commands(server):
