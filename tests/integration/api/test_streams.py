@@ -19,12 +19,15 @@ def messages(answer):
             current[key] = value
 
 
-def collect(server, path, headers=None, until=None):
+def collect(server, path, headers=None, until=None, meanwhile=None):
+    """All messages; `meanwhile`, a thread, begins when the first has come."""
     with server.client.stream("GET", path, headers=headers or {}) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
         found = []
         for item in messages(answer):
+            if not found and meanwhile is not None:
+                meanwhile.start()
             found.append(item)
             if until is not None and until(item):
                 break
@@ -37,9 +40,7 @@ def later(seconds, *actions):
             time.sleep(seconds)
             action()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+    return threading.Thread(target=run)
 
 
 def test_events_in_order_and_resumed(server):
@@ -56,7 +57,9 @@ def test_events_in_order_and_resumed(server):
 
 def test_events_go_on_live(server):
     thread = later(0.05, lambda: server.engine.record(ev.NodeRemoved(node="here", at_s=1.0)))
-    found = collect(server, f"/v1/events?after={server.engine.state.seq}", until=lambda m: m[0] == "NodeRemoved")
+    server.submit()
+    after = server.engine.state.seq - 1
+    found = collect(server, f"/v1/events?after={after}", until=lambda m: m[0] == "NodeRemoved", meanwhile=thread)
     thread.join()
     assert found[-1][1]["node"] == "here"
 
@@ -74,7 +77,7 @@ def test_a_log_is_followed_over_attempts_to_the_end(server):
         lambda: engine.write(runs[1], b"two\n"),
         lambda: (engine.write(runs[1], b"last line without newline"), engine.end(runs[1])),
     )
-    found = collect(server, f"/v1/jobs/{job}/logs?follow=true")
+    found = collect(server, f"/v1/jobs/{job}/logs?follow=true", meanwhile=thread)
     thread.join()
     assert "".join(d["text"] for kind, d, _ in found if kind == "log") == "one\ntwo\nlast line without newline"
     assert next(d["state"] for kind, d, _ in found if kind == "state") == "queued"
@@ -101,7 +104,7 @@ def test_characters_are_never_cut_in_two(server):
     data = text.encode()
     server.engine.write(run, data[:100_001])
     thread = later(0.05, lambda: server.engine.write(run, data[100_001:]), lambda: server.engine.end(run))
-    found = collect(server, f"/v1/jobs/{job}/logs?follow=true")
+    found = collect(server, f"/v1/jobs/{job}/logs?follow=true", meanwhile=thread)
     thread.join()
     assert "".join(d["text"] for kind, d, _ in found if kind == "log") == text
 
