@@ -100,7 +100,7 @@ def _scene(case: Case, nodes: tuple[Node, ...]) -> tuple[Workload, World, SpeedB
     if case.profiles is None:
         raise SwellError("measured workloads need the profiles of their applications: add --profiles DIR")
     apps = applications(case.profiles)
-    workload = read_pollux(case.workload, apps, adaptive=case.adaptive, max_gpus=max(types.values()))
+    workload = read_pollux(case.workload, apps, adaptive=case.adaptive, gpus=types)
     world = Training(apps, restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
     return workload, world, Oracle(world, per_node) if case.clairvoyant else Book()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from swell.core.errors import SwellError
+from swell.sim.cluster import DEFAULT_TYPE
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Shape = tuple[int, ...]
@@ -72,9 +73,10 @@ class StepTimes:
     A placement that was measured is interpolated linearly in the local batch; any other first in the local batch at
     each measured (nodes, GPUs), then linearly between those."""
 
-    def __init__(self, placements: Path, scalability: Path, max_local: int | None) -> None:
+    def __init__(self, placements: Path, max_local: int | None) -> None:
         rows = _rows(placements)
         self._by_shape = _group(rows)
+        scalability = placements.with_name(placements.name.replace("placements", "scalability"))
         self._by_counts = _by_counts(rows, _rows(scalability))
         self._corners: dict[Counts, list[tuple[Counts, float]]] = {}
         self._cache: dict[tuple[Shape, int], tuple[float, float]] = {}
@@ -129,6 +131,7 @@ class Application:
     def __init__(self, directory: Path) -> None:
         self.name = directory.name
         self.types = _types(directory)
+        self._times: dict[str, StepTimes] = {}
         self._validation = _validation(directory)
         self.batches = tuple(sorted(self._validation))
         self.initial, self.largest = self.batches[0], self.batches[-1]
@@ -141,18 +144,20 @@ class Application:
         self._rates: dict[tuple[str, Shape, Setting], list[float]] = {}
 
     def times(self, gpu_type: str) -> StepTimes:
-        times = self.types.get(gpu_type)
+        times = self._times.get(gpu_type)
         if times is None:
-            raise SwellError(
-                f"there are no measurements of {self.name} on {gpu_type!r}; there are: {', '.join(self.types)}"
-            )
+            path = self.types.get(gpu_type)
+            if path is None:
+                there = ", ".join(self.types)
+                raise SwellError(f"there are no measurements of {self.name} on {gpu_type!r}; there are: {there}")
+            times = self._times[gpu_type] = StepTimes(path, MAX_LOCAL.get(self.name))
         return times
 
-    def max_gpus(self, batch: int) -> int:
+    def max_gpus(self, batch: int, gpu_types: Iterable[str]) -> int:
         """No GPU gets less than the smallest measured local batch. `batch` 0: adaptive."""
         if self.name == "ncf":
             return 1  # never profiled beyond what one GPU trains best with
-        smallest = min(times.min_local for times in self.types.values())
+        smallest = min(self.times(gpu_type).min_local for gpu_type in gpu_types if gpu_type in self.types)
         return max(1, (batch or self.largest) // smallest)
 
     def fixed(self, batch: int, gpus: int, gpu_type: str) -> Setting:
@@ -251,14 +256,9 @@ def applications(directory: Path) -> Mapping[str, Application]:
     return {path.name: Application(path) for path in found}
 
 
-def _types(directory: Path) -> dict[str, StepTimes]:
-    """Step times by GPU type; a plain placements.csv is of the default type."""
-    found: dict[str, StepTimes] = {}
-    for path in sorted(directory.glob("placements*.csv")):
-        gpu_type = path.stem.partition("-")[2] or "gpu"
-        scalability = directory / path.name.replace("placements", "scalability")
-        found[gpu_type] = StepTimes(path, scalability, MAX_LOCAL.get(directory.name))
-    return found
+def _types(directory: Path) -> dict[str, Path]:
+    """Files of step times by GPU type; a plain placements.csv is of the default type."""
+    return {path.stem.partition("-")[2] or DEFAULT_TYPE: path for path in sorted(directory.glob("placements*.csv"))}
 
 
 def _validation(directory: Path) -> dict[int, dict[str, Floats]]:
@@ -290,12 +290,13 @@ def _by_counts(placements: list[dict[str, str]], scalability: list[dict[str, str
         digits = [int(digit) for digit in row["placement"]]
         _add(points.setdefault((len(digits), sum(digits)), {}), row)
     for row in scalability:
-        _add(points.setdefault((int(row["num_nodes"]), int(row["num_replicas"])), {}), row)
+        counts = int(float(row["num_nodes"])), int(float(row["num_replicas"]))
+        _add(points.setdefault(counts, {}), row)
     return {counts: _line(points[counts]) for counts in sorted(points)}
 
 
 def _add(measured: Measured, row: dict[str, str]) -> None:
-    measured.setdefault(int(row["local_bsz"]), []).append((float(row["step_time"]), float(row["sync_time"])))
+    measured.setdefault(int(float(row["local_bsz"])), []).append((float(row["step_time"]), float(row["sync_time"])))
 
 
 def _line(measured: Measured) -> Line:

@@ -138,14 +138,14 @@ class Training:
         return (self._next_report(trainee, run, now_s),) if run.began_s is not None else ()
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
-        trainee = self.trainees[job.id]
-        return min(self._alone_s(trainee, gpu_type, gpus) for gpu_type, gpus in share.items() if gpus > 0)
+        return min(self._alone_s(job, gpu_type, gpus) for gpu_type, gpus in share.items() if gpus > 0)
 
-    def _alone_s(self, trainee: Trainee, gpu_type: str, gpus: float) -> float:
+    def _alone_s(self, job: JobRecord, gpu_type: str, gpus: float) -> float:
+        trainee = self.trainees[job.id]
         app = trainee.app
         if gpu_type not in app.types:
             return float("inf")
-        n = max(1, min(int(gpus), app.max_gpus(trainee.batch)))
+        n = max(1, min(int(gpus), job.spec.gpus.max))
         rates = app.best_rates(gpu_type, packed(n, self._per_node.get(gpu_type, 4)), trainee.batch)
         return float((app.work / rates).sum()) / min(1.0, gpus) / trainee.factor
 

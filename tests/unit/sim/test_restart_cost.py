@@ -36,7 +36,7 @@ def test_the_measured_restart_cost_is_the_true_one(ten_jobs: Path, profiles: Pat
         placer=placer_named("consolidated"),
         interval_s=60.0,
     )
-    workload = read_pollux(ten_jobs, apps, adaptive=False, max_gpus=8)
+    workload = read_pollux(ten_jobs, apps, adaptive=False, gpus={"gpu": 8})
     Simulation(setup, world, Oracle(world, {"gpu": 4}), (watch,)).run(workload)
     assert measured
     assert measured == pytest.approx([25.0] * len(measured))
