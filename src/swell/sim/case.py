@@ -6,7 +6,7 @@ A case is plain data, so that many run side by side in processes; the outcome de
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.policy.registry import policy_named
 from swell.ports import SpeedBook
 from swell.sim.cluster import gpus_by_type, parse_cluster
+from swell.sim.durations import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.metrics import JobRow, Recorder, summary
 from swell.sim.oracle import Oracle
 from swell.sim.profiles import applications
 from swell.sim.readers import read_pollux
+from swell.sim.traces import STYLES, cluster_for, read_trace
 from swell.sim.training import Noise, Training
 from swell.sim.workload import Workload, at_load
 from swell.sim.world import World
@@ -34,7 +36,7 @@ OptionValue = float | int | str | bool
 class Case:
     workload: Path
     policy: str
-    cluster: str
+    cluster: str  # empty: one that fits, for traces
     name: str = ""  # of the workload; empty: its file's
     format: str = "pollux"
     profiles: Path | None = None
@@ -42,6 +44,7 @@ class Case:
     interval_s: float = 60.0
     restart_s: float = 30.0
     adaptive: bool = False
+    elastic: float = 0.0  # of jobs of a trace: up to so many times the GPUs asked for; 0: exactly those
     clairvoyant: bool = False
     load: float = 1.0
     seed: int = 0
@@ -64,37 +67,56 @@ class Outcome:
     gpus: int  # in the cluster
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What arrives where, how the world answers, and what the brain is told of it."""
+
+    workload: Workload
+    nodes: tuple[Node, ...]
+    world: World
+    book: SpeedBook
+
+
 def simulate(case: Case) -> Outcome:
-    """Run one case. `wall_s` is its CPU time; nothing else depends on the machine."""
+    """Run one case; a trace of several virtual clusters is simulated one after the other and summed up.
+
+    `wall_s` is CPU time; nothing else depends on the machine."""
     began = time.process_time()
-    nodes = parse_cluster(case.cluster)
-    workload, world, book = _scene(case, nodes)
-    recorder = Recorder(world=world, share=gpus_by_type(nodes))
-    simulation = Simulation(_setup(case, nodes), world, book, (recorder,))
-    simulation.run(at_load(workload, case.load))
+    name = case.name or case.workload.name.partition(".")[0]
+    rows: list[JobRow] = []
+    held: list[tuple[float, int, int]] = []
+    gpus = events = passes = unfinished = 0
+    for scene in _scenes(case):
+        recorder = Recorder(world=scene.world, share=gpus_by_type(scene.nodes), first_job=len(rows))
+        simulation = Simulation(_setup(case, scene.nodes), scene.world, scene.book, (recorder,))
+        simulation.run(at_load(scene.workload, case.load))
+        rows += recorder.rows(name, case.policy)
+        held += recorder.held
+        gpus += sum(recorder.share.values())
+        events, passes = events + simulation.events, passes + simulation.passes
+        unfinished += len(simulation.state.active) + simulation.refused
     wall_s = time.process_time() - began
-    name = case.name or workload.name
-    rows = recorder.rows(name, case.policy)
     figures = {
         **summary(rows, case.batch),
+        "unfinished": unfinished,
         "clairvoyant": case.clairvoyant,
         "load": case.load,
-        "events": simulation.events,
-        "passes": simulation.passes,
+        "events": events,
+        "passes": passes,
         "wall_s": round(wall_s, 3),
     }
-    return Outcome(
-        case=case,
-        name=name,
-        summary=figures,
-        rows=tuple(rows),
-        held=tuple(recorder.held),
-        gpus=sum(recorder.share.values()),
-    )
+    return Outcome(case=case, name=name, summary=figures, rows=tuple(rows), held=tuple(held), gpus=gpus)
 
 
-def _scene(case: Case, nodes: tuple[Node, ...]) -> tuple[Workload, World, SpeedBook]:
-    """What arrives, how the world answers, and what the brain is told of it."""
+def _scenes(case: Case) -> Iterator[Scene]:
+    if case.format in STYLES:
+        yield from _trace_scenes(case)
+    else:
+        yield _measured_scene(case)
+
+
+def _measured_scene(case: Case) -> Scene:
+    nodes = parse_cluster(case.cluster)
     types = gpus_by_type(nodes)
     per_node = {t: max(sum(gpu.type == t for gpu in node.gpus) for node in nodes) for t in types}
     if case.profiles is None:
@@ -102,7 +124,17 @@ def _scene(case: Case, nodes: tuple[Node, ...]) -> tuple[Workload, World, SpeedB
     apps = applications(case.profiles)
     workload = read_pollux(case.workload, apps, adaptive=case.adaptive, gpus=types)
     world = Training(apps, restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
-    return workload, world, Oracle(world, per_node) if case.clairvoyant else Book()
+    book = Oracle(world, per_node) if case.clairvoyant else Book()
+    return Scene(workload=workload, nodes=nodes, world=world, book=book)
+
+
+def _trace_scenes(case: Case) -> Iterator[Scene]:
+    for workload in read_trace(case.workload, case.format, elastic=case.elastic):
+        nodes = parse_cluster(case.cluster or cluster_for(workload))
+        per_node = max(len(node.gpus) for node in nodes)
+        world = Durations(restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
+        book = TrueDurations(world) if case.clairvoyant else Book()
+        yield Scene(workload=workload, nodes=nodes, world=world, book=book)
 
 
 def _setup(case: Case, nodes: tuple[Node, ...]) -> Setup:

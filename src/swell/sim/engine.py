@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from swell.core.decision import Plan
+from swell.core.errors import Infeasible
 from swell.core.events import (
     Event,
     ExitReason,
     JobSubmitted,
     NodeConditionChanged,
     NodeObserved,
-    PolicyRemembered,
+    NodeRemoved,
     PolicySet,
     RunEnded,
     RunPlanned,
@@ -28,11 +28,15 @@ from swell.core.events import (
     job_of,
 )
 from swell.core.ids import RunId
+from swell.core.job import JobSpec
 from swell.core.lifecycle import apply, is_stale
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import State
+from swell.plan.admit import check_feasible
 from swell.plan.cycle import cycle
+from swell.plan.deadlines import due
+from swell.plan.enact import events_of
 from swell.plan.picture import DEFAULT_RESTART_COST_S, Picture
 from swell.ports import Placer, Policy, SpeedBook
 from swell.sim.workload import Arrival, Workload
@@ -40,6 +44,12 @@ from swell.sim.world import World
 
 MAX_PASSES = 8
 """In one moment. More would mean a policy that never settles; the next moment goes on from there."""
+
+MAX_IDLE = 10_000
+"""Passes in a row in which nothing happens and nothing is expected: whoever waits then waits for ever."""
+
+NEWS = frozenset({JobSubmitted, RunEnded, NodeObserved, NodeConditionChanged, NodeRemoved, PolicySet})
+"""What calls for a pass: something came, was freed or was lost. Reports only sharpen the next one."""
 
 Observer = Callable[[State, Event], None]
 
@@ -67,21 +77,27 @@ class Simulation:
         self.state = State()
         self.now_s = 0.0
         self.passes = 0
+        self.refused = 0  # could never run here
         self.events = 0
         self._world = world
         self._book = book
         self._observers = observers
         self._picture = Picture(book, setup.restart_cost_s)
-        self._rng = random.Random(setup.seed)  # noqa: S311 - seeded on purpose
         self._options = setup.options
         self._agenda: list[tuple[float, int, Event | Arrival]] = []
         self._order = 0
+        self._feasible: dict[Hashable, bool] = {}
         self._void: dict[RunId | None, int] = {}
         self._due_s: float | None = None  # of the next pass
+        self._news = False  # something happened that a decision may depend on
+        self._watch = False  # some job has a time limit or waits for another
         self._wake_s: float | None = None
+        self._idle = 0  # passes in a row after which nothing was left to happen
         for node in setup.nodes:
             self._happen(NodeObserved(node=node, at_s=0.0))
-        self._happen(PolicySet(name=setup.policy.name, placer=setup.placer.name, at_s=0.0))
+        self._happen(
+            PolicySet(name=setup.policy.name, placer=setup.placer.name, at_s=0.0, options=setup.options.policy)
+        )
         self._expect(setup.faults)
 
     def run(self, workload: Workload) -> State:
@@ -112,15 +128,16 @@ class Simulation:
             self._decide()
 
     def _take_events(self) -> bool:
-        """Everything that happens at this moment. True if anything did."""
-        agenda, before = self._agenda, self.events
+        """Everything that happens at this moment. True if anything did that may change a decision."""
+        agenda = self._agenda
+        self._news = False
         while agenda and agenda[0][0] <= self.now_s:
             _, order, what = heapq.heappop(agenda)
             if isinstance(what, Arrival):
                 self._arrive(what)
             elif not is_stale(self.state, what) and not self._is_void(what, order):
                 self._happen(what)
-        return self.events > before
+        return self._news
 
     def _is_void(self, event: Event, order: int) -> bool:
         """Foreseen before its run was resized in place, so it comes at another time, foreseen since."""
@@ -135,33 +152,62 @@ class Simulation:
             self._due_s = rounds * interval
 
     def _decide(self) -> None:
+        before = self.events
         for _ in range(MAX_PASSES):
             freed = self._pass()
             if not (self._take_events() and freed):
                 break
-        if self.setup.interval_s and self.state.active:
+        self._idle = 0 if self._agenda or self.events > before else self._idle + 1
+        if self.setup.interval_s and self.state.active and self._idle < MAX_IDLE:
             self._due_s = self.now_s + self.setup.interval_s
 
     def _pass(self) -> bool:
         """One decision, carried out. True if something is being stopped for it."""
         setup, state = self.setup, self.state
+        wakes = self._do_what_is_due()
         snapshot, held_back = self._picture.take(state, self.now_s, self._options)
         self.passes += 1
-        plan = cycle(snapshot, setup.policy, setup.placer, state.policy_memory, self._rng)
+        rng = random.Random(state.seq + setup.seed)  # noqa: S311 - as the daemon seeds it
+        plan = cycle(snapshot, setup.policy, setup.placer, state.policy_memory, rng)
         for event in events_of(plan, state, self.now_s):
             self._happen(event)
-        wakes = [float(r.detail["until_s"]) for r in held_back.values() if "until_s" in r.detail]
+        wakes += [float(r.detail["until_s"]) for r in held_back.values() if "until_s" in r.detail]
         if plan.wake_s is not None:
             wakes.append(plan.wake_s)
         self._wake_s = min((w for w in wakes if w > self.now_s), default=None)
         return bool(plan.stops)
 
+    def _do_what_is_due(self) -> list[float]:
+        """Time limits and jobs that wait for what cannot be, as in the daemon. Returns when to look again."""
+        if not self._watch:
+            return []
+        found = due(self.state, self.now_s, float("inf"))
+        for event in found.events:
+            self._happen(event)
+        return [found.next_s] if found.next_s is not None else []
+
     def _arrive(self, arrival: Arrival) -> None:
+        if not self._can_ever_run(arrival.spec):
+            self.refused += 1
+            return
         job = self.state.last_job + 1
         event = JobSubmitted(job=job, spec=arrival.spec, at_s=self.now_s)
         apply(self.state, event)
+        self._watch = self._watch or bool(arrival.spec.time_limit_s or arrival.spec.depends_on)
         self._world.submitted(self.state.jobs[job], arrival)
         self._told(event)
+
+    def _can_ever_run(self, spec: JobSpec) -> bool:
+        key = (spec.gpus, spec.launcher, spec.cpus, spec.memory_mib)
+        found = self._feasible.get(key)
+        if found is None or spec.node_labels:
+            try:
+                check_feasible(spec, self.setup.nodes)
+                found = True
+            except Infeasible:
+                found = False
+            self._feasible[key] = found
+        return found
 
     def _happen(self, event: Event) -> None:
         apply(self.state, event)
@@ -182,6 +228,7 @@ class Simulation:
 
     def _told(self, event: Event) -> None:
         self.events += 1
+        self._news = self._news or type(event) in NEWS
         self._book.learn(event)
         for observer in self._observers:
             observer(self.state, event)
@@ -201,25 +248,3 @@ class Simulation:
     def _push(self, at_s: float, what: Event | Arrival) -> None:
         self._order += 1
         heapq.heappush(self._agenda, (at_s, self._order, what))
-
-
-def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
-    """What a plan makes true, in the order its docstring says."""
-    events: list[Event] = []
-    if dict(plan.memory) != dict(state.policy_memory):
-        events.append(PolicyRemembered(memory=plan.memory, at_s=now_s))
-    for stop in plan.stops:
-        events.append(RunStopRequested(run=_current(state, stop.job), why=stop.why, at_s=now_s, reason=stop.reason))
-    for resize in plan.resizes:
-        run = _current(state, resize.job)
-        events.append(RunResized(run=run, allocation=resize.allocation, at_s=now_s, reason=resize.reason))
-    for start in plan.starts:
-        run = RunId(start.job, state.jobs[start.job].attempts + 1)
-        events.append(RunPlanned(run=run, allocation=start.allocation, at_s=now_s, reason=start.reason))
-    return events
-
-
-def _current(state: State, job: int) -> RunId:
-    run = state.jobs[job].run
-    assert run is not None  # plans stop and resize only what runs
-    return run.id

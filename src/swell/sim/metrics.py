@@ -45,6 +45,7 @@ class Recorder:
 
     world: World
     share: Mapping[str, int]  # GPUs by type, all of the cluster
+    first_job: int = 0  # added to ids, where several simulations are put together
     held: list[tuple[float, JobId, int]] = field(default_factory=list)  # (time, job, GPUs from then on)
     active: list[tuple[float, int]] = field(default_factory=list)  # (time, jobs in the system from then on)
     ended: list[JobRecord] = field(default_factory=list)
@@ -54,9 +55,9 @@ class Recorder:
         if isinstance(event, JobSubmitted):
             self._count(event.at_s, len(state.active))
         elif isinstance(event, RunPlanned | RunResized):
-            self.held.append((event.at_s, event.run.job, event.allocation.gpus))
+            self.held.append((event.at_s, self.first_job + event.run.job, event.allocation.gpus))
         elif isinstance(event, RunEnded):
-            self.held.append((event.at_s, event.run.job, 0))
+            self.held.append((event.at_s, self.first_job + event.run.job, 0))
             job = state.jobs[event.run.job]
             if job.ended:
                 self._count(event.at_s, len(state.active))
@@ -94,7 +95,7 @@ class Recorder:
         return JobRow(
             workload=workload,
             policy=policy,
-            job=job.id,
+            job=self.first_job + job.id,
             name=job.spec.name,
             family=job.spec.family,
             state=str(job.state),

@@ -1,0 +1,207 @@
+"""A world of jobs of which only the duration is known, as traces and job files tell it: so long on so many GPUs.
+
+How a job would scale is assumed: each further GPU costs a part `loss` of one in communication, each further node
+`node_loss` more. A job reports its progress in ten epochs (fewer if short), so that honest books have something to
+learn from.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from swell.core.events import EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
+from swell.core.ids import JobId
+from swell.core.snapshot import Curve
+from swell.core.state import JobRecord, Run
+from swell.ports import Remaining
+from swell.sim.training import REPORT_S, Noise
+from swell.sim.workload import Arrival
+
+EPOCHS = 10
+LOSS = 0.08
+NODE_LOSS = 0.08
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Speed on k GPUs over n nodes, relative to one GPU; the same on every type."""
+
+    max_gpus: int
+    loss: float = LOSS
+    node_loss: float = NODE_LOSS
+    per_node: int = 8
+
+    def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
+        return gpus / (1 + self.loss * (gpus - 1) + self.node_loss * (nodes - 1)) if gpus else 1.0
+
+    def curve(self, gpu_type: str) -> Curve:
+        return _curve(self)
+
+
+_CURVES: dict[Scaling, Curve] = {}
+
+
+def _curve(scaling: Scaling) -> Curve:
+    found = _CURVES.get(scaling)
+    if found is None:
+        best, speeds = 0.0, [0.0]
+        for k in range(1, scaling.max_gpus + 1):
+            best = max(best, scaling.rate(k, -(-k // scaling.per_node), ""))
+            speeds.append(best)
+        found = _CURVES[scaling] = tuple(speeds)
+    return found
+
+
+@dataclass(slots=True)
+class Task:
+    """The truth about one job: what is left of it, at speed 1."""
+
+    scaling: Scaling
+    work_s: float
+    left_s: float
+    epochs: int
+    fails: bool = False
+    as_of_s: float = 0.0
+    rate: float = 0.0  # since then
+
+    def at(self, now_s: float) -> float:
+        return max(0.0, self.left_s - self.rate * max(0.0, now_s - self.as_of_s))
+
+    def done_epochs(self) -> int:
+        return int((1 - self.left_s / self.work_s) * self.epochs + 1e-6)
+
+
+class Durations:
+    """The world. `truth` of an arrival: duration_s (on the GPUs asked for), fails, loss."""
+
+    def __init__(
+        self, *, restart_s: float = 30.0, per_node: int = 8, noise: Noise | None = None, seed: int = 0
+    ) -> None:
+        self._restart_s = restart_s
+        self._per_node = per_node
+        self._noise = noise or Noise()
+        self._seed = seed
+        self.tasks: dict[JobId, Task] = {}
+
+    def submitted(self, job: JobRecord, arrival: Arrival) -> None:
+        truth, request = arrival.truth, job.spec.gpus
+        scaling = Scaling(
+            max(1, request.max), truth.get("loss", LOSS), truth.get("node_loss", NODE_LOSS), self._per_node
+        )
+        duration_s = max(1e-3, truth.get("duration_s", job.spec.estimated_s))
+        if self._noise.speed:
+            rng = random.Random(f"{self._seed}/speed/{job.id}")  # noqa: S311 - a simulation
+            duration_s *= rng.lognormvariate(0.0, self._noise.speed)
+        asked = max(1, request.requested)
+        work_s = duration_s * scaling.rate(asked, -(-asked // self._per_node), "")
+        epochs = job.spec.epochs or max(1, min(EPOCHS, int(duration_s / REPORT_S)))
+        self.tasks[job.id] = Task(scaling, work_s, work_s, epochs, fails=bool(truth.get("fails", 0.0)))
+
+    def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        task, run = self.tasks[job.id], _run(job)
+        began_s = now_s + self._restart_s
+        task.as_of_s, task.rate = began_s, 0.0
+        began = TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs)
+        return (RunStarted(run=run.id, at_s=now_s), began)
+
+    def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
+        if not isinstance(event, TrainingBegan | EpochEnded):
+            return ()
+        task, run = self.tasks[job.id], _run(job)
+        task.left_s, task.as_of_s = task.at(event.at_s), event.at_s
+        if isinstance(event, EpochEnded) and event.epoch >= task.epochs:
+            task.left_s = 0.0
+            return (self._end(task, run, event.at_s),)
+        return (self._next_report(task, run, event.at_s),)
+
+    def _end(self, task: Task, run: Run, now_s: float) -> RunEnded:
+        if task.fails:
+            return RunEnded(run=run.id, reason=ExitReason.USER_ERROR, at_s=now_s, exit_code=1)
+        return RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=now_s, exit_code=0)
+
+    def _next_report(self, task: Task, run: Run, now_s: float) -> EpochEnded:
+        allocation = run.allocation
+        task.rate = task.scaling.rate(allocation.gpus, len(allocation.parts), allocation.gpu_type) * self._slow(run)
+        epoch_1_s = task.work_s / task.epochs
+        count = max(1, int(REPORT_S * task.rate / epoch_1_s))
+        done = task.done_epochs()
+        epoch = min(task.epochs, done + count)
+        at_s = now_s + max(0.0, task.left_s - epoch_1_s * (task.epochs - epoch)) / task.rate
+        return EpochEnded(
+            run=run.id,
+            at_s=at_s,
+            epoch=epoch,
+            count=epoch - done,
+            epoch_s=epoch_1_s / task.rate * self._blur(run, epoch),
+            gpus=allocation.gpus,
+            nodes=len(allocation.parts),
+            gpu_type=allocation.gpu_type,
+        )
+
+    def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        task, run = self.tasks[job.id], _run(job)
+        task.left_s, task.as_of_s, task.rate = task.at(now_s), now_s, 0.0
+        ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
+        if run.began_s is None:
+            return (ended,)
+        return (StopAgreed(run=run.id, epoch=task.done_epochs(), step=1, at_s=now_s), ended)
+
+    def lost(self, job: JobRecord, now_s: float) -> None:
+        task = self.tasks[job.id]
+        task.left_s = task.work_s * (1 - job.epochs_done / task.epochs)
+        task.as_of_s, task.rate = now_s, 0.0
+
+    def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        task, run = self.tasks[job.id], _run(job)
+        task.left_s, task.as_of_s = task.at(now_s), now_s
+        return (self._next_report(task, run, now_s),) if run.began_s is not None else ()
+
+    def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
+        task = self.tasks[job.id]
+        most = max(share.values(), default=1.0)
+        n = max(1, min(int(most), task.scaling.max_gpus))
+        return task.work_s / (task.scaling.curve("")[n] * min(1.0, most))
+
+    def _slow(self, run: Run) -> float:
+        if not self._noise.straggler:
+            return 1.0
+        rng = random.Random(f"{self._seed}/straggler/{run.id}")  # noqa: S311 - a simulation
+        return self._noise.slowdown if rng.random() < self._noise.straggler else 1.0
+
+    def _blur(self, run: Run, epoch: int) -> float:
+        if not self._noise.report:
+            return 1.0
+        rng = random.Random(f"{self._seed}/report/{run.id}/{epoch}")  # noqa: S311 - a simulation
+        return rng.lognormvariate(0.0, self._noise.report)
+
+
+class TrueDurations:
+    """The speed book that knows this world."""
+
+    def __init__(self, world: Durations) -> None:
+        self._world = world
+        self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
+
+    def learn(self, event: Event) -> None:
+        """Nothing to learn; what has ended is forgotten."""
+        if isinstance(event, RunEnded) and event.reason is not ExitReason.STOPPED:
+            self._remaining.pop(event.run.job, None)
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Scaling:
+        return self._world.tasks[job.id].scaling
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        cached = self._remaining.get(job.id)
+        if cached is not None and cached[0] is job:
+            return cached[1]
+        task = self._world.tasks[job.id]
+        remaining = Remaining(at_speed_1_s=task.left_s, as_of_s=task.as_of_s, sigma=0.0, known=True)
+        self._remaining[job.id] = (job, remaining)
+        return remaining
+
+
+def _run(job: JobRecord) -> Run:
+    assert job.run is not None  # asked only about jobs with a run
+    return job.run
