@@ -31,7 +31,9 @@ class Picture:
         self._book = book
         self._restart_cost_s = restart_cost_s
         self._views: dict[JobId, _Cached] = {}
+        self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
+        self._capacity = capacity_of(())
         self._types: tuple[str, ...] = ()
         self._gpus_per_node: dict[str, int] = {}
         self._gpu_memory_mib = 0
@@ -49,15 +51,18 @@ class Picture:
             else:
                 views.append(self._view(record))
         self._forget_ended(state)
-        snapshot = Snapshot(
-            now_s=now_s, jobs=tuple(views), nodes=self._nodes, capacity=capacity_of(self._nodes), options=options
-        )
+        snapshot = Snapshot(now_s=now_s, jobs=tuple(views), nodes=self._nodes, capacity=self._capacity, options=options)
         return snapshot, held_back
 
     def _look_at_nodes(self, state: State) -> None:
+        known = tuple(state.nodes.values())
+        if known == self._known:
+            return
+        self._known = known
         nodes = tuple(node for _, node in sorted(state.nodes.items()) if node.condition is not NodeCondition.LOST)
         if nodes != self._nodes:
             self._nodes = nodes
+            self._capacity = capacity_of(nodes)
             self._views.clear()
             self._gpus_per_node = gpus_per_node(nodes)
             self._types = tuple(sorted(self._gpus_per_node))

@@ -144,6 +144,7 @@ def _setup(case: Case, nodes: tuple[Node, ...]) -> Setup:
         placer=placer_named(case.placer),
         options=replace(case.options, policy=case.policy_options),
         interval_s=case.interval_s,
+        quiet_rounds=case.format not in STYLES,  # months of a trace have too many
         restart_cost_s=case.restart_s,
         seed=case.seed,
     )

@@ -62,7 +62,8 @@ class Setup:
     policy: Policy
     placer: Placer
     options: Options = field(default_factory=Options)
-    interval_s: float = 0.0  # a pass at each multiple of this; 0: after each event
+    interval_s: float = 0.0  # passes only at multiples of this; 0: as soon as something happened
+    quiet_rounds: bool = True  # a pass also at those before which nothing happened
     restart_cost_s: float = DEFAULT_RESTART_COST_S  # the prior before one was measured
     seed: int = 0
     until_s: float = float("inf")
@@ -158,7 +159,7 @@ class Simulation:
             if not (self._take_events() and freed):
                 break
         self._idle = 0 if self._agenda or self.events > before else self._idle + 1
-        if self.setup.interval_s and self.state.active and self._idle < MAX_IDLE:
+        if self.setup.interval_s and self.setup.quiet_rounds and self.state.active and self._idle < MAX_IDLE:
             self._due_s = self.now_s + self.setup.interval_s
 
     def _pass(self) -> bool:
