@@ -40,11 +40,11 @@ def sim() -> None:
     "--workload", "workload", type=click.Path(exists=True, path_type=Path), help="File with the jobs; more may follow."
 )
 @click.argument("more", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option("--format", "format_", type=click.Choice(["pollux", "sia"]), default="pollux", show_default=True)
+@click.option("--format", "format_", default="auto", help="pollux, sia, jobs, log, philly, helios or alibaba.")
 @click.option(
     "--profiles", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Measured applications."
 )
-@click.option("--cluster", default="16x4", show_default=True, help="Nodes × GPUs, with types: 6x4xaws,3x8xrtx.")
+@click.option("--cluster", default="", help="Nodes × GPUs, with types: 16x4 or 6x4xaws,3x8xrtx. Default: what fits.")
 @click.option("--policy", "policies", default="", help="One or more, joined by commas. Default: the default policy.")
 @click.option("--placer", default="", help="Default: the default placer.")
 @click.option(
@@ -59,6 +59,7 @@ def sim() -> None:
     "--load", "loads", default="1", show_default=True, help="Thin (0.5) or repeat (2) the arrivals; commas for several."
 )
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the policy; may be repeated.")
+@click.option("--elastic", default=0.0, help="Jobs of a trace may have up to so many times the GPUs asked for.")
 @click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
 @click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
 @click.option("--seed", default=0, show_default=True)
@@ -80,6 +81,7 @@ def run(
     clairvoyant: bool,
     loads: str,
     options: tuple[str, ...],
+    elastic: float,
     noise: float,
     stragglers: float,
     seed: int,
@@ -89,13 +91,15 @@ def run(
     """Run every policy on every workload; write summary.json, jobs.csv and held.csv to the directory --out."""
     from swell.placement.registry import DEFAULT_PLACER
     from swell.policy.registry import DEFAULT_POLICY
-    from swell.sim.case import Case
+    from swell.sim.case import FORMATS, Case
     from swell.sim.runs import write
     from swell.sim.training import Noise
 
     workloads = ((workload,) if workload else ()) + more
     if not workloads:
         raise click.UsageError("nothing to simulate; say which jobs with --workload FILE")
+    if format_ not in FORMATS:
+        raise click.UsageError(f"there is no format {format_!r}; there are: {', '.join(FORMATS)}")
     cases = [
         Case(
             workload=path,
@@ -109,6 +113,7 @@ def run(
             restart_s=restart_s,
             adaptive=batch == "adaptive",
             clairvoyant=clairvoyant,
+            elastic=elastic,
             load=float(load),
             seed=seed,
             noise=Noise(report=noise, straggler=stragglers),
@@ -189,3 +194,64 @@ def _table(summaries: Sequence[dict[str, object]]) -> Table:
 
 def _number(value: object, digits: int) -> str:
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
+
+
+@sim.command()
+@click.option("--jobs", default=160, show_default=True)
+@click.option("--hours", default=8.0, show_default=True, help="Over which they arrive.")
+@click.option("--gpus", default=64, show_default=True, help="Of the cluster: nobody asks for more.")
+@click.option("--families", default=20, show_default=True, help="Kinds of jobs, few of them frequent.")
+@click.option("--elastic", default=0.7, show_default=True, help="Part of the jobs that may grow and shrink.")
+@click.option("--median", "median_s", default=780.0, show_default=True, help="Of the durations, in seconds.")
+@click.option("--sigma", default=2.0, show_default=True, help="Of their logarithm: how long the tail is.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write, .yaml.")
+def generate(
+    jobs: int,
+    hours: float,
+    gpus: int,
+    families: int,
+    elastic: float,
+    median_s: float,
+    sigma: float,
+    seed: int,
+    out: Path,
+) -> None:
+    """Make a workload from a seed, by published distributions; it can be read, changed, and run."""
+    from swell.sim.generate import Recipe
+    from swell.sim.generate import generate as make
+    from swell.sim.own import write_jobs
+
+    recipe = Recipe(
+        jobs=jobs, hours=hours, gpus=gpus, families=families, elastic=elastic, median_s=median_s, sigma=sigma, seed=seed
+    )
+    write_jobs(make(recipe), out)
+    click.echo(f"{jobs} jobs written to {out}; run them with `swell sim run --workload {out} --cluster 16x4 --out DIR`")
+
+
+@sim.command()
+@click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+def compare(directories: tuple[Path, ...]) -> None:
+    """Put results side by side: mean completion times of every policy on every workload, best first."""
+    from rich.console import Console
+
+    from swell.sim.runs import read_summary
+
+    summaries = [figures for directory in directories for figures in read_summary(directory)]
+    Console(width=None if Console().is_terminal else WIDE).print(_side_by_side(summaries))
+
+
+def _side_by_side(summaries: Sequence[dict[str, object]]) -> Table:
+    from rich.table import Table
+
+    cells: dict[str, dict[str, float]] = {}
+    for figures in summaries:
+        row = f"{figures['policy']} ({figures['batch']}{', told' if figures.get('clairvoyant') else ''})"
+        load = "" if figures.get("load") == 1 else f" ×{figures.get('load')}"
+        cells.setdefault(row, {})[f"{figures['workload']}{load}"] = float(str(figures["mean_jct_s"]))
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    table = Table("mean completion time, s", *columns, "mean", box=None)
+    means = {row: sum(values.values()) / len(values) for row, values in cells.items()}
+    for row in sorted(cells, key=lambda row: (-len(cells[row]), means[row])):
+        table.add_row(row, *(_number(cells[row].get(column), 0) for column in columns), _number(means[row], 0))
+    return table

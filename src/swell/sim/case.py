@@ -23,11 +23,15 @@ from swell.sim.metrics import JobRow, Recorder, summary
 from swell.sim.oracle import Oracle
 from swell.sim.profiles import applications
 from swell.sim.readers import read_pollux
-from swell.sim.traces import STYLES, cluster_for, read_trace
+from swell.sim.own import read_jobs, read_log
+from swell.sim.traces import STYLES, cluster_for, first_line, read_trace
 from swell.sim.training import Noise, Training
 from swell.sim.workload import Workload, at_load
 from swell.sim.world import World
 from swell.speed.book import Book
+
+PUBLISHED_CLUSTER = "16x4"
+"""What the measured workloads were made for."""
 
 OptionValue = float | int | str | bool
 
@@ -36,9 +40,9 @@ OptionValue = float | int | str | bool
 class Case:
     workload: Path
     policy: str
-    cluster: str  # empty: one that fits, for traces
+    cluster: str = ""  # empty: the published one for measured workloads, else one that fits
     name: str = ""  # of the workload; empty: its file's
-    format: str = "pollux"
+    format: str = "auto"
     profiles: Path | None = None
     placer: str = DEFAULT_PLACER
     interval_s: float = 60.0
@@ -51,6 +55,10 @@ class Case:
     noise: Noise = field(default_factory=Noise)
     policy_options: Mapping[str, OptionValue] = field(default_factory=dict)
     options: Options = field(default_factory=Options)  # of decisions in general
+
+    @property
+    def kind(self) -> str:
+        return format_of(self.workload) if self.format == "auto" else self.format
 
     @property
     def batch(self) -> str:
@@ -108,15 +116,38 @@ def simulate(case: Case) -> Outcome:
     return Outcome(case=case, name=name, summary=figures, rows=tuple(rows), held=tuple(held), gpus=gpus)
 
 
+MEASURED = ("pollux", "sia")
+FORMATS = ("auto", *MEASURED, "jobs", "log", *STYLES)
+
+
+def format_of(path: Path) -> str:
+    """What a file holds, by its ending and its first line."""
+    if path.suffix in (".yaml", ".yml", ".json"):
+        return "jobs"
+    if path.suffix in (".jsonl", ".log"):
+        return "log"
+    header = first_line(path).strip().split(",")
+    if "application" in header:
+        return "pollux"
+    for style, columns in STYLES.items():
+        if columns.submitted in header and columns.gpus in header:
+            return style
+    raise SwellError(f"{path} is in none of the formats {', '.join(FORMATS[1:])}; say which with --format")
+
+
 def _scenes(case: Case) -> Iterator[Scene]:
-    if case.format in STYLES:
-        yield from _trace_scenes(case)
-    else:
+    kind = case.kind
+    if kind in MEASURED:
         yield _measured_scene(case)
+    elif kind in STYLES:
+        for workload in read_trace(case.workload, kind, elastic=case.elastic):
+            yield _duration_scene(case, workload)
+    else:
+        yield _duration_scene(case, read_jobs(case.workload) if kind == "jobs" else read_log(case.workload))
 
 
 def _measured_scene(case: Case) -> Scene:
-    nodes = parse_cluster(case.cluster)
+    nodes = parse_cluster(case.cluster or PUBLISHED_CLUSTER)
     types = gpus_by_type(nodes)
     per_node = {t: max(sum(gpu.type == t for gpu in node.gpus) for node in nodes) for t in types}
     if case.profiles is None:
@@ -128,13 +159,12 @@ def _measured_scene(case: Case) -> Scene:
     return Scene(workload=workload, nodes=nodes, world=world, book=book)
 
 
-def _trace_scenes(case: Case) -> Iterator[Scene]:
-    for workload in read_trace(case.workload, case.format, elastic=case.elastic):
-        nodes = parse_cluster(case.cluster or cluster_for(workload))
-        per_node = max(len(node.gpus) for node in nodes)
-        world = Durations(restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
-        book = TrueDurations(world) if case.clairvoyant else Book()
-        yield Scene(workload=workload, nodes=nodes, world=world, book=book)
+def _duration_scene(case: Case, workload: Workload) -> Scene:
+    nodes = parse_cluster(case.cluster or cluster_for(workload))
+    per_node = max(len(node.gpus) for node in nodes)
+    world = Durations(restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
+    book = TrueDurations(world) if case.clairvoyant else Book()
+    return Scene(workload=workload, nodes=nodes, world=world, book=book)
 
 
 def _setup(case: Case, nodes: tuple[Node, ...]) -> Setup:
@@ -144,7 +174,7 @@ def _setup(case: Case, nodes: tuple[Node, ...]) -> Setup:
         placer=placer_named(case.placer),
         options=replace(case.options, policy=case.policy_options),
         interval_s=case.interval_s,
-        quiet_rounds=case.format not in STYLES,  # months of a trace have too many
+        quiet_rounds=case.kind not in STYLES,  # months of a trace have too many
         restart_cost_s=case.restart_s,
         seed=case.seed,
     )

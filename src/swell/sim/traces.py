@@ -95,6 +95,11 @@ def _open(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
+def first_line(path: Path) -> str:
+    with _open(path) as file:
+        return file.readline()
+
+
 def _arrival(row: Row, columns: Columns, elastic: float) -> Arrival | None:
     """None for rows without a time or a duration: jobs that never ran."""
     submitted_s, duration_s = _time_s(row[columns.submitted]), _duration_s(row, columns)
