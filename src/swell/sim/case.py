@@ -21,9 +21,9 @@ from swell.sim.durations import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.metrics import JobRow, Recorder, summary
 from swell.sim.oracle import Oracle
+from swell.sim.own import read_jobs, read_log
 from swell.sim.profiles import applications
 from swell.sim.readers import read_pollux
-from swell.sim.own import read_jobs, read_log
 from swell.sim.traces import STYLES, cluster_for, first_line, read_trace
 from swell.sim.training import Noise, Training
 from swell.sim.workload import Workload, at_load
