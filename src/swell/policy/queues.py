@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import Memory, recall, remember
-from swell.policy.options import Option, Options, number, numbers
+from swell.policy.options import Option, Options, flag, number, numbers
 
 OPTIONS: Options = {
     "thresholds_gpu_s": Option(
@@ -22,6 +22,9 @@ OPTIONS: Options = {
     "knob": Option(
         default=8.0, low=0.0, doc="a job that waited this many times as long as it ran returns to the top queue"
     ),
+    "by_submission": Option(
+        default=False, doc="in a queue by submission alone (as published simulations did), not by first start"
+    ),
 }
 
 
@@ -29,6 +32,7 @@ def in_queues(snapshot: Snapshot, memory: Memory) -> tuple[list[tuple[int, JobVi
     """(queue, job) in the order to serve them, and the memory with new promotions."""
     thresholds = numbers(snapshot, OPTIONS, "thresholds_gpu_s")
     knob = number(snapshot, OPTIONS, "knob")
+    by_submission = flag(snapshot, OPTIONS, "by_submission")
     now_s = snapshot.now_s
     known = memory.get("jobs")
     promotions: dict[JobId, Mapping[str, float]] = {}
@@ -42,6 +46,8 @@ def in_queues(snapshot: Snapshot, memory: Memory) -> tuple[list[tuple[int, JobVi
             promotions[job.id] = _promotion(job, now_s)
             queue = 0
         started_s = job.first_started_s if job.first_started_s is not None else float("inf")
+        if by_submission:
+            started_s = 0.0
         keyed.append((queue, started_s, place, job))
     keyed.sort(key=_serve_first)
     return [(queue, job) for queue, _, _, job in keyed], remember(memory, promotions)
