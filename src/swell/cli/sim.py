@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from swell.core.snapshot import Options
     from swell.sim.case import Case, OptionValue, Outcome
 
 COLUMNS = (
@@ -26,6 +27,7 @@ COLUMNS = (
 )
 
 
+GENERAL = ("starvation_s", "min_run_s", "move_interval_s", "max_moves", "share_overload_milli")
 WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
 
@@ -58,7 +60,13 @@ def sim() -> None:
 @click.option(
     "--load", "loads", default="1", show_default=True, help="Thin (0.5) or repeat (2) the arrivals; commas for several."
 )
-@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the policy; may be repeated.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of a policy (knob=8) or of decisions in general (starvation_s=3600).",
+)
 @click.option("--elastic", default=0.0, help="Jobs of a trace may have up to so many times the GPUs asked for.")
 @click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
 @click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
@@ -100,6 +108,7 @@ def run(
         raise click.UsageError("nothing to simulate; say which jobs with --workload FILE")
     if format_ not in FORMATS:
         raise click.UsageError(f"there is no format {format_!r}; there are: {', '.join(FORMATS)}")
+    said = parse_options(options)
     cases = [
         Case(
             workload=path,
@@ -117,7 +126,8 @@ def run(
             load=float(load),
             seed=seed,
             noise=Noise(report=noise, straggler=stragglers),
-            policy_options=parse_options(options),
+            policy_options=policy_options(policy.strip(), said),
+            options=general_options(said),
         )
         for policy in (policies or DEFAULT_POLICY).split(",")
         for load in loads.split(",")
@@ -146,6 +156,22 @@ def parse_options(options: Sequence[str]) -> dict[str, OptionValue]:
             raise click.UsageError(f"{option!r} is not an option of a policy; write KEY=VALUE, such as queues=2")
         parsed[key] = _value(value)
     return parsed
+
+
+def general_options(said: Mapping[str, OptionValue]) -> Options:
+    """Those of `said` that hold for any policy, on top of the defaults."""
+    from swell.core.snapshot import Options
+
+    general = {name: type(getattr(Options(), name))(value) for name, value in said.items() if name in GENERAL}
+    return Options(**general)
+
+
+def policy_options(policy: str, said: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Those of `said` that this policy has; several policies may be given options of one of them."""
+    from swell.policy.registry import policy_named
+
+    declared = getattr(policy_named(policy), "OPTIONS", {})
+    return {name: value for name, value in said.items() if name in declared}
 
 
 def _value(text: str) -> OptionValue:
