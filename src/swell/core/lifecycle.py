@@ -328,7 +328,8 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         "ran_s": job.ran_s + max(0.0, event.at_s - (run.started_s if run.started_s is not None else event.at_s)),
         "gpu_s": job.gpu_s + service_s(run, event.at_s),
         "queued_since_s": event.at_s,
-        "message": event.message or job.message,
+        # Why a run was stopped is the run's own story; the job's message says how the job ended or last failed.
+        "message": event.message if failed or target in ENDED else job.message,
     }
     if failed and target is JobState.QUEUED:
         backoff_s = min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**job.failures)
