@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strategies import events_by_name, histories, job_records, runs
@@ -52,6 +52,7 @@ def test_runs_come_back_as_they_were(run: Run) -> None:
 
 
 @given(histories())
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_whole_state_comes_back_in_order(log: list[ev.Event]) -> None:
     state = replay(log)
     again = codec.decode_state(codec.encode_state(state))

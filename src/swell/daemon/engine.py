@@ -174,11 +174,18 @@ class Engine:
         await self._do(commands.set_priority(self.state, job, priority, by=by, now_s=self._clock.now_s()))
 
     async def remove(self, job: JobId, *, by: str) -> None:
-        record = self.state.jobs.get(job)
-        await self._do(commands.remove(self.state, job, by=by, now_s=self._clock.now_s()))
-        if record is not None and record.ended:
-            for run in await self.runs(job):
-                self._effects.forget(run.id)
+        """Delete: one that has not ended is stopped now; an ended one leaves the record, with what its runs left."""
+        record, now_s = await self.job(job), self._clock.now_s()
+        runs = await self.runs(job) if record.ended else ()
+        # A job that ended long ago is only in the store.
+        known = job in self.state.jobs
+        await self._do(
+            commands.remove(self.state, job, by=by, now_s=now_s)
+            if known
+            else [ev.JobRemoved(job=job, at_s=now_s, by=by)]
+        )
+        for run in runs:
+            self._effects.forget(run.id)
 
     async def _do(self, events: Sequence[Event]) -> None:
         await self._commit(events)

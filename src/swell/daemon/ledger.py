@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from swell.core.errors import InvalidTransition, StoreError
+from swell.core.errors import InvalidTransition, StoreError, SwellError
 from swell.core.events import Event
 from swell.core.lifecycle import apply
 from swell.core.state import State
@@ -45,7 +45,7 @@ class Ledger:
     async def open(self) -> None:
         """Load the state, and teach the book what the log still says of epochs."""
         self.state = await self._journal.recover()
-        self.durable_seq = self._checkpoint_seq = self.state.seq
+        self.durable_seq = self.state.seq
         after = max(0, self.state.seq - BOOK_EVENTS)
         for stored in await asyncio.to_thread(self._store.events, after):
             self._book.learn(stored.event)
@@ -67,8 +67,8 @@ class Ledger:
         last = self.state.seq
         try:
             await self._journal.append(events)
-        except StoreError as error:
-            await self._fall_back(error)
+        except SwellError as error:
+            await self._fall_back(error if isinstance(error, StoreError) else StoreError(str(error)))
             raise
         for event in events:
             self._book.learn(event)

@@ -121,6 +121,14 @@ def test_an_ended_job_can_be_removed_and_no_other(state: JobState) -> None:
         apply(in_state(JobState.QUEUED), ev.JobRemoved(job=1, at_s=20.0))
 
 
+def test_a_job_that_only_the_tables_still_have_can_be_removed() -> None:
+    world = in_state(JobState.COMPLETED)
+    del world.jobs[1], world.ended[1]  # as KEEP_ENDED does
+    apply(world, ev.JobRemoved(job=1, at_s=20.0))
+    with pytest.raises(InvalidTransition, match="not known"):
+        apply(world, ev.JobRemoved(job=2, at_s=20.0))
+
+
 def test_preemption_and_resize_never_count_as_failures() -> None:
     world = submitted()
     for attempt, why in enumerate((StopWhy.PREEMPTED, StopWhy.RESIZING, StopWhy.MIGRATING), start=1):
