@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from swell import __version__
 from swell.api import streams
-from swell.api.deps import caller, context_of, engine_of, json_response
+from swell.api.deps import caller, context_of, engine_of, json_response, known_parameters
 from swell.api.problems import ApiError
 from swell.api.views import node_views
 from swell.core.errors import Conflict, NotFound
@@ -27,7 +27,7 @@ from swell.jobfile.schema import Size, json_schema
 from swell.placement.registry import PLACERS
 from swell.policy.registry import POLICIES
 
-router = APIRouter(tags=["cluster"])
+router = APIRouter(tags=["cluster"], dependencies=[Depends(known_parameters)])
 MAX_NODE_GPUS = 1024
 
 

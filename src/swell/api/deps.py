@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from starlette.responses import Response
 
 from swell.api.eta import eta_s
 from swell.api.port import Engine
+from swell.api.problems import ApiError
 from swell.api.views import JobView, job_view
 from swell.config import Config
 from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
 from swell.core.state import JobRecord
+from swell.jobfile.problems import Problem
 from swell.plan.explain import summary
 from swell.plan.picture import gpus_per_node
 
@@ -46,6 +49,19 @@ def engine_of(request: Request) -> Engine:
 def caller(request: Request) -> str:
     """Who acts, as the client says: shown in the record. There is one token; users with roles come with accounts."""
     return request.headers.get(USER_HEADER, "")[:MAX_USER]
+
+
+async def known_parameters(request: Request) -> None:
+    """A parameter that a route does not have is a mistake, not something to pass over in silence.
+
+    A coroutine only because FastAPI would send a plain function to a thread."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            there = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"
+            problem = Problem(path=name, what="there is no such parameter", fix=there)
+            raise ApiError(422, "Not valid", str(problem), [problem])
 
 
 def now_s() -> float:

@@ -7,12 +7,22 @@ import fnmatch
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import Response
 
 from swell.api import streams
-from swell.api.deps import caller, engine_of, find_job, json_response, line_of, lines_of, record_of, run_of
+from swell.api.deps import (
+    caller,
+    engine_of,
+    find_job,
+    json_response,
+    known_parameters,
+    line_of,
+    lines_of,
+    record_of,
+    run_of,
+)
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.views import JobView, detail_view, run_view
@@ -21,7 +31,7 @@ from swell.core.ids import JobId
 from swell.jobfile import forms
 from swell.ports import JobQuery
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], dependencies=[Depends(known_parameters)])
 CANCEL_AT_ONCE = 500
 MAX_LIMIT = 1000
 

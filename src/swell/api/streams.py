@@ -17,7 +17,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from swell.api.deps import Context, context_of, line_of
+from swell.api.deps import context_of, line_of
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.views import event_view
@@ -127,7 +127,7 @@ async def logs(
     context = context_of(request)
     if follow:
         resumed = Place.parse(request.headers.get("last-event-id", ""))
-        return sse(_follow(context, record.id, rank, resumed or place))
+        return sse(_follow(context.engine, record.id, rank, resumed or place))
     if place.offset and not only:
         raise ApiError(422, "Which attempt?", "offset counts within one attempt; add attempt=1")
     content = _raw(context.engine, record.id, rank, place, last=only or record.attempts, limit=limit)
@@ -154,8 +154,16 @@ async def _chunk(engine: Engine, job: JobId, rank: int, place: Place, limit: int
         return LogChunk(data=b"", offset=place.offset, next_offset=place.offset, end=False)
 
 
-async def _follow(context: Context, job: JobId, rank: int, place: Place) -> AsyncIterator[bytes]:
-    engine = context.engine
+async def _follow(engine: Engine, job: JobId, rank: int, place: Place) -> AsyncIterator[bytes]:
+    try:
+        async for part in _until_ended(engine, job, rank, place):
+            yield part
+    except NotFound as error:
+        gone = {"id": job, "state": "removed", "exit_reason": None, "exit_code": None, "message": str(error)}
+        yield message("end", gone)
+
+
+async def _until_ended(engine: Engine, job: JobId, rank: int, place: Place) -> AsyncIterator[bytes]:
     shown, pause_s, quiet_s = "", POLL_MIN_S, 0.0
     while True:
         record = await engine.job(job)  # before the chunk: what was printed before the end is then in it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from swell.api.deps import Context, caller, context_of, json_response, named_jobs, now_s
+from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
@@ -105,6 +106,7 @@ class _Submission:
         return specs
 
     async def _send(self, specs: Sequence[JobSpec], key: str) -> list[dict[str, Any]]:
+        specs = _as_before(self.context.engine, key, specs)
         ids = await self.context.engine.submit(specs, key=key, batch=self.batch)
         return [{"id": job, "name": spec.name} for job, spec in zip(ids, specs, strict=True)]
 
@@ -124,6 +126,18 @@ class _Submission:
         if not known:
             raise one("depends_on", f"{name!r} comes later in the same request", "put it first")
         return known
+
+
+def _as_before(engine: Engine, key: str, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
+    """A deadline counted from submission counts from the first time that the same submission came."""
+    first = engine.state.keys.get(key) if key else None
+    if first is None:
+        return specs
+    known = [engine.state.jobs.get(first + index) for index in range(len(specs))]
+    return [
+        replace(spec, deadline_s=record.spec.deadline_s) if record and spec.deadline_s else spec
+        for spec, record in zip(specs, known, strict=True)
+    ]
 
 
 def _batch(key: str) -> str:

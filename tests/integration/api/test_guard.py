@@ -89,6 +89,8 @@ def test_bad_bodies(server, content, kind, status, says):
         ("GET", "/v1/jobs/last", 404),
         ("GET", "/v1/jobs?limit=0", 422),
         ("GET", "/v1/jobs?state=bogus", 422),
+        ("GET", "/v1/jobs?stat=running", 422),
+        ("GET", "/v1/nodes?x=1", 422),
         ("GET", "/v1/runs/1/stop", 404),
         ("GET", "/v1/runs/1.1/stop?rank=x", 400),
         ("GET", "/v1/runs/1.1/stop?wait_s=nan", 400),

@@ -56,6 +56,21 @@ def test_the_same_key_twice_is_one_submission(server):
     assert len(server.engine.state.jobs) == 2
 
 
+def test_the_same_key_with_a_deadline_from_now(server):
+    first = server.submit("command: x\ndeadline: 8h", **{"idempotency-key": "k2"})
+    stored = server.engine.state.jobs[first[0]].spec
+    seen = []
+    honest = server.engine.submit
+
+    async def watched(specs, **said):
+        seen.extend(specs)
+        return await honest(specs, **said)
+
+    server.engine.submit = watched
+    assert server.submit("command: x\ndeadline: 8h", **{"idempotency-key": "k2"}) == first
+    assert seen == [stored]
+
+
 def test_secrets_are_never_shown(server):
     (job,) = server.submit("command: x\nenv: {TOKEN: hunter2, LR: 1}\nsecrets: [TOKEN]")
     assert get(server, f"/v1/jobs/{job}")["spec"]["env"] == {"TOKEN": "***", "LR": "1"}

@@ -132,3 +132,16 @@ def test_raw_bytes_as_they_are(server):
     assert get(f"/v1/jobs/{job}/logs?attempt=1&offset=100000&limit=70000").content == data[100_000:170_000]
     assert get(f"/v1/jobs/{job}/logs?offset=5").status_code == 422
     assert get(f"/v1/jobs/{job}/logs?rank=3").content == b""
+
+
+def test_a_job_removed_while_it_is_followed(server):
+    (job,) = server.submit()
+    server.engine.end(server.engine.start(job))
+    (other,) = server.submit()
+    thread = later(0.05, lambda: server.engine.record(ev.JobCancelled(job=other, at_s=1.0)))
+    assert collect(server, f"/v1/jobs/{other}/logs?follow=true", meanwhile=thread)[-1][1]["state"] == "cancelled"
+    thread.join()
+    (gone,) = server.submit()
+    forget = later(0.05, lambda: server.engine.state.jobs.pop(gone))
+    assert collect(server, f"/v1/jobs/{gone}/logs?follow=true", meanwhile=forget)[-1][1]["state"] == "removed"
+    forget.join()
