@@ -8,10 +8,11 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -117,15 +118,28 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return loop
 
 
+class Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would end the process by them before the engine has come to its own end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def leave(self) -> None:
+        self.should_exit = True
+
+
 async def _serve(config: Config) -> None:
     listener = _listen(config)
     url = f"http://{config.host}:{listener.getsockname()[1]}"
     secret = config.token_file.read_text(encoding="utf-8").strip()
     async with running_engine(config, url, secret) as engine:
         app = create_app(engine, secret, config)
-        server = uvicorn.Server(
+        server = Server(
             uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S)
         )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.leave)
         _write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
         log.info("swell %s serves %s from %s", __version__, url, config.home)
         await server.serve(sockets=[listener])
