@@ -1,0 +1,93 @@
+"""What the command line adds to a job before it sends it."""
+
+import pytest
+
+from swell.cli.sending import MissingScript, prepare
+from swell.client.find import Address
+from swell.jobfile.files import SnapshotError
+
+
+class FakeClient:
+    def __init__(self, local=True):
+        self.address = Address(url="http://127.0.0.1:1", token="t", local=local)
+        self.sent = {}
+
+    def has_files(self, content_hash):
+        return content_hash in self.sent
+
+    def send_files(self, content_hash, archive, size):
+        data = archive.read()
+        assert len(data) == size
+        self.sent[content_hash] = data
+
+
+@pytest.fixture(autouse=True)
+def shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SWELL_HOME", str(tmp_path / "home"))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "train.py").write_text("1")
+    return tmp_path
+
+
+def test_the_snapshot_is_sent_once_and_named_in_every_job():
+    client, documents = FakeClient(), [{"command": "a"}, {"command": "b", "workdir": "sub"}]
+    packed = prepare(client, documents, snapshot=True, home=None)
+    assert [d["files"] for d in documents] == [packed.hash] * 2
+    prepare(client, [{"command": "c"}], snapshot=True, home=None)
+    assert list(client.sent) == [packed.hash]
+
+
+def test_a_job_in_a_directory_of_its_own_needs_no_snapshot():
+    client = FakeClient()
+    assert prepare(client, [{"command": "a", "workdir": "/srv"}], snapshot=True, home=None) is None
+    assert client.sent == {}
+
+
+def test_in_place_is_this_directory(shell):
+    document = {"script": "train.py"}
+    assert prepare(FakeClient(), [document], snapshot=False, home=None) is None
+    assert document["workdir"] == f"{shell}"
+
+
+def test_in_place_a_missing_script_is_said_at_once():
+    with pytest.raises(MissingScript, match=r"trian\.py"):
+        prepare(FakeClient(), [{"script": "trian.py"}], snapshot=False, home=None)
+
+
+def test_secrets_come_from_the_shell(monkeypatch):
+    monkeypatch.setenv("KEY", "v")
+    document = {"command": "a", "secrets": ["KEY", "OTHER"]}
+    prepare(FakeClient(), [document], snapshot=False, home=None)
+    assert document["env"] == {"KEY": "v"}
+
+
+def test_the_active_python_environment_goes_with_a_job_on_this_machine(monkeypatch):
+    monkeypatch.setenv("VIRTUAL_ENV", "/venv")
+    monkeypatch.setenv("PATH", "/venv/bin:/bin")
+    here, mine, there, boxed = (
+        {"command": "a"},
+        {"command": "a", "env": {"PATH": "/x"}},
+        {"command": "a"},
+        {"image": "i"},
+    )
+    prepare(FakeClient(), [here, mine, boxed], snapshot=False, home=None)
+    prepare(FakeClient(local=False), [there], snapshot=False, home=None)
+    assert here["env"] == {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv"}
+    assert mine["env"]["PATH"] == "/x"
+    assert there["env"] == boxed["env"] == {}
+
+
+def test_links_that_lead_out_are_told(shell, capsys):
+    (shell / "data").symlink_to("/etc")
+    prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
+    assert "data" in capsys.readouterr().err
+
+
+def test_the_settings_limit_holds(shell):
+    (shell / "home").mkdir()
+    (shell / "home" / "config.yaml").write_text("snapshot_max_mib: 1\n")
+    (shell / "big").write_bytes(b"0" * (2 << 20))
+    with pytest.raises(SnapshotError, match="snapshot_max_mib"):
+        prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
