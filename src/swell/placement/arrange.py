@@ -16,10 +16,10 @@ from swell.core.resources import Allocation, Share
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement import words
 from swell.placement.fit import Strategy, fit, tightest_first
-from swell.placement.need import Need, need_of, share_now
+from swell.placement.need import Need, need_of
 from swell.placement.objective import Worth, is_move, moved_workers
 from swell.placement.room import Room, Topology
-from swell.placement.sharing import outgrown
+from swell.placement.sharing import must_be_alone, outgrown, share_now
 from swell.ports import Placed
 
 
@@ -118,8 +118,8 @@ class Arrangement:
         return [self.wanted[job] for job in self._on.get(node, {})]
 
     def accounted(self, view: JobView, allocation: Allocation) -> Share | None:
-        """What was measured counts, not what was once reserved."""
-        if allocation.share is None or not allocation.gpus:
+        """Where it runs, what was measured counts, not what was once reserved. None: as the allocation says."""
+        if allocation.share is None or allocation != view.allocation:
             return None
         part = allocation.parts[0]
         gpu = self.topology.usable.get(part.node, {}).get(part.gpus[0])
@@ -165,6 +165,9 @@ class Arrangement:
         return shared is None or share is None or shared.takes(share, self.room.overload_milli)
 
     def _crowded(self, placed: Placed, held: Allocation) -> Cause:
+        if must_be_alone(placed.view):
+            because = "it and its neighbours slow each other down by more than sharing the GPU saves"
+            return Cause(because=because, forced=True)
         if held.share is not None and outgrown(placed.view):
             now_mib, had_mib = placed.view.share_memory_mib, held.share.memory_mib
             return Cause(because=f"it outgrew its {had_mib} MiB of the GPU and needs {now_mib} MiB", forced=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
-from swell.core.resources import GPU_MILLI, Gpu, Node, Part, Share
-from swell.core.snapshot import JobView
+from swell.core.resources import Gpu, Node, Part, Share
+from swell.placement.sharing import share_on, utilisation_milli
 from swell.ports import Placed
 
 ONE_PROCESS_A_NODE = frozenset({Launcher.SINGLE, Launcher.PER_NODE})
@@ -52,18 +52,6 @@ class Need:
         return not gpu.memory_mib or gpu.memory_mib - gpu.others_memory_mib >= self.gpu_memory_mib
 
 
-def share_on(gpu: Gpu, memory_mib: int, utilisation_milli: int) -> Share:
-    """What a job takes of this GPU: its memory, and of its compute the larger of what was said and its part of the
-    memory. When neither is known nobody can tell what else would fit: it has the GPU alone."""
-    by_memory = -(-GPU_MILLI * memory_mib // gpu.memory_mib) if gpu.memory_mib else 0
-    return Share(memory_mib=memory_mib, milli=min(GPU_MILLI, max(utilisation_milli, by_memory) or GPU_MILLI))
-
-
-def share_now(view: JobView, gpu: Gpu) -> Share:
-    """What a job that shares is accounted for on this GPU: what was measured of it, once something was."""
-    return share_on(gpu, view.share_memory_mib, view.spec.gpus.utilisation_milli)
-
-
 def need_of(placed: Placed, n: int | None = None) -> Need:
     """What this job needs at its granted size, or at another one."""
     view, spec = placed.view, placed.view.spec
@@ -76,7 +64,7 @@ def need_of(placed: Placed, n: int | None = None) -> Need:
         gpu_memory_mib=spec.gpus.memory_mib if whole else 0,
         shared=shared,
         share_memory_mib=view.share_memory_mib,
-        share_milli=spec.gpus.utilisation_milli,
+        share_milli=utilisation_milli(view) if shared else 0,
         cpus=spec.cpus,
         memory_mib=spec.memory_mib,
         per_gpu=whole and spec.launcher not in ONE_PROCESS_A_NODE,

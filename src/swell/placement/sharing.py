@@ -7,10 +7,60 @@ for memory and keeps neighbours apart; it does not stop a process from allocatin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from swell.core.resources import GPU_MILLI, Gpu, Share
 from swell.core.snapshot import JobView
+
+MEMORY_MARGIN_PERCENT = 10
+"""Added to the measured peak of a shared job: reservations follow what was measured, with this to spare."""
+LEAST_SAVING = 0.1
+"""Jobs that share must get this much more done together than if they took turns."""
+
+
+def share_on(gpu: Gpu, memory_mib: int, utilisation_milli: int) -> Share:
+    """What a job takes of this GPU: its memory, and of its compute the larger of what was said and its part of the
+    memory. When neither is known nobody can tell what else would fit: it has the GPU alone."""
+    by_memory = -(-GPU_MILLI * memory_mib // gpu.memory_mib) if gpu.memory_mib else 0
+    return Share(memory_mib=memory_mib, milli=min(GPU_MILLI, max(utilisation_milli, by_memory) or GPU_MILLI))
+
+
+def utilisation_milli(view: JobView) -> int:
+    """Of a GPU's compute: what its user said, or all of it for a job that has to be alone."""
+    return GPU_MILLI if view.gpu_milli >= GPU_MILLI else view.spec.gpus.utilisation_milli
+
+
+def share_now(view: JobView, gpu: Gpu) -> Share:
+    """What a running job that shares is accounted for on the GPU it is on."""
+    return share_on(gpu, _now_mib(view), utilisation_milli(view))
+
+
+def _now_mib(view: JobView) -> int:
+    """Less than it reserved, if less was measured; what it reserved, while its peak stays within; else what it needs:
+    the margin alone is no reason to send anybody away."""
+    held = view.allocation.share if view.allocation else None
+    if held is None or view.share_memory_mib <= held.memory_mib:
+        return view.share_memory_mib
+    peak_mib = view.share_memory_mib * 100 // (100 + MEMORY_MARGIN_PERCENT)
+    return held.memory_mib if peak_mib <= held.memory_mib else view.share_memory_mib
 
 
 def outgrown(view: JobView) -> bool:
-    """It uses more than it reserved: its neighbours are in danger, so it must fit anew or go."""
-    held = view.allocation
-    return held is not None and held.share is not None and view.share_memory_mib > held.share.memory_mib
+    """It takes more than it reserved: its neighbours suffer, so it must fit anew or go."""
+    held = view.allocation.share if view.allocation else None
+    if held is None:
+        return False
+    return _now_mib(view) > held.memory_mib or must_be_alone(view)
+
+
+def must_be_alone(view: JobView) -> bool:
+    """It holds a piece of a GPU, and should not: beside others it does more harm than sharing saves."""
+    held = view.allocation.share if view.allocation else None
+    return held is not None and held.milli < GPU_MILLI <= view.gpu_milli
+
+
+def pays_to_share(alone_step_s: Sequence[float], shared_step_s: Sequence[float]) -> bool:
+    """Whether jobs on one GPU get more done together than if they took turns, from step times measured alone and
+    together (0: not measured, taken as undisturbed). Two jobs at 60 % of their speed each do 20 % more: that pays."""
+    speeds = [a / s if a > 0 and s > 0 else 1.0 for a, s in zip(alone_step_s, shared_step_s, strict=True)]
+    return len(speeds) < 2 or sum(speeds) >= 1 + LEAST_SAVING

@@ -9,11 +9,10 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition
 from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import JobRecord, JobState, State
+from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
 
 DEFAULT_RESTART_COST_S = 30.0
-MEMORY_MARGIN_PERCENT = 10
-"""Added to the measured peak of a shared job: reservations follow what was measured, with this to spare."""
 
 
 @dataclass(frozen=True, slots=True)

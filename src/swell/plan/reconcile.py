@@ -15,7 +15,8 @@ from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation, Node, Part, Share
 from swell.core.snapshot import JobView, Snapshot
-from swell.placement.need import cpus_of, share_now
+from swell.placement.need import cpus_of
+from swell.placement.sharing import share_now
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Part, Share
 from swell.core.snapshot import Curve, JobView, Options, Snapshot, capacity_of
 from swell.core.state import JobState
-from swell.placement.need import cpus_of, share_now
+from swell.placement.need import cpus_of
+from swell.placement.sharing import share_now
 from swell.ports import Placed
 
 
@@ -159,7 +160,8 @@ def _overfull_gpus(snapshot: Snapshot, layout: Layout) -> list[str]:
         for part in allocation.parts:
             for index in part.gpus:
                 gpu = gpus.get((part.node, index))
-                share = share_now(views[job], gpu) if allocation.share and gpu else None
+                stays = allocation == views[job].allocation
+                share = share_now(views[job], gpu) if allocation.share and gpu and stays else allocation.share
                 on.setdefault((part.node, index), []).append(share)
     found = []
     for where, shares in on.items():
