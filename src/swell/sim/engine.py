@@ -73,10 +73,20 @@ class Setup:
 class Simulation:
     """Runs a workload to its end. `state` is as real as the daemon's."""
 
-    def __init__(self, setup: Setup, world: World, book: SpeedBook, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        world: World,
+        book: SpeedBook,
+        observers: Sequence[Observer] = (),
+        *,
+        state: State | None = None,
+        now_s: float = 0.0,
+    ) -> None:
+        """Begins with an empty cluster, or goes on from `state` at `now_s` (which it changes: hand over a copy)."""
         self.setup = setup
-        self.state = State()
-        self.now_s = 0.0
+        self.state = state if state is not None else State()
+        self.now_s = now_s
         self.passes = 0
         self.refused = 0  # could never run here
         self.events = 0
@@ -84,27 +94,32 @@ class Simulation:
         self._book = book
         self._observers = observers
         self._picture = Picture(book, setup.restart_cost_s)
-        self._options = setup.options
         self._agenda: list[tuple[float, int, Event | Arrival]] = []
         self._order = 0
         self._feasible: dict[Hashable, bool] = {}
         self._void: dict[RunId | None, int] = {}
         self._due_s: float | None = None  # of the next pass
         self._news = False  # something happened that a decision may depend on
-        self._watch = False  # some job has a time limit or waits for another
+        self._watch = state is not None  # some job may have a time limit or wait for another
         self._wake_s: float | None = None
         self._idle = 0  # passes in a row after which nothing was left to happen
-        for node in setup.nodes:
-            self._happen(NodeObserved(node=node, at_s=0.0))
-        self._happen(
-            PolicySet(name=setup.policy.name, placer=setup.placer.name, at_s=0.0, options=setup.options.policy)
-        )
-        self._expect(setup.faults)
+        if state is None:
+            self._begin()
+        self.expect(setup.faults)
 
-    def run(self, workload: Workload) -> State:
+    def _begin(self) -> None:
+        setup, at_s = self.setup, self.now_s
+        for node in setup.nodes:
+            self._happen(NodeObserved(node=node, at_s=at_s))
+        options = setup.options.policy
+        self._happen(PolicySet(name=setup.policy.name, placer=setup.placer.name, at_s=at_s, options=options))
+
+    def run(self, workload: Workload | None = None) -> State:
         """Submit everything at its time and go on until nothing is left to happen."""
-        for arrival in workload.arrivals:
+        for arrival in workload.arrivals if workload is not None else ():
             self._push(arrival.at_s, arrival)
+        if self.state.active:
+            self._call_for_pass()
         while (moment := self._next_s()) is not None and moment <= self.setup.until_s:
             self.now_s = moment
             self._moment()
@@ -166,7 +181,7 @@ class Simulation:
         """One decision, carried out. True if something is being stopped for it."""
         setup, state = self.setup, self.state
         wakes = self._do_what_is_due()
-        snapshot, held_back = self._picture.take(state, self.now_s, self._options)
+        snapshot, held_back = self._picture.take(state, self.now_s, setup.options)
         self.passes += 1
         rng = random.Random(state.seq + setup.seed)  # noqa: S311 - as the daemon seeds it
         plan = cycle(snapshot, setup.policy, setup.placer, state.policy_memory, rng)
@@ -216,14 +231,14 @@ class Simulation:
         job_id = job_of(event)
         if job_id is not None and (job := self.state.jobs.get(job_id)) is not None:
             if isinstance(event, RunPlanned):
-                self._expect(self._world.launched(job, self.now_s))
+                self.expect(self._world.launched(job, self.now_s))
             elif isinstance(event, RunStopRequested):
-                self._expect(self._world.stopping(job, self.now_s))
+                self.expect(self._world.stopping(job, self.now_s))
             elif isinstance(event, RunResized):
                 self._void[event.run] = self._order
-                self._expect(self._world.resized(job, self.now_s))
+                self.expect(self._world.resized(job, self.now_s))
             elif not job.ended:
-                self._expect(self._world.after(event, job))
+                self.expect(self._world.after(event, job))
         elif isinstance(event, NodeConditionChanged) and event.condition is NodeCondition.LOST:
             self._lose(event.node)
 
@@ -242,7 +257,8 @@ class Simulation:
                 self._world.lost(job, self.now_s)
                 self._happen(RunEnded(run=job.run.id, reason=ExitReason.NODE_LOST, at_s=self.now_s))
 
-    def _expect(self, events: Iterable[Event]) -> None:
+    def expect(self, events: Iterable[Event]) -> None:
+        """These will happen, each at its time, unless they are stale by then."""
         for event in events:
             self._push(event.at_s, event)
 

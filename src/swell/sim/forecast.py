@@ -1,0 +1,372 @@
+"""When will each job start and end? The live state run forward under the current policy, several times.
+
+Once with what the models expect; once with every job shorter, once with every job longer than expected by a standard
+deviation; and some times with each job off by chance. The interval of a job spans what came out. Arrivals to come are
+not known, so a forecast is what would happen if nobody submitted anything more.
+
+Work is bounded: with many jobs decisions are made in rounds, so that a sample looks at a job so many times at most.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from swell.core.events import (
+    Event,
+    ExitReason,
+    JobSubmitted,
+    NodeObserved,
+    NodeRemoved,
+    RunEnded,
+    RunPlanned,
+    RunStarted,
+)
+from swell.core.ids import JobId
+from swell.core.job import JobSpec
+from swell.core.lifecycle import apply
+from swell.core.resources import Node
+from swell.core.snapshot import Options, Speed
+from swell.core.state import JobRecord, JobState, Run, State
+from swell.plan.picture import DEFAULT_RESTART_COST_S
+from swell.ports import Placer, Policy, Remaining, SpeedBook
+from swell.sim.engine import Setup, Simulation
+from swell.sim.workload import Arrival
+
+LOOKS = 60_000
+"""Times a sample may look at a job: a few seconds of work, whatever the number of jobs."""
+HORIZON_S = 10 * 365 * 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Absolute times. A running job has started: its three starts are the same."""
+
+    start_low_s: float
+    start_mid_s: float
+    start_high_s: float
+    end_low_s: float
+    end_mid_s: float
+    end_high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What one sample said of a job."""
+
+    start_s: float
+    end_s: float
+
+
+def forecast(
+    state: State,
+    book: SpeedBook,
+    policy: Policy,
+    placer: Placer,
+    options: Options,
+    now_s: float,
+    samples: int = 5,
+    seed: int = 0,
+) -> dict[JobId, Interval]:
+    """An interval for every job that has not ended and is not held back for ever (paused). `state` is not changed."""
+    outlooks = [
+        run_forward(state, book, policy, placer, options, now_s, _Errors(number, seed)) for number in range(samples)
+    ]
+    expected = outlooks[0]
+    found: dict[JobId, Interval] = {}
+    for job, mid in expected.items():
+        said = [outlook[job] for outlook in outlooks if job in outlook]
+        starts, ends = [one.start_s for one in said], [one.end_s for one in said]
+        found[job] = Interval(
+            start_low_s=min(starts),
+            start_mid_s=mid.start_s,
+            start_high_s=max(starts),
+            end_low_s=min(ends),
+            end_mid_s=mid.end_s,
+            end_high_s=max(ends),
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """How far jobs are from what is expected, in one sample: not at all, all shorter, all longer, each by chance."""
+
+    number: int
+    seed: int
+
+    def factor(self, job: JobId, sigma: float) -> float:
+        if self.number == 0:
+            return 1.0
+        if self.number in (1, 2):
+            z = -1.0 if self.number == 1 else 1.0
+        else:
+            z = random.Random(f"{self.seed}/{self.number}/{job}").gauss(0.0, 1.0)  # noqa: S311 - a forecast
+        return math.exp(max(-3.0, min(3.0, z)) * min(sigma, 1.5))
+
+
+def run_forward(
+    state: State,
+    book: SpeedBook,
+    policy: Policy,
+    placer: Placer,
+    options: Options,
+    now_s: float,
+    errors: _Errors | None = None,
+) -> dict[JobId, Outlook]:
+    """One sample: start and end of every job that gets to its end."""
+    future = copy_of(state)
+    world = Expected(book, future, now_s, errors or _Errors(0, 0))
+    setup = Setup(
+        nodes=(),
+        policy=policy,
+        placer=placer,
+        options=options,
+        interval_s=_interval_s(future, world),
+        quiet_rounds=False,
+        until_s=now_s + HORIZON_S,
+    )
+    watch = _Watch()
+    simulation = Simulation(setup, world, world, (watch,), state=future, now_s=now_s)
+    simulation.expect(world.going_on(future, now_s))
+    simulation.run()
+    return watch.outlooks(future, state)
+
+
+def copy_of(state: State) -> State:
+    """A state of its own, with the jobs that have not ended and those they wait for. Records are frozen: shared."""
+    wanted = dict.fromkeys(state.active)
+    for job in state.active:
+        wanted.update(dict.fromkeys(d for d in state.jobs[job].spec.depends_on if d in state.jobs))
+    return replace(
+        state,
+        jobs={job: state.jobs[job] for job in sorted(wanted)},
+        active=dict(state.active),
+        ended={job: None for job in state.ended if job in wanted},
+        keys={},
+        nodes=dict(state.nodes),
+        counts={},
+    )
+
+
+def _interval_s(state: State, world: Expected) -> float:
+    """0 (decide at each event) for few jobs; else rounds so long that the work is bounded."""
+    jobs = len(state.active)
+    rounds = LOOKS // max(1, jobs)
+    if 4 * jobs <= rounds:
+        return 0.0
+    gpus = max(1, sum(len(node.gpus) for node in state.nodes.values()))
+    longest_s = max((world.alone_s(state.jobs[job]) for job in state.active), default=0.0)
+    return max(1.0, longest_s / rounds, world.total_1_s() / gpus / rounds)
+
+
+@dataclass(slots=True)
+class _Task:
+    """A job as this sample has it: `expected_s` is what the models say is left, `factor` how much more it is."""
+
+    speed: Speed
+    expected_s: float
+    factor: float
+    as_of_s: float
+    rate: float = 0.0
+    known: bool = False
+    sigma: float = 0.5
+
+    def settle(self, now_s: float) -> None:
+        done = self.rate * max(0.0, now_s - self.as_of_s) / self.factor
+        self.expected_s = max(0.0, self.expected_s - done)
+        self.as_of_s, self.rate = now_s, 0.0
+
+
+class Expected:
+    """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens."""
+
+    def __init__(self, book: SpeedBook, state: State, now_s: float, errors: _Errors) -> None:
+        self._book = book
+        self._errors = errors
+        self._per_node = _gpus_per_node(state)
+        self._tasks: dict[JobId, _Task] = {}
+        self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
+        for job_id in state.active:
+            self._look_at(state.jobs[job_id], now_s)
+
+    def _look_at(self, job: JobRecord, now_s: float) -> _Task:
+        speed, left = self._book.speed(job, self._per_node), self._book.remaining(job)
+        factor = self._errors.factor(job.id, left.sigma)
+        task = _Task(speed, left.at_speed_1_s, factor, left.as_of_s, known=left.known, sigma=left.sigma)
+        if job.state is JobState.RUNNING and job.run is not None:
+            task.rate = self._rate(task, job.run)
+        task.settle(max(now_s, left.as_of_s))
+        self._tasks[job.id] = task
+        return task
+
+    def going_on(self, state: State, now_s: float) -> list[Event]:
+        """What comes of the runs there are."""
+        events: list[Event] = []
+        for job_id in state.active:
+            job = state.jobs[job_id]
+            if job.run is None or not job.holding:
+                continue
+            if job.state is JobState.STOPPING:
+                events.extend(self.stopping(job, now_s))
+            elif job.state is JobState.STARTING:
+                events.extend(self.launched(job, now_s))
+            else:
+                events.append(self._end(job, job.run, now_s))
+        return events
+
+    def alone_s(self, job: JobRecord) -> float:
+        return self._tasks[job.id].expected_s
+
+    def total_1_s(self) -> float:
+        return sum(task.expected_s for task in self._tasks.values())
+
+    def submitted(self, job: JobRecord, arrival: Arrival) -> None:
+        self._look_at(job, job.submitted_s)
+
+    def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        assert job.run is not None  # it was just planned
+        cost_s = job.restart_cost_s if job.restart_cost_s is not None else DEFAULT_RESTART_COST_S
+        return (RunStarted(run=job.run.id, at_s=now_s), self._end(job, job.run, now_s + cost_s))
+
+    def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
+        return ()
+
+    def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        assert job.run is not None  # it is stopping
+        self._tasks[job.id].settle(now_s)
+        return (RunEnded(run=job.run.id, reason=ExitReason.STOPPED, at_s=now_s),)
+
+    def lost(self, job: JobRecord, now_s: float) -> None:
+        self._tasks[job.id].settle(now_s)
+
+    def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
+        assert job.run is not None  # it was just resized
+        self._tasks[job.id].settle(now_s)
+        return (self._end(job, job.run, now_s),)
+
+    def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
+        return 0.0
+
+    def _end(self, job: JobRecord, run: Run, from_s: float) -> RunEnded:
+        """It makes progress from then on; that is when it will be done."""
+        task = self._tasks[job.id]
+        task.as_of_s, task.rate = from_s, self._rate(task, run)
+        left_s = max(1e-3, task.expected_s * task.factor / task.rate)
+        return RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=from_s + left_s)
+
+    def _rate(self, task: _Task, run: Run) -> float:
+        allocation = run.allocation
+        return max(1e-6, task.speed.rate(max(1, allocation.gpus), len(allocation.parts), allocation.gpu_type))
+
+    def learn(self, event: Event) -> None:
+        """A forecast learns nothing."""
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
+        return self._tasks[job.id].speed
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        cached = self._remaining.get(job.id)
+        if cached is not None and cached[0] is job:
+            return cached[1]
+        task = self._tasks[job.id]
+        left = Remaining(at_speed_1_s=task.expected_s, as_of_s=task.as_of_s, sigma=task.sigma, known=task.known)
+        self._remaining[job.id] = (job, left)
+        return left
+
+
+def _gpus_per_node(state: State) -> dict[str, int]:
+    most: dict[str, int] = {}
+    for node in state.nodes.values():
+        for gpu_type in sorted({gpu.type for gpu in node.gpus}):
+            count = sum(gpu.type == gpu_type for gpu in node.gpus)
+            most[gpu_type] = max(most.get(gpu_type, 0), count)
+    return dict(sorted(most.items()))
+
+
+@dataclass(slots=True)
+class _Watch:
+    starts: dict[JobId, float] = field(default_factory=dict)
+    ends: dict[JobId, float] = field(default_factory=dict)
+
+    def __call__(self, state: State, event: Event) -> None:
+        if isinstance(event, RunPlanned):
+            self.starts.setdefault(event.run.job, event.at_s)
+        elif isinstance(event, RunEnded) and event.reason is ExitReason.FINISHED:
+            self.ends[event.run.job] = event.at_s
+
+    def outlooks(self, future: State, state: State) -> dict[JobId, Outlook]:
+        found: dict[JobId, Outlook] = {}
+        for job, end_s in sorted(self.ends.items()):
+            record = state.jobs.get(job)
+            run = record.run if record is not None and record.holding else None
+            start_s = run.planned_s if run is not None else self.starts.get(job, end_s)
+            found[job] = Outlook(start_s, end_s)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What might be done. Everything that is set happens at once, now."""
+
+    policy: Policy | None = None
+    placer: Placer | None = None
+    policy_options: Mapping[str, float | int | str | bool] | None = None
+    add_nodes: tuple[Node, ...] = ()
+    remove_nodes: tuple[str, ...] = ()
+    submit: tuple[JobSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Of a change on one job; None where it would not run (or is not there) at all."""
+
+    job: JobId
+    name: str
+    before: Outlook | None
+    after: Outlook | None
+
+
+def what_if(
+    state: State,
+    book: SpeedBook,
+    policy: Policy,
+    placer: Placer,
+    options: Options,
+    now_s: float,
+    change: Change,
+) -> list[Effect]:
+    """Start and end of every job before and after a change, by id. `state` is not changed."""
+    before = run_forward(state, book, policy, placer, options, now_s)
+    changed = _changed(state, change, now_s)
+    if change.policy_options is not None:
+        options = replace(options, policy=change.policy_options)
+    after = run_forward(changed, book, change.policy or policy, change.placer or placer, options, now_s)
+    return [
+        Effect(job=job, name=changed.jobs[job].spec.name, before=before.get(job), after=after.get(job))
+        for job in sorted(changed.active)
+    ]
+
+
+def _changed(state: State, change: Change, now_s: float) -> State:
+    changed = copy_of(state)
+    if change.policy is not None and change.policy.name != state.policy:
+        changed.policy_memory = {}
+    for node in change.add_nodes:
+        apply(changed, NodeObserved(node=node, at_s=now_s))
+    for name in change.remove_nodes:
+        _empty(changed, name, now_s)
+        apply(changed, NodeRemoved(node=name, at_s=now_s))
+    for spec in change.submit:
+        apply(changed, JobSubmitted(job=changed.last_job + 1, spec=spec, at_s=now_s))
+    return changed
+
+
+def _empty(state: State, node: str, now_s: float) -> None:
+    """Runs on a node that goes away stop at a checkpoint, as when it is drained."""
+    for job_id in list(state.active):
+        job = state.jobs[job_id]
+        if job.run is not None and job.allocation is not None and node in job.allocation.nodes:
+            apply(state, RunEnded(run=job.run.id, reason=ExitReason.STOPPED, at_s=now_s))

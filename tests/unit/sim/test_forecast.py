@@ -1,0 +1,133 @@
+"""Forecasts against what then happens in the same world."""
+
+from __future__ import annotations
+
+import pytest
+
+from swell.core.events import Event, JobPaused, RunEnded
+from swell.core.job import GpuRequest, JobSpec
+from swell.core.lifecycle import apply
+from swell.core.snapshot import Options
+from swell.core.state import State
+from swell.placement.registry import placer_named
+from swell.policy.registry import policy_named
+from swell.sim.accuracy import Accuracy
+from swell.sim.cluster import parse_cluster
+from swell.sim.durations import Durations, TrueDurations
+from swell.sim.engine import Setup, Simulation
+from swell.sim.forecast import Change, copy_of, forecast, what_if
+from swell.sim.generate import Recipe, generate
+from swell.speed.book import Book
+
+POLICIES = ("fifo", "elastic-fifo", "srjf", "afs-l")
+
+
+class Live:
+    """A cluster at the moment after the last arrival, and what will really happen to it."""
+
+    def __init__(self, policy: str, seed: int = 1, jobs: int = 25) -> None:
+        self.policy, self.placer = policy_named(policy), placer_named("consolidated")
+        self.options = Options()
+        workload = generate(Recipe(jobs=jobs, hours=1.0, gpus=8, seed=seed, median_s=900, sigma=1.0))
+        self.now_s = workload.arrivals[-1].at_s + 1.0
+        self.ends: dict[int, float] = {}
+        self.state, self.book = self._run(workload, self.now_s)
+        self._run(workload, float("inf"))
+
+    def _run(self, workload: object, until_s: float) -> tuple[State, TrueDurations]:
+        world = Durations(restart_s=30.0)
+        book = TrueDurations(world)
+        setup = Setup(
+            nodes=parse_cluster("2x4"), policy=self.policy, placer=self.placer, options=self.options, until_s=until_s
+        )
+        simulation = Simulation(setup, world, book, (self._watch,))
+        simulation.run(workload)  # type: ignore[arg-type]
+        return simulation.state, book
+
+    def _watch(self, state: State, event: Event) -> None:
+        if isinstance(event, RunEnded) and state.jobs[event.run.job].ended:
+            self.ends[event.run.job] = event.at_s
+
+    def forecast(self, **changes: object) -> dict[int, object]:
+        arguments = {"samples": 5, **changes}
+        return dict(
+            forecast(self.state, self.book, self.policy, self.placer, self.options, self.now_s, **arguments)  # type: ignore[arg-type]
+        )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_with_the_truth_known_the_forecast_is_what_happens(policy: str) -> None:
+    live = Live(policy)
+    said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s, samples=1)
+    assert set(said) == set(live.state.active)
+    errors = [
+        abs(interval.end_mid_s - live.ends[job]) / (live.ends[job] - live.now_s) for job, interval in said.items()
+    ]
+    assert sum(errors) / len(errors) < 0.02
+
+
+def test_a_forecast_never_changes_the_state() -> None:
+    live = Live("elastic-fifo")
+    before = copy_of(live.state)
+    live.forecast()
+    assert copy_of(live.state) == before
+
+
+def test_the_same_seed_says_the_same_and_intervals_are_in_order() -> None:
+    live = Live("srjf")
+    said = forecast(live.state, Book(), live.policy, live.placer, live.options, live.now_s)
+    assert said == forecast(live.state, Book(), live.policy, live.placer, live.options, live.now_s)
+    for interval in said.values():
+        assert interval.start_low_s <= interval.start_mid_s <= interval.start_high_s
+        assert live.now_s <= interval.end_low_s <= interval.end_mid_s <= interval.end_high_s
+
+
+def test_a_paused_job_has_no_forecast() -> None:
+    live = Live("fifo")
+    waiting = next(job for job in live.state.active if not live.state.jobs[job].holding)
+    apply(live.state, JobPaused(job=waiting, at_s=live.now_s))
+    assert waiting not in live.forecast()
+
+
+def test_twice_the_nodes_end_the_queue_sooner_and_half_of_them_later() -> None:
+    live = Live("fifo")
+
+    def mean_end_s(change: Change) -> float:
+        effects = what_if(live.state, live.book, live.policy, live.placer, live.options, live.now_s, change)
+        ends = [effect.after.end_s for effect in effects if effect.after is not None]
+        return sum(ends) / len(ends)
+
+    node = next(iter(live.state.nodes.values()))
+    more = mean_end_s(Change(add_nodes=parse_cluster("4x4")[2:]))
+    fewer = mean_end_s(Change(remove_nodes=(node.name,)))
+    assert more < mean_end_s(Change()) < fewer
+
+
+def test_what_if_says_when_a_new_job_would_start() -> None:
+    live = Live("fifo")
+    spec = JobSpec(name="new", command=("x",), gpus=GpuRequest(min=2, max=2), estimated_s=60.0)
+    effects = what_if(live.state, Book(), live.policy, live.placer, live.options, live.now_s, Change(submit=(spec,)))
+    new = effects[-1]
+    assert new.name == "new"
+    assert new.before is None
+    assert new.after is not None
+    assert new.after.start_s >= live.now_s
+
+
+def test_what_if_of_a_policy_compares_both() -> None:
+    live = Live("fifo")
+    change = Change(policy=policy_named("elastic-fifo"))
+    effects = what_if(live.state, live.book, live.policy, live.placer, live.options, live.now_s, change)
+    assert all(effect.before and effect.after for effect in effects)
+    assert any(effect.before != effect.after for effect in effects)
+
+
+def test_accuracy_counts_what_was_first_said() -> None:
+    live = Live("fifo")
+    accuracy = Accuracy()
+    said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s)
+    for job, interval in said.items():
+        accuracy.said(job, live.now_s, interval)
+        accuracy.happened(job, live.ends[job])
+    assert accuracy.summary()["jobs"] == len(said)
+    assert accuracy.summary()["mean_error"] < 0.02
