@@ -95,7 +95,8 @@ def simulate(case: Case) -> Outcome:
     held: list[tuple[float, int, int]] = []
     gpus = events = passes = unfinished = 0
     for scene in _scenes(case):
-        recorder = Recorder(world=scene.world, share=gpus_by_type(scene.nodes), first_job=len(rows))
+        share = gpus_by_type(scene.nodes)
+        recorder = Recorder(world=scene.world, share=share, interval_s=case.interval_s, first_job=len(rows))
         simulation = Simulation(_setup(case, scene.nodes), scene.world, scene.book, (recorder,))
         simulation.run(at_load(scene.workload, case.load))
         rows += recorder.rows(name, case.policy)

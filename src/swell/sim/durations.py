@@ -162,7 +162,7 @@ class Durations:
         task = self.tasks[job.id]
         most = max(share.values(), default=1.0)
         n = max(1, min(int(most), task.scaling.max_gpus))
-        return task.work_s / (task.scaling.curve("")[n] * min(1.0, most))
+        return self._restart_s + task.work_s / (task.scaling.curve("")[n] * min(1.0, most))
 
     def _slow(self, run: Run) -> float:
         if not self._noise.straggler:

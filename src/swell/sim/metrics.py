@@ -2,7 +2,8 @@
 
 Finish-time fairness ρ of a job is its completion time over the time it would have taken alone on its fair share: 1/N of
 the GPUs of each type, N the mean number of jobs in the system (waiting or running) between its submission and its end.
-ρ ≤ 1 means that sharing the cluster cost it nothing (Themis, NSDI'20; the isolated run as in Sia, SOSP'23).
+ρ ≤ 1 means that sharing the cluster cost it nothing (Themis, NSDI'20; the isolated run as in Sia, SOSP'23). Alone, too,
+it would have waited for the next round of decisions and paid for its start.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Recorder:
 
     world: World
     share: Mapping[str, int]  # GPUs by type, all of the cluster
+    interval_s: float = 0.0  # of decisions
     first_job: int = 0  # added to ids, where several simulations are put together
     held: list[tuple[float, JobId, int]] = field(default_factory=list)  # (time, job, GPUs from then on)
     active: list[tuple[float, int]] = field(default_factory=list)  # (time, jobs in the system from then on)
@@ -91,7 +93,9 @@ class Recorder:
         assert job.ended_s is not None  # only ended jobs are kept
         jct_s = job.ended_s - job.submitted_s
         jobs = self.contention(job.submitted_s, job.ended_s)
-        fair_s = self.world.fair_s(job, {gpu_type: n / jobs for gpu_type, n in self.share.items()})
+        share = {gpu_type: n / jobs for gpu_type, n in self.share.items()}
+        round_s = -job.submitted_s % self.interval_s if self.interval_s else 0.0
+        fair_s = round_s + self.world.fair_s(job, share)
         return JobRow(
             workload=workload,
             policy=policy,

@@ -147,7 +147,8 @@ class Training:
             return float("inf")
         n = max(1, min(int(gpus), job.spec.gpus.max))
         rates = app.best_rates(gpu_type, packed(n, self._per_node.get(gpu_type, 4)), trainee.batch)
-        return float((app.work / rates).sum()) / min(1.0, gpus) / trainee.factor
+        running_s = float((app.work / rates).sum()) / min(1.0, gpus) / trainee.factor
+        return self.restart_s(app.name) + running_s
 
     def _settle(self, trainee: Trainee, now_s: float) -> None:
         """Make what was run through since the last report true, up to now."""

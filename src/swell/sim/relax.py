@@ -1,0 +1,171 @@
+"""The cheapest change that would let a waiting job start, verified: the same brain decides on the changed state.
+
+Tried in this order, the first that works is it: other GPU types, fewer GPUs (as few fewer as possible), a higher
+priority, more nodes like the largest there is. What a person would do is what is tried: another spec means to cancel
+the job and submit it again, behind the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, NodeObserved, PriorityChanged
+from swell.core.ids import JobId
+from swell.core.job import PRIORITIES, GpuRequest, JobSpec
+from swell.core.lifecycle import apply
+from swell.core.resources import GpuHealth, Node, NodeCondition
+from swell.core.snapshot import Options
+from swell.core.state import JobRecord, JobState, State
+from swell.ports import Placer, Policy, SpeedBook
+from swell.sim.engine import Setup, Simulation
+from swell.sim.forecast import Expected, _Errors, copy_of
+
+MAX_SIZES = 6
+MAX_NEW_NODES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relaxation:
+    """`events` are what the change means; with them `job` (a new id after another submission) starts."""
+
+    advice: str
+    job: JobId
+    events: tuple[Event, ...]
+    stops: tuple[JobId, ...] = ()  # jobs that stop or shrink for it
+
+
+def relax(
+    state: State, book: SpeedBook, policy: Policy, placer: Placer, options: Options, now_s: float, job: JobId
+) -> Relaxation | None:
+    """None if it runs, has ended, would start anyway, or nothing that is tried would start it."""
+    record = state.jobs.get(job)
+    if record is None or record.state is not JobState.QUEUED:
+        return None
+    if started(state, book, policy, placer, options, now_s, job) is not None:
+        return None
+    for candidate in _candidates(state, record, now_s):
+        changed = copy_of(state)
+        for event in candidate.events:
+            apply(changed, event)
+        stops = started(changed, book, policy, placer, options, now_s, candidate.job)
+        if stops is not None:
+            return replace(candidate, stops=stops, advice=_with_stops(candidate.advice, stops))
+    return None
+
+
+def started(
+    state: State, book: SpeedBook, policy: Policy, placer: Placer, options: Options, now_s: float, job: JobId
+) -> tuple[JobId, ...] | None:
+    """Jobs that give way if the passes of this moment start the job; None if they do not."""
+    future = copy_of(state)
+    world = Expected(book, future, now_s, _Errors(0, 0))
+    setup = Setup(nodes=(), policy=policy, placer=placer, options=options, until_s=now_s)
+    before = {other: future.jobs[other].attempts for other in future.active if future.jobs[other].holding}
+    simulation = Simulation(setup, world, world, state=future, now_s=now_s)
+    simulation.run()
+    if not future.jobs[job].holding:
+        return None
+    return tuple(
+        other
+        for other, attempts in before.items()
+        if other in future.active and (future.jobs[other].attempts > attempts or not future.jobs[other].holding)
+    )
+
+
+def _candidates(state: State, record: JobRecord, now_s: float) -> Iterator[Relaxation]:
+    if record.paused:
+        event = JobResumed(job=record.id, at_s=now_s)
+        yield Relaxation(advice=f"let it go on: swell resume {record.id}", job=record.id, events=(event,))
+        return
+    yield from _other_types(state, record, now_s)
+    yield from _fewer_gpus(state, record, now_s)
+    yield from _priorities(record, now_s)
+    yield from _more_nodes(state, record, now_s)
+
+
+def _other_types(state: State, record: JobRecord, now_s: float) -> Iterator[Relaxation]:
+    request = record.spec.gpus
+    if request.types or request.exclude:
+        spec = replace(record.spec, gpus=replace(request, types=(), exclude=()))
+        yield _again(state, record, spec, now_s, "allow every GPU type")
+
+
+def _fewer_gpus(state: State, record: JobRecord, now_s: float) -> Iterator[Relaxation]:
+    request = record.spec.gpus
+    for n in _smaller(request):
+        gpus = replace(request, min=n, max=max(n, request.max if request.min < request.max else n), start=n, allowed=())
+        said = f"ask for {n} GPU{'s' if n > 1 else ''} instead of {_asked(request)}"
+        if request.min < request.max:
+            said = f"let it run with {n} GPU{'s' if n > 1 else ''} (gpus.min: {n} instead of {request.min})"
+        yield _again(state, record, replace(record.spec, gpus=gpus), now_s, said)
+
+
+def _asked(request: GpuRequest) -> int:
+    return max(request.min, request.requested)
+
+
+def _smaller(request: GpuRequest) -> list[int]:
+    """Sizes to try, largest first: one less, then halves."""
+    if request.share or request.max == 0:
+        return []
+    most = max(request.min, request.requested)
+    sizes = {most - 1, *(most >> k for k in range(1, 12))}
+    return sorted((n for n in sizes if 1 <= n < most), reverse=True)[:MAX_SIZES]
+
+
+def _again(state: State, record: JobRecord, spec: JobSpec, now_s: float, said: str) -> Relaxation:
+    job = state.last_job + 1
+    events = (JobCancelled(job=record.id, at_s=now_s), JobSubmitted(job=job, spec=spec, at_s=now_s))
+    return Relaxation(advice=f"{said}: cancel it and submit it again", job=job, events=events)
+
+
+def _priorities(record: JobRecord, now_s: float) -> Iterator[Relaxation]:
+    for name, priority in sorted(PRIORITIES.items(), key=lambda item: item[1]):
+        if priority > record.priority:
+            event = PriorityChanged(job=record.id, priority=priority, at_s=now_s)
+            advice = f"raise its priority: swell priority {record.id} {name}"
+            yield Relaxation(advice=advice, job=record.id, events=(event,))
+
+
+def _more_nodes(state: State, record: JobRecord, now_s: float) -> Iterator[Relaxation]:
+    model = _largest(state, record.spec)
+    if model is None:
+        return
+    count = 1
+    while count <= MAX_NEW_NODES:
+        events = tuple(NodeObserved(node=_new(model, state, i), at_s=now_s) for i in range(count))
+        said = "a node" if count == 1 else f"{count} nodes"
+        advice = f"add {said} with {len(model.gpus)} GPUs like {model.name}: swell node add"
+        yield Relaxation(advice=advice, job=record.id, events=events)
+        count *= 2
+
+
+def _largest(state: State, spec: JobSpec) -> Node | None:
+    """The node with the most GPUs that this job may use."""
+    fitting = [
+        node
+        for node in state.nodes.values()
+        if all(node.labels.get(key) == value for key, value in spec.node_labels.items())
+        and (spec.cpu_only or any(_usable(spec, gpu.type) for gpu in node.gpus))
+    ]
+    return max(fitting, key=lambda node: (len(node.gpus), node.cpus, node.name), default=None)
+
+
+def _usable(spec: JobSpec, gpu_type: str) -> bool:
+    return (not spec.gpus.types or gpu_type in spec.gpus.types) and gpu_type not in spec.gpus.exclude
+
+
+def _new(model: Node, state: State, index: int) -> Node:
+    name = f"new{index + 1}"
+    while name in state.nodes:
+        name += "x"
+    gpus = tuple(replace(gpu, health=GpuHealth.OK, others=False, others_memory_mib=0, why="") for gpu in model.gpus)
+    return replace(model, name=name, gpus=gpus, condition=NodeCondition.READY, why="")
+
+
+def _with_stops(advice: str, stops: tuple[JobId, ...]) -> str:
+    if not stops:
+        return f"{advice}; it starts at once"
+    jobs = ", ".join(map(str, stops))
+    return f"{advice}; it starts as soon as job{'s' if len(stops) > 1 else ''} {jobs} made room at a checkpoint"

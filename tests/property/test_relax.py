@@ -1,0 +1,108 @@
+"""Explain is never wrong: what it advises, done as a person would do it, starts the job."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from swell.core.events import JobSubmitted, NodeObserved
+from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.core.lifecycle import apply
+from swell.core.snapshot import Options
+from swell.core.state import JobState, State
+from swell.placement.registry import placer_named
+from swell.plan.cycle import cycle
+from swell.plan.enact import events_of
+from swell.plan.picture import Picture
+from swell.policy.registry import policy_named
+from swell.sim.cluster import parse_cluster
+from swell.sim.durations import Durations
+from swell.sim.engine import Setup, Simulation
+from swell.sim.forecast import copy_of
+from swell.sim.relax import relax
+from swell.sim.workload import Arrival, Workload
+from swell.speed.book import Book
+
+CLUSTERS = ("1x4", "2x4", "1x2xold,1x4xnew")
+OPTIONS = Options()
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    low = draw(st.integers(1, 8))
+    high = draw(st.sampled_from([low, low, 2 * low]))
+    types = draw(st.sampled_from([(), (), ("old",), ("new",)]))
+    return JobSpec(
+        name="j",
+        command=("x",),
+        gpus=GpuRequest(min=low, max=high, types=types),
+        launcher=Launcher.PER_GPU,
+        priority=draw(st.sampled_from([0, 0, -10, 10])),
+        uses_library=draw(st.booleans()),
+        estimated_s=draw(st.sampled_from([0.0, 100.0, 10000.0])),
+    )
+
+
+def busy_cluster(cluster: str, jobs: list[JobSpec], policy: str) -> tuple[State, float]:
+    """A state as it is after a while: some run, some wait."""
+    arrivals = tuple(Arrival(at_s=10.0 * i, spec=spec, truth={"duration_s": 5000.0}) for i, spec in enumerate(jobs))
+    now_s = 10.0 * len(jobs) + 60.0
+    setup = Setup(
+        nodes=parse_cluster(cluster), policy=policy_named(policy), placer=placer_named("consolidated"), until_s=now_s
+    )
+    simulation = Simulation(setup, Durations(), Book())
+    simulation.run(Workload(name="w", arrivals=arrivals))
+    return simulation.state, now_s
+
+
+def starts_within_passes(state: State, policy: str, now_s: float, job: int) -> bool:
+    """By the daemon's own steps, one by one: picture, cycle, events; a stop ends at once."""
+    from swell.core.events import ExitReason, RunEnded, RunStopRequested
+
+    picture, chosen, placer = Picture(Book()), policy_named(policy), placer_named("consolidated")
+    for _ in range(8):
+        snapshot, _ = picture.take(state, now_s, OPTIONS)
+        plan = cycle(snapshot, chosen, placer, state.policy_memory, random.Random(state.seq))
+        for event in events_of(plan, state, now_s):
+            apply(state, event)
+            if isinstance(event, RunStopRequested):
+                apply(state, RunEnded(run=event.run, reason=ExitReason.STOPPED, at_s=now_s))
+        if state.jobs[job].holding:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("policy", ["fifo", "elastic-fifo", "srjf", "tiresias", "afs-l"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cluster=st.sampled_from(CLUSTERS), jobs=st.lists(specs(), min_size=2, max_size=7))
+def test_a_job_starts_after_what_was_advised(policy: str, cluster: str, jobs: list[JobSpec]) -> None:
+    state, now_s = busy_cluster(cluster, jobs, policy)
+    for job in list(state.active):
+        if state.jobs[job].state is not JobState.QUEUED:
+            continue
+        advice = relax(state, Book(), policy_named(policy), placer_named("consolidated"), OPTIONS, now_s, job)
+        if advice is None:
+            continue
+        changed = copy_of(state)
+        for event in advice.events:
+            apply(changed, event)
+        assert starts_within_passes(changed, policy, now_s, advice.job), advice.advice
+
+
+def test_a_job_that_is_too_large_for_now_is_told_to_be_smaller() -> None:
+    state = State()
+    for node in parse_cluster("1x4"):
+        apply(state, NodeObserved(node=node, at_s=0.0))
+    pinned = JobSpec(name="a", command=("x",), gpus=GpuRequest(min=2, max=2))
+    large = JobSpec(name="b", command=("x",), gpus=GpuRequest(min=4, max=4))
+    apply(state, JobSubmitted(job=1, spec=pinned, at_s=0.0))
+    policy, placer = policy_named("fifo"), placer_named("consolidated")
+    assert starts_within_passes(state, "fifo", 1.0, 1)
+    apply(state, JobSubmitted(job=2, spec=large, at_s=2.0))
+    advice = relax(state, Book(), policy, placer, OPTIONS, 3.0, 2)
+    assert advice is not None
+    assert advice.advice.startswith("ask for 2 GPUs instead of 4")
+    assert relax(state, Book(), policy, placer, OPTIONS, 3.0, 1) is None  # it runs
