@@ -135,9 +135,7 @@ async def _serve(config: Config) -> None:
     secret = config.token_file.read_text(encoding="utf-8").strip()
     async with running_engine(config, url, secret) as engine:
         app = create_app(engine, secret, config)
-        server = Server(
-            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S)
-        )
+        server = Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.leave)
         _write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
