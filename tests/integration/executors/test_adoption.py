@@ -65,6 +65,23 @@ def test_never_two_starts_when_two_processes_launch_the_same_runs(runs: Path, tm
         assert (tmp_path / str(job)).read_text() == "start\nstart\n", f"job {job}: one start a rank"
 
 
+def test_never_two_starts_from_many_shims_of_one_worker(runs: Path, tmp_path: Path) -> None:
+    """Late and early ones, without an executor that would know better: there is one claim."""
+    folder = runs / "1.1/0"
+    folder.mkdir(parents=True)
+    argv = shell(f"echo start >> {tmp_path}/truth; sleep 0.2")
+    request = {"run": "1.1", "rank": 0, "argv": argv, "env": {"PATH": "/usr/bin:/bin"}, "cwd": "/", "grace_s": 1}
+    (folder / "request.json").write_text(json.dumps(request))
+    hold = ["python3", "-ISs", shim.__file__, "hold", str(folder)]
+    for process in [subprocess.Popen(hold) for _ in range(5)]:
+        assert process.wait(timeout=20) == 0
+    wait_until((folder / "swept").exists, "the end of the worker")
+    subprocess.run(hold, check=True, timeout=20)
+    wait_until(lambda: not ask.is_held(str(folder)), "the end of the late shim")
+    time.sleep(0.1)
+    assert (tmp_path / "truth").read_text() == "start\n"
+
+
 def test_the_shim_belongs_to_nobody_and_outlives_the_nursery(runs: Path) -> None:
     with driving(runs, launches={"1.1": [shell("exec sleep 1000")]}) as driver:
         driver.until("RunUp", "1.1")

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,13 +99,17 @@ def test_never_leaves_behind_what_somebody_else_started_with_the_runs_mark(bench
             await watch.until(RunGone)
             assert not is_alive(marked.pid)
             assert is_alive(other.pid)
-            other.kill()
 
     play(bench, scene)
 
 
-def _sleeper(mark: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "1000"], env={"SWELL_MARK": mark, "PATH": "/usr/bin:/bin"})
+@contextmanager
+def _sleeper(mark: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"], env={"SWELL_MARK": mark, "PATH": "/usr/bin:/bin"}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_sigterm_reaches_descendants_in_other_sessions(bench: LocalBench, tmp_path: Path) -> None:
