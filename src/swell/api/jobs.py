@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from swell.api import streams
+from swell.api import logs
 from swell.api.deps import (
     caller,
     engine_of,
@@ -25,6 +25,7 @@ from swell.api.deps import (
 )
 from swell.api.port import Engine
 from swell.api.problems import ApiError
+from swell.api.streams import sse
 from swell.api.views import JobView, detail_view, run_view
 from swell.core.errors import NotFound, SwellError
 from swell.core.ids import JobId
@@ -219,13 +220,21 @@ async def get_logs(
     request: Request,
     job: str,
     follow: Annotated[bool, Query(description="Server-sent events until the job has ended.")] = False,
-    rank: Annotated[int, Query(ge=0)] = 0,
+    rank: Annotated[int | Literal["all"], Query(description="Of this process; `all` with follow.")] = 0,
     attempt: Annotated[int, Query(ge=0, description="0: all of them, one after the other.")] = 0,
     offset: Annotated[int, Query(ge=0, description="Byte to begin with, within `attempt`.")] = 0,
     limit: Annotated[int, Query(ge=0, description="At most so many bytes; 0: all that is there.")] = 0,
 ) -> Response:
     """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""
-    place = streams.Place(attempt or 1, offset)
-    return await streams.logs(
-        request, await record_of(request, job), place, follow=follow, rank=rank, only=attempt, limit=limit
-    )
+    record = await record_of(request, job)
+    engine = engine_of(request)
+    place = logs.Place(attempt or 1, (offset,))
+    if follow:
+        resumed = logs.Place.parse(request.headers.get("last-event-id", ""))
+        return sse(logs.follow(engine, record.id, None if rank == "all" else rank, resumed or place))
+    if rank == "all":
+        raise ApiError(422, "Which process?", "rank=all goes with follow=true; else name one, such as rank=0")
+    if offset and not attempt:
+        raise ApiError(422, "Which attempt?", "offset counts within one attempt; add attempt=1")
+    content = logs.raw(engine, record.id, rank, place, last=attempt or record.attempts, limit=limit)
+    return StreamingResponse(content, media_type="application/octet-stream")

@@ -16,18 +16,40 @@ End = Mapping[str, Any]
 ENDED = frozenset({"completed", "failed", "cancelled", "lost"})
 
 
-def follow(client: Client, ref: str | int, *, rank: int = 0, attempt: int = 0, out: IO[str] | None = None) -> End:
+class Lines:
+    """Whole lines with the rank before each, so that processes that print at once stay readable."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._parts: dict[str, str] = {}
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        *whole, rest = (self._parts.get(data["rank"], "") + data["text"]).split("\n")
+        self._parts[data["rank"]] = rest
+        self._out.writelines(f"[{data['rank']}] {line}\n" for line in whole)
+
+    def end(self) -> None:
+        self._out.writelines(f"[{rank}] {rest}\n" for rank, rest in sorted(self._parts.items()) if rest)
+
+
+def follow(client: Client, ref: str | int, *, rank: str = "0", attempt: int = 0, out: IO[str] | None = None) -> End:
     """Print what the job prints, and on stderr what becomes of it; returns how it ended."""
     target = out or sys.stdout
+    lines = Lines(target) if rank == "all" else None
     shown = ""
     for message in client.stream(f"/v1/jobs/{quote(str(ref), safe='')}/logs", follow=True, rank=rank, attempt=attempt):
         if message.event == "log":
-            target.write(message.data["text"])
+            if lines:
+                lines.write(message.data)
+            else:
+                target.write(message.data["text"])
             target.flush()
         elif message.event == "state" and (line := _state_line(message.data)) not in ("", shown):
             shown = line
             click.echo(line, err=True)
         elif message.event == "end":
+            if lines:
+                lines.end()
             return message.data
     raise AssertionError("a stream ends with its end, or with an error")
 

@@ -15,16 +15,22 @@ from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.run import EXIT_DETACHED
 
 
+def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value != "all" and not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is not the number of a process; write 0, 1, … or all")
+    return value
+
+
 @click.command()
 @click.argument("job")
 @click.option(
     "-f", "--follow", "follows", is_flag=True, help="Go on until the job has ended; then 0, or 1 if it failed."
 )
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Of this process.")
+@click.option("--rank", default="0", show_default=True, callback=_rank, help="Of this process; `all` goes with -f.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Only this attempt.  [default: all]")
 @click.option("-n", "--tail", type=click.IntRange(1), help="Only the last so many lines.")
 @connected
-def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: int, attempt: int, tail: int | None) -> None:
+def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, attempt: int, tail: int | None) -> None:
     """Show what JOB printed: bytes as they came, or JSON with --json."""
     found = client(home)
     if follows:

@@ -33,6 +33,7 @@ class FakeEngine:
     log_bytes: dict = field(default_factory=dict)
     events: list = field(default_factory=list)
     reports: list = field(default_factory=list)
+    all_runs: dict = field(default_factory=dict)
     now: float = 1000.0
     book: Book = field(default_factory=Book)
 
@@ -41,6 +42,9 @@ class FakeEngine:
             seq = self.state.seq + 1
             apply(self.state, event)
             self.book.learn(event)
+            for record in self.state.jobs.values() if hasattr(event, "run") else ():
+                if record.run:
+                    self.all_runs[record.run.id] = record.run
             self.state.seq = seq
             self.events.append(Stored(seq=seq, event=event))
 
@@ -113,8 +117,8 @@ class FakeEngine:
         return chosen[: query.limit]
 
     async def runs(self, job):
-        run = (await self.job(job)).run
-        return [run] if run else []
+        await self.job(job)
+        return [run for run_id, run in self.all_runs.items() if run_id.job == job]
 
     def reasons(self, job):
         return ()

@@ -109,6 +109,30 @@ def test_characters_are_never_cut_in_two(server):
     assert "".join(d["text"] for kind, d, _ in found if kind == "log") == text
 
 
+def test_all_processes_of_each_attempt_are_followed(server):
+    engine = server.engine
+    (job,) = server.submit("command: x\ngpus: 1-3\nlauncher: per-gpu\nuses_library: true")
+    first = engine.start(job, gpus=(0,))
+    engine.write(first, b"a0\n")
+    engine.stop(first)
+    second = engine.start(job, gpus=(0, 1, 2))
+    for rank in range(3):
+        engine.write(second, f"b{rank}\n".encode(), rank)
+    path = f"/v1/jobs/{job}/logs?follow=true&rank=all"
+    begun = collect(server, path, until=lambda m: m[1].get("rank") == 1)
+    engine.write(second, b"c2\n", 2)
+    engine.end(second)
+    rest = collect(server, path, {"Last-Event-ID": begun[-1][2]})
+    said = [(d["run"], d["rank"], d["text"]) for kind, d, _ in begun + rest if kind == "log"]
+    assert said == [
+        (f"{job}.1", 0, "a0\n"),
+        (f"{job}.2", 0, "b0\n"),
+        (f"{job}.2", 1, "b1\n"),
+        (f"{job}.2", 2, "b2\nc2\n"),
+    ]
+    assert rest[-1][0] == "end"
+
+
 def test_half_a_character_at_the_very_end_does_not_hang(server):
     (job,) = server.submit()
     run = server.engine.start(job)

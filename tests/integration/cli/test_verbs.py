@@ -62,6 +62,13 @@ def test_logs_follow_to_the_end_and_fail_with_the_job(sh):
     assert json.loads(sh("logs", job, "--json").out)["text"] == done.out
 
 
+def test_logs_of_all_processes_are_tagged(sh):
+    (job,) = submit(sh, "command: echo I am $SWELL_RANK\ngpus: 2\nlauncher: per-gpu")
+    done = sh("logs", "-f", "--rank", "all", job)
+    assert sorted(done.out.splitlines()) == ["[0] I am 0", "[1] I am 1"]
+    assert sh("logs", "--rank", 1, job).out == "I am 1\n"
+
+
 def test_code_edited_while_queued_changes_nothing(sh):
     (sh.work / "train.py").write_text("print('as submitted')")
     (gate,) = submit(sh, "name: gate\ncommand: sleep 2\ngpus: 0")

@@ -1,5 +1,6 @@
 """What verbs make of their arguments, without a daemon."""
 
+import io
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from swell.cli.cancel import spread
 from swell.cli.common import table
 from swell.cli.events import line
+from swell.cli.follow import Lines
 from swell.cli.main import VERBS, swell
 from swell.cli.policy import _option
 from swell.cli.run import job_document
@@ -84,6 +86,15 @@ def test_events_are_lines_for_people():
 
 def test_tables_are_aligned():
     assert table(("A", "B"), [("long", "x"), ("y", "")]) == "A     B\nlong  x\ny"
+
+
+def test_lines_of_several_processes_are_tagged_and_whole():
+    out = io.StringIO()
+    lines = Lines(out)
+    for rank, text in ((0, "a"), (1, "b\nc"), (0, "a\n"), (1, "d")):
+        lines.write({"rank": rank, "text": text})
+    lines.end()
+    assert out.getvalue() == "[1] b\n[0] aa\n[1] cd\n"
 
 
 def test_messages_of_a_stream():

@@ -1,0 +1,167 @@
+"""What a job prints: the bytes that are there, or a stream that follows the job to its end.
+
+A stream never ends with success before its job has ended: it follows the job from run to run, and its last message is
+`end`, with the state and the exit code. A stream that just breaks off has not ended; the reader comes again with the
+last id it saw. Ids are `attempt:offset`, with as many offsets (joined by commas) as processes are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from swell.api.deps import line_of
+from swell.api.port import Engine
+from swell.api.streams import COMMENT, KEEP_ALIVE_S, message
+from swell.core.errors import NotFound
+from swell.core.ids import JobId, RunId
+from swell.core.state import JobRecord
+from swell.executors.launchers import Site, processes
+from swell.ports import LogChunk
+
+CHUNK = 64 * 1024
+POLL_MIN_S = 0.05
+POLL_MAX_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a reader of a job's log is: in which attempt, and how far in the log of each process it reads."""
+
+    attempt: int
+    offsets: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.attempt}:{','.join(map(str, self.offsets))}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place | None:
+        attempt, colon, offsets = text.partition(":")
+        parts = offsets.split(",")
+        if not (colon and attempt.isdecimal() and all(part.isdecimal() for part in parts)):
+            return None
+        return cls(int(attempt), tuple(map(int, parts)))
+
+    def offset(self, index: int) -> int:
+        return self.offsets[index] if index < len(self.offsets) else 0
+
+    def at(self, index: int, offset: int) -> Place:
+        known = [*self.offsets, *[0] * (index + 1 - len(self.offsets))]
+        known[index] = offset
+        return Place(self.attempt, tuple(known))
+
+    def next_attempt(self) -> Place:
+        return Place(self.attempt + 1)
+
+
+async def raw(engine: Engine, job: JobId, rank: int, place: Place, *, last: int, limit: int) -> AsyncIterator[bytes]:
+    """One process, attempt after attempt. Chunk by chunk: memory stays flat whatever the size of the log."""
+    left = limit or None
+    while place.attempt <= last and left != 0:
+        chunk = await _chunk(engine, RunId(job, place.attempt), rank, place.offset(0), min(CHUNK, left or CHUNK))
+        if not chunk.data:
+            place = place.next_attempt()
+            continue
+        yield chunk.data
+        place = place.at(0, chunk.next_offset)
+        left = None if left is None else left - len(chunk.data)
+
+
+async def _chunk(engine: Engine, run: RunId, rank: int, offset: int, limit: int = CHUNK) -> LogChunk:
+    try:
+        return await engine.log(run, rank, offset, limit)
+    except NotFound:  # not started yet, or its log was removed
+        return LogChunk(data=b"", offset=offset, next_offset=offset, end=False)
+
+
+async def follow(engine: Engine, job: JobId, rank: int | None, place: Place) -> AsyncIterator[bytes]:
+    """Server-sent events to the end of the job. `rank` None: all of them."""
+    try:
+        async for part in _until_ended(engine, job, rank, place):
+            yield part
+    except NotFound as error:
+        gone = {"id": job, "state": "removed", "exit_reason": None, "exit_code": None, "message": str(error)}
+        yield message("end", gone)
+
+
+async def _until_ended(engine: Engine, job: JobId, rank: int | None, place: Place) -> AsyncIterator[bytes]:
+    shown, pause_s, quiet_s = "", POLL_MIN_S, 0.0
+    while True:
+        record = await engine.job(job)  # before the logs: what was printed before the end is then in them
+        status = _status(engine, record)
+        if (key := f"{status['state']} {status['run']} {status['gpus']}") != shown:
+            shown = key
+            yield message("state", status)
+        before = place
+        for index, number in enumerate(await _ranks(engine, record, rank, place.attempt)):
+            text, place = await _read(engine, record, place, index, number)
+            if text:
+                data = {"run": f"{job}.{place.attempt}", "rank": number, "text": text}
+                yield message("log", data, str(place))
+        if place != before:
+            pause_s, quiet_s = POLL_MIN_S, 0.0
+        elif place.attempt < record.attempts:
+            place = place.next_attempt()
+        elif record.ended:
+            yield message("end", _end(record), str(place))
+            return
+        else:
+            await asyncio.sleep(pause_s)
+            quiet_s += pause_s
+            pause_s = min(2 * pause_s, POLL_MAX_S)
+            if quiet_s >= KEEP_ALIVE_S:
+                quiet_s = 0.0
+                yield COMMENT
+
+
+async def _ranks(engine: Engine, record: JobRecord, rank: int | None, attempt: int) -> Sequence[int]:
+    """Whose logs are read in that attempt: attempts differ in size."""
+    if rank is not None:
+        return (rank,)
+    runs = [record.run] if record.run and record.run.id.attempt == attempt else await engine.runs(record.id)
+    for run in runs:
+        if run.id.attempt == attempt:
+            parts = len(run.allocation.parts)
+            site = Site(allocation=run.allocation, addresses=("",) * parts, port=1, discovery_path="")
+            return range(len(processes(record.spec, site)))
+    return ()
+
+
+async def _read(engine: Engine, record: JobRecord, place: Place, index: int, rank: int) -> tuple[str, Place]:
+    """Whole characters only; the bytes of a half one wait for the next time, unless there will be none."""
+    chunk = await _chunk(engine, RunId(record.id, place.attempt), rank, place.offset(index))
+    over = record.ended or place.attempt < record.attempts
+    data = chunk.data
+    kept = data if over and len(data) < CHUNK else data[: len(data) - _half_character(data)]
+    if not kept:
+        return "", place
+    return kept.decode(errors="replace"), place.at(index, chunk.offset + len(kept))
+
+
+def _half_character(data: bytes) -> int:
+    """How many bytes at the end begin a UTF-8 character that is not complete."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        needs = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return back if needs > back else 0
+    return 0
+
+
+def _status(engine: Engine, record: JobRecord) -> dict[str, Any]:
+    line = line_of(engine, record)
+    return {key: line[key] for key in ("id", "name", "state", "run", "gpus", "where", "why", "files")}
+
+
+def _end(record: JobRecord) -> dict[str, Any]:
+    run = record.run
+    return {
+        "id": record.id,
+        "state": record.state,
+        "exit_reason": run.exit_reason if run else None,
+        "exit_code": run.exit_code if run else None,
+        "message": record.message,
+    }
