@@ -281,3 +281,16 @@ def _side_by_side(summaries: Sequence[dict[str, object]]) -> Table:
     for row in sorted(cells, key=lambda row: (-len(cells[row]), means[row])):
         table.add_row(row, *(_number(cells[row].get(column), 0) for column in columns), _number(means[row], 0))
     return table
+
+
+@sim.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def report(directory: Path) -> None:
+    """Draw the results in DIRECTORY: report.html with its pictures, as SVG and PNG."""
+    from swell.sim.report import report as draw
+
+    try:
+        page = draw(directory)
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"pictures need {error.name}: pip install 'swell[sim]'") from error
+    click.echo(f"written: {page}")

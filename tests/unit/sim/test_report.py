@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from swell.cli.sim import names, parse_options, sim
+
+SUMMARY_KEYS = {
+    "workload",
+    "policy",
+    "batch",
+    "mean_jct_s",
+    "median_jct_s",
+    "p99_jct_s",
+    "makespan_s",
+    "restarts_per_job",
+    "gpu_hours_per_job",
+    "worst_rho",
+    "wall_s",
+}
+
+
+@pytest.fixture
+def results(ten_jobs: Path, profiles: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "out"
+    arguments = ["run", "--workload", str(ten_jobs), "--profiles", str(profiles), "--cluster", "2x4"]
+    arguments += ["--policy", "fifo,elastic-fifo", "--processes", "1", "--out", str(out)]
+    done = CliRunner().invoke(sim, arguments)
+    assert done.exit_code == 0, done.output
+    assert "elastic-fifo" in done.output
+    return out
+
+
+def test_results_hold_a_summary_and_a_row_for_each_job(results: Path) -> None:
+    summaries = json.loads((results / "summary.json").read_text())
+    assert [figures["policy"] for figures in summaries] == ["fifo", "elastic-fifo"]
+    assert all(set(figures) >= SUMMARY_KEYS for figures in summaries)
+    with (results / "jobs.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 20
+
+
+def test_compare_puts_the_best_first(results: Path) -> None:
+    done = CliRunner().invoke(sim, ["compare", str(results)])
+    assert done.exit_code == 0
+    assert done.output.index("elastic-fifo") < done.output.index("fifo (fixed)") + len("elastic-")
+
+
+def test_the_report_has_every_picture_in_every_form(results: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = CliRunner().invoke(sim, ["report", str(results)])
+    assert done.exit_code == 0, done.output
+    page = (results / "report.html").read_text()
+    for name in ("completion", "gpus", "queue", "utilisation", "fairness", "restarts"):
+        assert f'src="{name}.svg"' in page
+        assert (results / f"{name}.png").stat().st_size > 1000
+
+
+def test_an_unknown_format_names_those_there_are(ten_jobs: Path, tmp_path: Path) -> None:
+    arguments = ["run", "--workload", str(ten_jobs), "--format", "slurm", "--out", str(tmp_path)]
+    done = CliRunner().invoke(sim, arguments)
+    assert done.exit_code == 2
+    assert "pollux, sia, jobs" in done.output
+
+
+def test_generate_then_run(tmp_path: Path) -> None:
+    file, out = tmp_path / "w.yaml", tmp_path / "out"
+    made = CliRunner().invoke(sim, ["generate", "--jobs", "20", "--seed", "7", "--out", str(file)])
+    assert made.exit_code == 0, made.output
+    arguments = ["run", "--workload", str(file), "--cluster", "4x8", "--policy", "elastic-fifo", "--out", str(out)]
+    done = CliRunner().invoke(sim, [*arguments, "--processes", "1"])
+    assert done.exit_code == 0, done.output
+    assert json.loads((out / "summary.json").read_text())[0]["jobs"] == 20
+
+
+def test_workloads_of_one_name_are_told_apart_by_their_directory() -> None:
+    assert names([Path("a/w.csv"), Path("b/w.csv"), Path("b/v.csv")]) == ["a/w", "b/w", "v"]
+
+
+def test_options_are_numbers_flags_or_text() -> None:
+    assert parse_options(["a=1", "b=0.5", "c=true", "d=x"]) == {"a": 1, "b": 0.5, "c": True, "d": "x"}
