@@ -32,6 +32,7 @@ from swell.daemon.passes import Timing
 from swell.executors.hosts import local_executor
 from swell.executors.inventory import Machine
 from swell.executors.request import LaunchContext, build_launch
+from swell.placement.interference import WatchedBook
 from swell.ports import Launch
 from swell.sdk import ship
 from swell.speed.book import Book
@@ -168,7 +169,7 @@ def _last_port(config: Config) -> int:
 @asynccontextmanager
 async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator[Engine]:
     store = open_store(config.database_url)
-    book = Book()
+    book = WatchedBook(Book())
     clock = SystemClock()
     executor = local_executor(config.runs_dir, clock, machine=Machine(clock, gpus=config.gpus))
     sdk_dir = str(ship.ship(config.home / "sdk"))

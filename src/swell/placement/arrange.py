@@ -19,7 +19,7 @@ from swell.placement.fit import Strategy, fit, tightest_first
 from swell.placement.need import Need, need_of
 from swell.placement.objective import Worth, is_move, moved_workers
 from swell.placement.room import Room, Topology
-from swell.placement.sharing import must_be_alone, outgrown, share_now
+from swell.placement.sharing import must_be_alone, needs_more_memory, outgrown, share_now
 from swell.ports import Placed
 
 
@@ -165,12 +165,12 @@ class Arrangement:
         return shared is None or share is None or shared.takes(share, self.room.overload_milli)
 
     def _crowded(self, placed: Placed, held: Allocation) -> Cause:
+        if held.share is not None and needs_more_memory(placed.view):
+            now_mib, had_mib = placed.view.share_memory_mib, held.share.memory_mib
+            return Cause(because=f"it outgrew its {had_mib} MiB of the GPU and needs {now_mib} MiB", forced=True)
         if must_be_alone(placed.view):
             because = "it and its neighbours slow each other down by more than sharing the GPU saves"
             return Cause(because=because, forced=True)
-        if held.share is not None and outgrown(placed.view):
-            now_mib, had_mib = placed.view.share_memory_mib, held.share.memory_mib
-            return Cause(because=f"it outgrew its {had_mib} MiB of the GPU and needs {now_mib} MiB", forced=True)
         return Cause(because="a job beside it outgrew its share of the GPU and may not be stopped", forced=True)
 
     def place_all(self, todo: Sequence[Placed]) -> None:

@@ -47,10 +47,12 @@ def _now_mib(view: JobView) -> int:
 
 def outgrown(view: JobView) -> bool:
     """It takes more than it reserved: its neighbours suffer, so it must fit anew or go."""
+    return needs_more_memory(view) or must_be_alone(view)
+
+
+def needs_more_memory(view: JobView) -> bool:
     held = view.allocation.share if view.allocation else None
-    if held is None:
-        return False
-    return _now_mib(view) > held.memory_mib or must_be_alone(view)
+    return held is not None and _now_mib(view) > held.memory_mib
 
 
 def must_be_alone(view: JobView) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition
 from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import JobRecord, JobState, State
+from swell.placement.interference import WatchedBook
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
 
@@ -78,8 +79,13 @@ class Picture:
         if cached and cached.record is record and cached.speed is speed and cached.remaining is remaining:
             return cached.view
         view = view_of(record, speed, remaining, self._types, self._restart_cost_s, self._gpu_memory_mib)
+        if record.spec.gpus.share and self._alone(record.id):
+            view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = _Cached(record, speed, remaining, view)
         return view
+
+    def _alone(self, job: JobId) -> bool:
+        return isinstance(self._book, WatchedBook) and self._book.alone(job)
 
 
 def gpus_per_node(nodes: tuple[Node, ...]) -> dict[str, int]:

@@ -84,13 +84,15 @@ def sharing(job: int, memory_mib: int, *, on: tuple[str, int] | None = None, **f
     measured = int(str(fields.pop("measured_mib", memory_mib)))
     made = view(job, 1, gpus={"share": True, "memory_mib": memory_mib}, launcher=Launcher.SINGLE)
     milli = -(-GPU_MILLI * memory_mib // 16000)
+    milli_now = int(str(fields.pop("gpu_milli_now", milli)))
+    milli = int(str(fields.pop("milli_held", milli)))
     allocation = None
     if on is not None:
         part = Part(node=on[0], gpus=(on[1],), cpus=1)
         allocation = Allocation(parts=(part,), gpu_type="gpu", share=Share(memory_mib=memory_mib, milli=milli))
     return replace(
         made,
-        gpu_milli=max(1, milli),
+        gpu_milli=max(1, milli_now),
         share_memory_mib=measured,
         allocation=allocation,
         held_n=1 if allocation else 0,

@@ -1,0 +1,121 @@
+"""Who slows whom on a shared GPU: step times with and without neighbours, from the events that every daemon sees.
+
+A job's step time counts as alone or as shared by who was on its GPU since its last report; a report during which
+somebody came or went counts as neither. When the jobs on a GPU get less done together than they would in turns
+(`sharing.pays_to_share`), the one that came last is to have a GPU of its own from then on. A job that never ran alone
+is taken as undisturbed, so nobody is sent away on a guess. O(jobs on the GPU) an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from swell.core.events import EpochEnded, Event, JobRemoved, RunEnded, RunPlanned
+from swell.core.ids import JobId
+from swell.core.resources import Allocation
+from swell.core.snapshot import Speed
+from swell.core.state import JobRecord
+from swell.placement.sharing import pays_to_share
+from swell.ports import Remaining, SpeedBook
+
+NEWEST = 0.5
+"""Weight of the newest step time in the running mean."""
+
+Spot = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Steps:
+    alone_s: float = 0.0
+    shared_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Interference:
+    """`alone` holds jobs that have to have a GPU of their own."""
+
+    alone: dict[JobId, None] = field(default_factory=dict)
+    _on: dict[Spot, dict[JobId, None]] = field(default_factory=dict)  # in order of coming
+    _spot: dict[JobId, Spot] = field(default_factory=dict)
+    _steps: dict[JobId, _Steps] = field(default_factory=dict)
+    _mixed: dict[JobId, None] = field(default_factory=dict)  # somebody came or went since their last report
+
+    def learn(self, event: Event) -> None:
+        if isinstance(event, RunPlanned):
+            self._leave(event.run.job)
+            self._come(event.run.job, event.allocation)
+        elif isinstance(event, EpochEnded):
+            self._report(event)
+        elif isinstance(event, RunEnded):
+            self._leave(event.run.job)
+        elif isinstance(event, JobRemoved):
+            self._steps.pop(event.job, None)
+            self.alone.pop(event.job, None)
+
+    def _come(self, job: JobId, allocation: Allocation) -> None:
+        if allocation.share is None or not allocation.gpus:
+            return
+        spot = (allocation.parts[0].node, allocation.parts[0].gpus[0])
+        here = self._on.setdefault(spot, {})
+        self._mixed.update(here)
+        here[job] = None
+        self._spot[job] = spot
+
+    def _leave(self, job: JobId) -> None:
+        spot = self._spot.pop(job, None)
+        if spot is None:
+            return
+        here = self._on[spot]
+        here.pop(job, None)
+        self._mixed.pop(job, None)
+        self._mixed.update(here)
+        if not here:
+            del self._on[spot]
+
+    def _report(self, event: EpochEnded) -> None:
+        job = event.run.job
+        spot = self._spot.get(job)
+        if spot is None or event.step_s <= 0:
+            return
+        if job in self._mixed:
+            del self._mixed[job]
+            return
+        steps = self._steps.setdefault(job, _Steps())
+        if len(self._on[spot]) == 1:
+            steps.alone_s = _mean(steps.alone_s, event.step_s)
+        else:
+            steps.shared_s = _mean(steps.shared_s, event.step_s)
+            self._judge(spot)
+
+    def _judge(self, spot: Spot) -> None:
+        together = list(self._on[spot])
+        steps = [self._steps.get(job, _Steps()) for job in together]
+        if not pays_to_share([s.alone_s for s in steps], [s.shared_s for s in steps]):
+            self.alone[together[-1]] = None
+
+
+def _mean(old_s: float, new_s: float) -> float:
+    return new_s if not old_s else old_s + NEWEST * (new_s - old_s)
+
+
+class WatchedBook:
+    """A speed book that also watches who slows whom."""
+
+    def __init__(self, book: SpeedBook) -> None:
+        self._book = book
+        self._interference = Interference()
+
+    def learn(self, event: Event) -> None:
+        self._interference.learn(event)
+        self._book.learn(event)
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
+        return self._book.speed(job, gpus_per_node)
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        return self._book.remaining(job)
+
+    def alone(self, job: JobId) -> bool:
+        """This job has to have a GPU of its own."""
+        return job in self._interference.alone
