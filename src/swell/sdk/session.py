@@ -166,20 +166,32 @@ class Training:
 
     def start_epoch(self) -> int:
         """A boundary: call it before each epoch. Leaves the process when the run is to stop here."""
-        if self._epoch is not None and self._finished is None:
-            self.end_epoch()
-        epoch = self._upcoming()
-        self._settle()
-        self._place = read_place()
-        self._open(epoch)
-        if self._termination.asked or not self._gate.arrive((epoch, 0)) or self._termination.asked:
+        if not self.boundary():
             self.leave()
+        epoch = self._upcoming()
         self._epoch, self._next = epoch, epoch + 1
         self._batches = self._boundaries = 0
         self._in_steps = self._last_batch = False
         self._metrics = {}
         self._meter.begin_epoch()
         return epoch
+
+    def boundary(self) -> bool:
+        """May the next epoch begin? For frameworks that end by themselves when told to: if not, see to it that `leave`
+        is called. The epoch before counts as done from here on."""
+        if self._epoch is not None and self._finished is None:
+            self.end_epoch()
+        self._settle()
+        self._place = read_place()
+        at = (self._upcoming(), 0)
+        self._open(at[0])
+        return not self._termination.asked and self._gate.arrive(at) and not self._termination.asked
+
+    def continue_at(self, epoch: int, epochs: int = 0) -> None:
+        """The framework has restored its own checkpoint: `epoch` comes next, of `epochs` (0: not said)."""
+        self._next = self._epochs_done = epoch
+        self._total = epochs or self._total
+        self._saved = True
 
     def measure(self, samples: int = 0) -> None:
         """The end of a step. `samples`: how many this process has used in it."""

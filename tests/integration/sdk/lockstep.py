@@ -18,12 +18,11 @@ if run.rank == 0:
     with Listener(address, backlog=run.world_size) as listener:
         peers = [listener.accept() for _ in range(run.world_size - 1)]
 else:
-    while not os.path.exists(address):
-        time.sleep(0.002)
-    for _ in range(500):
+    peers = []
+    until_s = time.monotonic() + 60  # a loaded machine may let a process wait for seconds
+    while not peers and time.monotonic() < until_s:
         try:
             peers = [Client(address)]
-            break
         except OSError:
             time.sleep(0.005)
 
