@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import click
 
@@ -77,9 +77,13 @@ def swell() -> None:
 
 
 def main() -> None:
-    """Run a verb; turn what went wrong into a line for people and an exit code."""
+    guarded(swell)
+
+
+def guarded(command: Callable[[], object]) -> None:
+    """Run a command; turn what went wrong into a line for people and an exit code."""
     try:
-        swell()
+        command()
     except SwellError as error:
         sys.exit(_fail(error))
     except BrokenPipeError:  # `swell ls | head`
