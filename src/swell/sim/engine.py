@@ -103,6 +103,7 @@ class Simulation:
         self._watch = state is not None  # some job may have a time limit or wait for another
         self._wake_s: float | None = None
         self._idle = 0  # passes in a row after which nothing was left to happen
+        self.on_pass: Callable[[float], object] = lambda _: None  # told the time of each pass
         if state is None:
             self._begin()
         self.expect(setup.faults)
@@ -183,6 +184,7 @@ class Simulation:
         wakes = self._do_what_is_due()
         snapshot, held_back = self._picture.take(state, self.now_s, setup.options)
         self.passes += 1
+        self.on_pass(self.now_s)
         rng = random.Random(state.seq + setup.seed)  # noqa: S311 - as the daemon seeds it
         plan = cycle(snapshot, setup.policy, setup.placer, state.policy_memory, rng)
         for event in events_of(plan, state, self.now_s):
