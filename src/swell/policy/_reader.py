@@ -14,6 +14,7 @@ from swell.core.ids import JobId
 from swell.core.resources import Node
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy._envelope import NONE, Envelopes, Floats, Ints
+from swell.policy._nodes import most_on_one_node
 
 _URGENT = 10.0
 """The most a deadline can multiply a job's weight by."""
@@ -89,7 +90,7 @@ class Reader:
         stale = types != self._types or len(self._table) > 4 * len(snapshot.jobs) + 4096
         if snapshot.nodes is not self._nodes:
             self._nodes = snapshot.nodes
-            most = _most_on_one_node(snapshot.nodes)
+            most = most_on_one_node(snapshot.nodes)
             stale = stale or most != self._most
             self._most = most
         if stale:
@@ -113,7 +114,7 @@ class Reader:
         types = self._types
         curves = [job.curve(t) if t in job.gpu_types else () for t in types]
         on = job.allocation.gpu_type if job.allocation is not None and job.held_n and not job.stopping else None
-        kind = types.index(on) if on in types else -1
+        kind = types.index(on) if on in types and job.held_n in job.sizes else -1
         held = job.held_n if kind >= 0 else 0
         held_curve = curves[kind] or (0.0,)
         rows = [
@@ -161,17 +162,6 @@ class Reader:
             top_size=table[:, 11].astype(np.int64),
             top_speed=np.max([speeds[:, -1] for _, speeds in envelopes], axis=0),
         )
-
-
-def _most_on_one_node(nodes: tuple[Node, ...]) -> dict[str, int]:
-    most: dict[str, int] = {}
-    for node in nodes:
-        counts: dict[str, int] = {}
-        for gpu in node.gpus:
-            counts[gpu.type] = counts.get(gpu.type, 0) + 1
-        for gpu_type, count in counts.items():
-            most[gpu_type] = max(most.get(gpu_type, 0), count)
-    return most
 
 
 def _values(sizes: list[Ints], speeds: list[Floats], capacity: list[int]) -> tuple[list[float], float]:

@@ -13,7 +13,9 @@ from swell.policy.elastic_srjf import ElasticSrjf
 from swell.policy.elastic_tiresias import ElasticTiresias
 from swell.policy.ffdl import Ffdl
 from swell.policy.fifo import Fifo
+from swell.policy.maxmin import MaxMin
 from swell.policy.optimus import Optimus
+from swell.policy.sia import Sia
 from swell.policy.srjf import Srjf
 from swell.policy.swell import Swell
 from swell.policy.tiresias import Tiresias
@@ -30,6 +32,8 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "afs-l": AfsL,
     "drf": Drf,
     "optimus": Optimus,
+    "max-min": MaxMin,
+    "sia": Sia,
     "swell": Swell,
 }
 DEFAULT_POLICY = "swell"

@@ -32,7 +32,7 @@ from swell.policy import options as opts
 from swell.policy._envelope import Floats, Ints, with_held
 from swell.policy._market import Offers, share_out
 from swell.policy._reader import Columns, Reader
-from swell.policy.base import Memory, grant
+from swell.policy.base import Memory, grant, speed_at
 from swell.ports import Random
 
 OPTIONS: opts.Options = {
@@ -191,7 +191,7 @@ class Round:
         """A job that got something takes more, if that is worth a restart it would not have had."""
         job, kind, n = self.jobs[index], int(self.kind[index]), int(self.n[index])
         more, speed = self._largest(index, kind, n + self.left[kind] // job.gpu_milli)
-        now = job.curve(self.columns.types[kind])[n]
+        now = speed_at(job, n, self.columns.types[kind])
         if n == self.columns.held[index] and kind == self.columns.held_kind[index]:
             speed /= 1.0 + self.drag[index] * speed
             now *= 1.0 + self.settings.stick
@@ -202,11 +202,11 @@ class Round:
     def _largest(self, index: int, kind: int, limit: int) -> tuple[int, float]:
         """The smallest allowed size that is as fast as any up to the limit."""
         best, best_speed = 0, 0.0
-        curve = self.jobs[index].curve(self.columns.types[kind])
-        for n in self.jobs[index].sizes:
+        job, gpu_type = self.jobs[index], self.columns.types[kind]
+        for n in job.sizes:
             if n > limit:
                 break
-            speed = curve[min(n, len(curve) - 1)]
+            speed = speed_at(job, n, gpu_type)
             if speed > best_speed:
                 best, best_speed = n, speed
         return best, best_speed
