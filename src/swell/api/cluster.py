@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from swell import __version__
 from swell.api import streams
-from swell.api.deps import caller, context_of, engine_of, json_response, known_parameters
+from swell.api.deps import MAX_NUMBER, caller, context_of, engine_of, json_response, known_parameters
 from swell.api.problems import ApiError
 from swell.api.views import node_views
 from swell.core.errors import Conflict, NotFound
@@ -173,10 +173,12 @@ async def set_policy(request: Request, body: PolicyBody) -> Response:
 @router.get("/v1/events", response_class=Response)
 async def get_events(
     request: Request,
-    after: Annotated[int, Query(ge=0, description="Begin behind this number. Last-Event-ID does the same.")] = 0,
-    last: Annotated[int, Query(ge=0, description="Begin with the last so many.")] = 0,
+    after: Annotated[
+        int, Query(ge=0, le=MAX_NUMBER, description="Begin behind this number. Last-Event-ID does the same.")
+    ] = 0,
+    last: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Begin with the last so many.")] = 0,
     follow: Annotated[bool, Query(description="Go on with what happens.")] = True,
-    job: Annotated[int, Query(ge=0, description="Of this job only.")] = 0,
+    job: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Of this job only.")] = 0,
 ) -> Response:
     """Everything that happens, as server-sent events numbered as in the log."""
     return streams.events(request, after=after, last=last, follow=follow, job=job)

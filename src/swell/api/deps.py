@@ -25,6 +25,8 @@ from swell.plan.picture import gpus_per_node
 
 USER_HEADER = "swell-user"
 MAX_USER = 100
+MAX_NUMBER = 10**15
+"""No id, offset or number of an event is larger; what is, no store or file system could be asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,8 @@ def now_s() -> float:
 def find_job(engine: Engine, ref: str) -> JobId:
     """An id, `last`, or a name (then the latest of that name)."""
     state = engine.state
-    if ref.isdecimal() and len(ref) < 19:
-        return int(ref)
+    if ref.isdecimal() and ref.isascii():
+        return min(int(ref), MAX_NUMBER) if len(ref) < 19 else MAX_NUMBER
     if ref == "last":
         if not state.last_job:
             raise NotFound("there is no job yet; `swell run -- python train.py` starts one")
@@ -94,9 +96,17 @@ async def record_of(request: Request, ref: str) -> JobRecord:
 
 def run_of(text: str) -> RunId:
     try:
-        return RunId.parse(text)
+        run = RunId.parse(text)
     except ValueError as error:
         raise NotFound(str(error)) from error
+    if max(run.job, run.attempt) > MAX_NUMBER:
+        raise NotFound(f"there is no run {text[:40]}")
+    return run
+
+
+def bounded(text: str) -> int | None:
+    """A whole number that a reader may come back with, else None."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < len(str(MAX_NUMBER)) else None
 
 
 def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from swell.api import logs
 from swell.api.deps import (
+    MAX_NUMBER,
     caller,
     engine_of,
     find_job,
@@ -35,6 +36,7 @@ from swell.ports import JobQuery
 router = APIRouter(tags=["jobs"], dependencies=[Depends(known_parameters)])
 CANCEL_AT_ONCE = 500
 MAX_LIMIT = 1000
+Rank = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
 class JobList(BaseModel):
@@ -73,7 +75,7 @@ async def list_jobs(
     state: Literal["all", "running", "queued", "ended"] = "all",
     user: str = "",
     batch: str = "",
-    after: Annotated[int, Query(ge=0, description="Cursor: `next` of the page before.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Cursor: `next` of the page before.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
 ) -> Response:
     """Newest first."""
@@ -220,9 +222,9 @@ async def get_logs(
     request: Request,
     job: str,
     follow: Annotated[bool, Query(description="Server-sent events until the job has ended.")] = False,
-    rank: Annotated[int | Literal["all"], Query(description="Of this process; `all` with follow.")] = 0,
-    attempt: Annotated[int, Query(ge=0, description="0: all of them, one after the other.")] = 0,
-    offset: Annotated[int, Query(ge=0, description="Byte to begin with, within `attempt`.")] = 0,
+    rank: Annotated[Rank | Literal["all"], Query(description="Of this process; `all` with follow.")] = 0,
+    attempt: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="0: all of them, one after the other.")] = 0,
+    offset: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Byte to begin with, within `attempt`.")] = 0,
     limit: Annotated[int, Query(ge=0, description="At most so many bytes; 0: all that is there.")] = 0,
 ) -> Response:
     """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""

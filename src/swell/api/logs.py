@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swell.api.deps import line_of
+from swell.api.deps import bounded, line_of
 from swell.api.port import Engine
 from swell.api.streams import COMMENT, KEEP_ALIVE_S, message
 from swell.core.errors import NotFound
@@ -38,11 +38,10 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> Place | None:
-        attempt, colon, offsets = text.partition(":")
-        parts = offsets.split(",")
-        if not (colon and attempt.isdecimal() and all(part.isdecimal() for part in parts)):
-            return None
-        return cls(int(attempt), tuple(map(int, parts)))
+        attempt, _, offsets = text.partition(":")
+        first, *rest = [bounded(part) for part in (attempt, *offsets.split(","))]
+        known = [offset for offset in rest if offset is not None]
+        return cls(first, tuple(known)) if first is not None and len(known) == len(rest) else None
 
     def offset(self, index: int) -> int:
         return self.offsets[index] if index < len(self.offsets) else 0

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from swell.api.deps import context_of
+from swell.api.deps import bounded, context_of
 from swell.api.port import Engine
 from swell.api.views import event_view
 from swell.core.ids import JobId
@@ -32,9 +32,9 @@ def sse(content: AsyncIterator[bytes]) -> StreamingResponse:
 
 def events(request: Request, *, after: int, last: int, follow: bool, job: JobId) -> StreamingResponse:
     engine = context_of(request).engine
-    resumed = request.headers.get("last-event-id", "")
-    if resumed.isdecimal():
-        after = int(resumed)
+    resumed = bounded(request.headers.get("last-event-id", ""))
+    if resumed is not None:
+        after = resumed
     elif last:
         after = max(after, engine.state.seq - last)
     return sse(_events(engine, after, None if follow else engine.state.seq, job))
