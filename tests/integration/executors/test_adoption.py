@@ -90,6 +90,10 @@ def test_the_shim_belongs_to_nobody_and_outlives_the_nursery(runs: Path) -> None
         stat = shim.stat_of(claimed["pid"])
         assert stat is not None
         assert stat[1] not in (nursery, driver.process.pid)
+        assert os.getsid(claimed["pid"]) not in (os.getsid(nursery), os.getsid(driver.process.pid))
+        assert os.readlink(f"/proc/{claimed['pid']}/cwd") == "/"
+        opened = [os.readlink(path) for path in Path(f"/proc/{claimed['pid']}/fd").iterdir()]
+        assert sorted(opened) == ["/dev/null"] * 4 + [str(runs / "1.1/0/lock")], "nothing shared with anybody"
         os.kill(nursery, signal.SIGKILL)
         wait_until(lambda: not is_alive(nursery), "the nursery's death")
         assert ask.is_held(str(runs / "1.1/0"))
