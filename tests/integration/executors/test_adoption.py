@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -92,13 +93,23 @@ def test_the_shim_belongs_to_nobody_and_outlives_the_nursery(runs: Path) -> None
         assert stat[1] not in (nursery, driver.process.pid)
         assert os.getsid(claimed["pid"]) not in (os.getsid(nursery), os.getsid(driver.process.pid))
         assert os.readlink(f"/proc/{claimed['pid']}/cwd") == "/"
-        opened = [os.readlink(path) for path in Path(f"/proc/{claimed['pid']}/fd").iterdir()]
-        assert sorted(opened) == ["/dev/null"] * 4 + [str(runs / "1.1/0/lock")], "nothing shared with anybody"
+        own = ["/dev/null"] * 4 + [str(runs / "1.1/0/lock")]
+        wait_until(
+            lambda: _opened_by(claimed["pid"]) == own, "nothing shared with anybody, once it has told of its start"
+        )
         os.kill(nursery, signal.SIGKILL)
         wait_until(lambda: not is_alive(nursery), "the nursery's death")
         assert ask.is_held(str(runs / "1.1/0"))
         ask.stop(str(runs / "1.1"), [0], kill=True)
         assert driver.until("RunGone", "1.1")["reason"] == "stopped"
+
+
+def _opened_by(pid: int) -> list[str]:
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(path))
+    return sorted(found)
 
 
 def _nursery_of(parent: int) -> int:
