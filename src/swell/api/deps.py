@@ -6,6 +6,7 @@ import difflib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
@@ -50,7 +51,7 @@ def engine_of(request: Request) -> Engine:
 
 def caller(request: Request) -> str:
     """Who acts, as the client says: shown in the record. There is one token; users with roles come with accounts."""
-    return request.headers.get(USER_HEADER, "")[:MAX_USER]
+    return unquote(request.headers.get(USER_HEADER, ""))[:MAX_USER]
 
 
 async def known_parameters(request: Request) -> None:

@@ -93,12 +93,19 @@ def print_json(value: object) -> None:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, shrink: int = -1) -> str:
     """Aligned columns; the one numbered `shrink` is cut so that lines fit the terminal."""
-    cells = [list(head), *(list(row) for row in rows)]
+    cells = [list(head), *([safe(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     if sys.stdout.isatty():
         room = _columns() - sum(w for i, w in enumerate(widths) if i != shrink % len(head)) - 2 * (len(head) - 1)
         widths[shrink] = max(8, min(widths[shrink], room))
     return "\n".join(_line(row, widths) for row in cells)
+
+
+def safe(text: str) -> str:
+    """One line, and nothing that a terminal would obey: names and reasons may come from anybody."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

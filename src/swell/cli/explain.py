@@ -21,8 +21,9 @@ def explain(home: Path | None, as_json: bool, job: str) -> None:
     if as_json:
         print_json(view)
         return
-    click.echo(f"job {view['job']}: {view['summary']}")
-    for sentence in view["sentences"]:
+    first, *more = dict.fromkeys(filter(None, (view["summary"], *view["sentences"])))
+    click.echo(f"job {view['job']}: {first}")
+    for sentence in more:
         click.echo(f"  - {sentence}")
     ahead = view.get("ahead", [])
     if ahead:

@@ -21,12 +21,12 @@ def post(server, path, body=None):
 
 def test_submit_json_and_look(server):
     answer = server.client.post(
-        "/v1/jobs", json={"name": "a", "command": "python x.py", "gpus": "1-4"}, headers={"Swell-User": "ada"}
+        "/v1/jobs", json={"name": "a", "command": "python x.py", "gpus": "1-4"}, headers={"Swell-User": "ad%C3%A8le"}
     )
     assert answer.status_code == 201
     assert answer.json() == {"ids": [1], "jobs": [{"id": 1, "name": "a"}], "batch": ""}
     job = get(server, "/v1/jobs/1")
-    assert (job["name"], job["user"], job["state"], job["gpus"]["max"]) == ("a", "ada", "queued", 4)
+    assert (job["name"], job["user"], job["state"], job["gpus"]["max"]) == ("a", "adèle", "queued", 4)
     assert job["spec"]["command"] == ["/bin/sh", "-c", "python x.py"]
     assert get(server, "/v1/jobs/a")["id"] == get(server, "/v1/jobs/last")["id"] == 1
 

@@ -88,6 +88,11 @@ def test_tables_are_aligned():
     assert table(("A", "B"), [("long", "x"), ("y", "")]) == "A     B\nlong  x\ny"
 
 
+def test_never_what_a_terminal_would_obey():
+    shown = table(("A",), [("\x1b[2Jgone\nand more",)])
+    assert shown == "A\n?[2Jgone and more"
+
+
 def test_lines_of_several_processes_are_tagged_and_whole():
     out = io.StringIO()
     lines = Lines(out)
