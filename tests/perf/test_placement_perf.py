@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from figures import record
+from property.test_placement_quality import CASES, best_value, situation
 from swell.core.decision import Layout
 from swell.core.resources import Allocation, Node
 from swell.core.snapshot import JobView, Snapshot
 from swell.core.state import JobState
 from swell.placement.consolidated import Consolidated
-from swell.placement.objective import moved_workers
+from swell.placement.objective import moved_workers, value
+from swell.placement.registry import PLACERS, placer_named
 from swell.ports import Placed
 from unit.placement.build import Law, breaches, node, snap, view, want
 
@@ -43,6 +45,9 @@ def started(jobs: list[tuple[JobView, int]], layout: Layout) -> list[tuple[JobVi
     after = []
     for v, n in jobs:
         place: Allocation | None = layout.allocations.get(v.id)
+        if place is v.allocation:
+            after.append((v, n))
+            continue
         state = JobState.RUNNING if place else JobState.QUEUED
         after.append((replace(v, allocation=place, held_n=place.gpus if place else 0, state=state), n))
     return after
@@ -131,3 +136,44 @@ def test_a_pass_on_a_thousand_nodes() -> None:
             "left_without_a_place": unplaced,
         },
     )
+
+
+def test_every_placer_on_a_thousand_nodes() -> None:
+    """One pass of each with 40 ends and shrinks and as many arrivals; solvers stay within their budget of work."""
+    dice = random.Random(42)
+    nodes, jobs = cluster(), full_cluster(dice)
+    jobs = started(jobs, timed(Consolidated(), nodes, jobs)[1])
+    jobs = churn(dice, jobs, 10_000)
+    snapshot, wanted = picture(nodes, jobs), granted(jobs)
+    figures: dict[str, float] = {}
+    for name in PLACERS:
+        placer = placer_named(name)
+        began = time.process_time()
+        layout = placer.place(snapshot, wanted, random.Random(1))
+        figures[f"pass_ms_{name}"] = 1000 * (time.process_time() - began)
+        assert not breaches(snapshot, wanted, layout)
+        if layout.gap is not None:
+            figures[f"gap_{name}"] = layout.gap
+    record("placement", figures)
+
+
+def test_every_placer_against_the_optimum() -> None:
+    """500 small clusters in use: the objective relative to the proven optimum."""
+    cases = [situation(seed) for seed in range(CASES)]
+    cases = [(snapshot, wanted) for snapshot, wanted in cases if wanted]
+    best = [best_value(snapshot, wanted) for snapshot, wanted in cases]
+    figures: dict[str, float] = {"optimum_cases": len(cases)}
+    for name in PLACERS:
+        placer = placer_named(name)
+        began = time.process_time()
+        layouts = [placer.place(snapshot, wanted, random.Random(0)) for snapshot, wanted in cases]
+        took_s = time.process_time() - began
+        of_best = [value(s, w, layout) / b for (s, w), layout, b in zip(cases, layouts, best, strict=True)]
+        figures[f"optimum_mean_{name}"] = sum(of_best) / len(of_best)
+        figures[f"optimum_worst_{name}"] = min(of_best)
+        figures[f"optimum_found_{name}"] = sum(ratio > 1 - 1e-6 for ratio in of_best) / len(of_best)
+        figures[f"small_pass_ms_{name}"] = 1000 * took_s / len(cases)
+        gaps = [layout.gap for layout in layouts if layout.gap is not None]
+        if gaps:
+            figures[f"mean_gap_{name}"] = sum(gaps) / len(gaps)
+    record("placement", figures)

@@ -18,7 +18,7 @@ from swell.core.snapshot import Snapshot
 from swell.placement.arrange import Arrangement
 from swell.placement.branch_and_bound import gap_to_best, movable
 from swell.placement.consolidated import Consolidated
-from swell.placement.objective import PER_FRAGMENT, fragmentation, is_move
+from swell.placement.objective import PER_FRAGMENT, is_move
 from swell.placement.search import Budget, explain
 from swell.ports import Placed, Random
 
@@ -151,4 +151,4 @@ class Evolution:
             place = self._a.places.get(placed.view.id)
             bits = bits << 1 | (place is not None)
             worth += self._a.worth.of(placed, place) if place is not None else 0.0
-        return bits, worth - PER_FRAGMENT * fragmentation(self._a.snapshot, self._a.places)
+        return bits, worth - PER_FRAGMENT * self._a.room.fragmentation()

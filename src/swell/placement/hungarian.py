@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from swell.core.decision import Layout
 from swell.core.errors import SwellError
 from swell.core.ids import JobId
@@ -21,12 +24,13 @@ from swell.placement.arrange import Arrangement
 from swell.placement.branch_and_bound import movable
 from swell.placement.consolidated import Consolidated
 from swell.placement.fit import fit_whole, on_nodes, split
-from swell.placement.objective import PER_FRAGMENT, fragmentation, is_move
+from swell.placement.objective import PER_FRAGMENT, is_move
 from swell.placement.search import explain
 from swell.ports import Placed, Random
 
 Counts = dict[JobId, dict[str, int]]
 """How many GPUs of each node a job has."""
+Overlap = npt.NDArray[np.int64]
 
 
 class Hungarian:
@@ -62,7 +66,7 @@ class Hungarian:
 
 def total(arrangement: Arrangement) -> float:
     worth = sum(arrangement.worth.of(arrangement.wanted[job], place) for job, place in arrangement.places.items())
-    return worth - PER_FRAGMENT * fragmentation(arrangement.snapshot, arrangement.places)
+    return worth - PER_FRAGMENT * arrangement.room.fragmentation()
 
 
 def clear(arrangement: Arrangement, scope: Sequence[Placed]) -> None:
@@ -96,11 +100,9 @@ def repack(arrangement: Arrangement, scope: Sequence[Placed]) -> Counts | None:
 
 def relabelled(arrangement: Arrangement, scope: Sequence[Placed], packed: Counts) -> dict[str, str]:
     """For each node of the packing, the node that gets its content: the assignment that keeps the most workers."""
-    held = {p.view.id: _counts(p.view.allocation) for p in scope if p.view.allocation is not None}
     names: dict[str, str] = {}
     for alike in _kinds(arrangement):
-        overlap = [[_overlap(packed, held, content, node) for node in alike] for content in alike]
-        for row, column in enumerate(_assign(overlap)):
+        for row, column in enumerate(_assign(_overlap(scope, packed, alike))):
             names[alike[row]] = alike[column]
     return names
 
@@ -109,8 +111,17 @@ def _counts(allocation: Allocation) -> dict[str, int]:
     return {part.node: len(part.gpus) for part in allocation.parts}
 
 
-def _overlap(packed: Counts, held: Counts, content: str, node: str) -> int:
-    return sum(min(counts.get(content, 0), held.get(job, {}).get(node, 0)) for job, counts in packed.items())
+def _overlap(scope: Sequence[Placed], packed: Counts, alike: Sequence[str]) -> Overlap:
+    """Workers that stay if the content of one node (row) is put on another (column)."""
+    at = {name: index for index, name in enumerate(alike)}
+    overlap: Overlap = np.zeros((len(alike), len(alike)), dtype=np.int64)
+    for placed in scope:
+        held = _counts(placed.view.allocation) if placed.view.allocation else {}
+        for content, k in packed[placed.view.id].items():
+            for node, had in held.items():
+                if content in at and node in at:
+                    overlap[at[content], at[node]] += min(k, had)
+    return overlap
 
 
 def _kinds(arrangement: Arrangement) -> list[list[str]]:
@@ -123,7 +134,7 @@ def _kinds(arrangement: Arrangement) -> list[list[str]]:
     return list(kinds.values())
 
 
-def _assign(overlap: Sequence[Sequence[int]]) -> list[int]:
+def _assign(overlap: Overlap) -> list[int]:
     """For each row its column, so that the sum is largest."""
     if len(overlap) == 1:
         return [0]

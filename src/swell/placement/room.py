@@ -6,7 +6,7 @@ so that finding the tightest node that takes a job does not look at the others. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from swell.core.ids import JobId
@@ -198,6 +198,15 @@ class Room:
             for shared in room.shared.values():
                 if shared.gpu.type == gpu_type:
                     yield shared
+
+    def fragmentation(self, names: Iterable[str] | None = None) -> float:
+        """Of these nodes, or all: each that is neither free nor full, by how evenly it is broken up; 0 is best."""
+        total = 0.0
+        for room in self.nodes.values() if names is None else (self.nodes[name] for name in names):
+            gpus = len(room.node.gpus)
+            free = sum(map(len, room.free.values()))
+            total += free * (gpus - free) / gpus if gpus else 0.0
+        return total
 
     def holds(self, allocation: Allocation) -> bool:
         """Exactly these GPUs, whole, with their CPUs and memory, are free on nodes that take new runs."""

@@ -135,17 +135,7 @@ class Search:
         for job, place in places.items():
             bits |= self._bit[job]
             worth += self._a.worth.of(self._a.wanted[job], place)
-        return Score(bits, worth - PER_FRAGMENT * self._broken())
-
-    def _broken(self) -> float:
-        """Fragmentation of the nodes in question, as the room stands."""
-        total = 0.0
-        for name in self._nodes:
-            room = self._a.room.nodes[name]
-            gpus = len(room.node.gpus)
-            free = sum(map(len, room.free.values()))
-            total += free * (gpus - free) / gpus if gpus else 0.0
-        return total
+        return Score(bits, worth - PER_FRAGMENT * self._a.room.fragmentation(self._nodes))
 
     def _descend(self, depth: int, bits: int, worth: float, moves: int, counts: dict[JobId, Counts]) -> None:
         rest_bits, rest_worth = self._rest[depth]
@@ -153,7 +143,7 @@ class Search:
         if not hope.beats(self._best):
             return
         if depth == len(self._jobs):
-            score = Score(bits, worth - PER_FRAGMENT * self._broken())
+            score = Score(bits, worth - PER_FRAGMENT * self._a.room.fragmentation(self._nodes))
             if score.beats(self._best):
                 self._best, self._best_counts = score, dict(counts)
             return
