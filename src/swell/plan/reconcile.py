@@ -115,7 +115,7 @@ def _change(job: JobView, target: Allocation) -> str:
 
 def _start_reason(job: JobView, target: Allocation) -> str:
     if target.share:
-        return f"a share of one GPU on {_nodes(target)}"
+        return f"a share of one GPU on {_nodes(target)}: {target.share.memory_mib} MiB, accounted but not enforced"
     if not target.gpus:
         return f"no GPU needed; on {_nodes(target)}"
     of = f" of up to {job.max}" if job.max > target.gpus else ""
