@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swell import __version__
-from swell.api import cluster, inside, jobs, openapi, problems
+from swell.api import cluster, inside, jobs, openapi, problems, whatif
 from swell.api.deps import Context
 from swell.api.guard import Guard
 from swell.api.port import Engine
@@ -32,6 +32,7 @@ def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     ]
     app.include_router(jobs.router)
     app.include_router(cluster.router)
+    app.include_router(whatif.router)
     app.add_exception_handler(SwellError, _known)
     app.add_exception_handler(problems.ApiError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from swell.api.eta import eta_s
+from swell.api.eta import eta_s, starts_s
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.views import JobView, job_view
@@ -116,7 +116,8 @@ def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
         job_view(
             record,
             why=summary(record, engine.reasons(record.id), now),
-            eta_s=eta_s(record, engine.book, per_node, now),
+            eta_s=eta_s(record, engine.book, per_node, now, engine.eta(record.id)),
+            starts_s=starts_s(record, engine.eta(record.id)),
             now_s=now,
         )
         for record in records

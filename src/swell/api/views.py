@@ -46,6 +46,7 @@ class JobView(TypedDict):
     gpus: GpusView
     progress: ProgressView
     eta_s: list[float] | None
+    starts_s: list[float] | None
     where: list[str]
     why: str
     submitted_s: float
@@ -65,7 +66,9 @@ class JobView(TypedDict):
     files: str
 
 
-def job_view(record: JobRecord, *, why: str, eta_s: list[float] | None, now_s: float) -> JobView:
+def job_view(
+    record: JobRecord, *, why: str, eta_s: list[float] | None, starts_s: list[float] | None, now_s: float
+) -> JobView:
     run, spec = record.run, record.spec
     return JobView(
         id=record.id,
@@ -79,6 +82,7 @@ def job_view(record: JobRecord, *, why: str, eta_s: list[float] | None, now_s: f
         gpus=GpusView(held=_held(record), min=spec.gpus.min, max=spec.gpus.max, share=spec.gpus.share),
         progress=_progress(record),
         eta_s=eta_s,
+        starts_s=starts_s,
         where=places(record.allocation) if record.allocation else [],
         why=why,
         submitted_s=record.submitted_s,

@@ -34,5 +34,7 @@ def explain(home: Path | None, as_json: bool, job: str) -> None:
         click.echo(table(("ID", "NAME", "USER", "STATE", "GPUS", "PRIORITY"), rows[:SHOWN]))
         if len(rows) > SHOWN:
             click.echo(f"… and {len(rows) - SHOWN} more")
+    if view.get("starts"):
+        click.echo(f"forecast: {view['starts']}")
     if view.get("advice"):
         click.echo(f"to start sooner: {view['advice']}")

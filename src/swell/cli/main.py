@@ -25,6 +25,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "pause": ("swell.cli.pause", "Stop jobs at their next checkpoint and hold them."),
     "resume": ("swell.cli.resume", "Let paused jobs go on."),
     "priority": ("swell.cli.priority", "Change a job's priority."),
+    "what-if": ("swell.cli.what_if", "See what a change would do to the jobs there are."),
     "top": ("swell.cli.top", "Watch jobs and GPUs live."),
     "nodes": ("swell.cli.nodes", "List machines and who has their GPUs."),
     "node": ("swell.cli.node", "Add, cordon, drain or remove a machine."),

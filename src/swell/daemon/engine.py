@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swell.core import events as ev
 from swell.core.decision import Reason
@@ -16,9 +16,10 @@ from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
-from swell.core.state import ENDED, JobRecord, Run, State
+from swell.core.state import ENDED, JobRecord, Run, State, copy_of
 from swell.daemon.effects import Effects
 from swell.daemon.ledger import Ledger
+from swell.daemon.outlook import FrozenBook, Moment, Outlooks, forecast_sentence
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import Position, RunReport, StopView
 from swell.daemon.stops import Stops
@@ -31,6 +32,7 @@ from swell.plan.explain import Explanation, explain
 from swell.plan.picture import Picture
 from swell.policy.registry import DEFAULT_POLICY, policy_named
 from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, Record, RunGone, SpeedBook, Stored
+from swell.sim.forecast import Change, Effect, Interval
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class Engine:
             ledger, Picture(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
         self._stops = Stops(ledger, clock)
+        self._outlooks = Outlooks()
+        ledger.listeners += [self._stops.wake, lambda events: self._outlooks.happened(events, self.state)]
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -88,6 +92,7 @@ class Engine:
         self._tasks = [
             asyncio.create_task(self._watch(known), name="watch"),
             asyncio.create_task(self._passes.run(), name="passes"),
+            asyncio.create_task(self._outlooks.run(self._moment), name="outlook"),
         ]
 
     async def _choose_policy(self) -> None:
@@ -133,7 +138,6 @@ class Engine:
         if events:
             await self._ledger.commit(events)
             self._passes.wake()
-            self._stops.wake(events)
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -238,7 +242,36 @@ class Engine:
         return self._passes.reasons.get(job, ())
 
     async def explain(self, job: JobId) -> Explanation:
-        return explain(self.state, await self.job(job), self.reasons(job), self._clock.now_s())
+        """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it."""
+        record, now = await self.job(job), self._moment()
+        advice = await self._outlooks.advice(job, now) if now is not None and not record.holding else ""
+        found = explain(self.state, record, self.reasons(job), self._clock.now_s())
+        return replace(found, advice=advice, starts=forecast_sentence(record, self.eta(job), self._clock.now_s()))
+
+    def eta(self, job: JobId) -> Interval | None:
+        """When it will start and end, by the latest forecast."""
+        return self._outlooks.intervals.get(job)
+
+    async def what_if(self, change: Change) -> Sequence[Effect]:
+        """Start and end of every job before and after a change."""
+        now = self._moment()
+        if now is None:
+            raise Conflict("the daemon has not decided anything yet; ask again in a moment")
+        return await self._outlooks.what_if(change, now)
+
+    def _moment(self) -> Moment | None:
+        policy, placer = self._passes.policy, self._passes.placer
+        if policy is None or placer is None:
+            return None
+        state = copy_of(self.state)
+        return Moment(
+            state=state,
+            book=FrozenBook(self.book, state),
+            policy=policy,
+            placer=placer,
+            options=self._passes.options,
+            now_s=self._clock.now_s(),
+        )
 
     def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
         return self._ledger.follow(after_seq)
@@ -260,6 +293,7 @@ class Engine:
             "passes": self._passes.count,
             "policy": self.state.policy,
             "placer": self.state.placer,
+            "forecast": self._outlooks.accuracy.summary(),
         }
 
     # -- training code ------------------------------------------------------------------------------------------------

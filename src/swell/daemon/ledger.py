@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from swell.core.errors import InvalidTransition, StoreError, SwellError
 from swell.core.events import Event
@@ -38,6 +38,7 @@ class Ledger:
         self._news = asyncio.Condition()
         self._checkpointing: asyncio.Task[None] | None = None
         self._checkpoint_seq = 0
+        self.listeners: list[Callable[[Sequence[Event]], None]] = []  # told of events once they are durable
         self.state = State()
         self.durable_seq = 0
         self.failure: StoreError | None = None
@@ -72,6 +73,8 @@ class Ledger:
             raise
         for event in events:
             self._book.learn(event)
+        for told in self.listeners:
+            told(events)
         await self._publish(last)
         self._checkpoint_if_due()
 

@@ -29,6 +29,7 @@ class Explanation:
     sentences: tuple[str, ...]
     ahead: tuple[Ahead, ...] = ()
     advice: str = ""  # the cheapest change that would let it start
+    starts: str = ""  # when it will start and end, by the forecast
 
 
 def sentence(reason: Reason) -> str:

@@ -1,0 +1,76 @@
+"""`swell what-if`: what a change would do to the jobs there are. Nothing is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli.common import client, connected, print_json, table
+from swell.jobfile.units import format_duration
+
+SHOWN = 20
+
+
+@click.command("what-if")
+@click.option("--policy", default="", help="Under another policy.")
+@click.option("--placer", default="", help="With another placer.")
+@click.option("--add-nodes", default="", metavar="2x8xA100", help="With more nodes: how many, GPUs each, type.")
+@click.option("--remove-node", "remove_nodes", multiple=True, metavar="NODE", help="Without this node.")
+@click.option("--submit", "files", multiple=True, type=click.Path(exists=True, path_type=Path), help="With these jobs.")
+@connected
+def what_if(
+    home: Path | None,
+    as_json: bool,
+    policy: str,
+    placer: str,
+    add_nodes: str,
+    remove_nodes: tuple[str, ...],
+    files: tuple[Path, ...],
+) -> None:
+    """See when every job would start and end, as things are and after a change."""
+    if not (policy or placer or add_nodes or remove_nodes or files):
+        raise click.UsageError("say what would change: --policy, --placer, --add-nodes, --remove-node or --submit")
+    body = {
+        "policy": policy,
+        "placer": placer,
+        "add_nodes": add_nodes,
+        "remove_nodes": list(remove_nodes),
+        "submit": [document for path in files for document in _documents(path)],
+    }
+    view = client(home).post("/v1/what-if", body)
+    if as_json:
+        print_json(view)
+        return
+    _tell(view)
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    from swell.jobfile.read import read_documents
+
+    return [dict(document) for document in read_documents(path.read_bytes())]
+
+
+def _tell(view: dict[str, Any]) -> None:
+    before, after = view["before"], view["after"]
+    if not view["jobs"]:
+        click.echo("no job is waiting or running; there is nothing to compare")
+        return
+    rows = [(name, _time(before[key]), _time(after[key])) for name, key in _SUMMARY]
+    click.echo(table(("", "NOW", "THEN"), rows))
+    jobs = [(str(j["job"]), j["name"], _when(j["before"]), _when(j["after"])) for j in view["jobs"][:SHOWN]]
+    click.echo(table(("ID", "NAME", "ENDS NOW", "ENDS THEN"), jobs))
+    if len(view["jobs"]) > SHOWN:
+        click.echo(f"… and {len(view['jobs']) - SHOWN} more; --json has them all")
+
+
+_SUMMARY = (("mean until done", "mean_s"), ("p99 until done", "p99_s"), ("last one done", "last_s"))
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds)
+
+
+def _when(outlook: dict[str, float] | None) -> str:
+    return "never" if outlook is None else f"in {format_duration(outlook['ends_in_s'])}"

@@ -1,0 +1,137 @@
+"""What will happen, as the daemon tells it: the live state run forward in the background, advice, and what-if.
+
+All of it works on a copy (frozen records, frozen answers of the speed book) in a thread, so that deciding and answering
+go on meanwhile. What a forecast took says how soon the next may come: a small part of a core at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from swell.core.events import Event, ExitReason, JobCancelled, RunEnded
+from swell.core.ids import JobId
+from swell.core.snapshot import Options, Speed
+from swell.core.state import JobRecord, State
+from swell.plan.explain import duration
+from swell.plan.picture import gpus_per_node
+from swell.ports import Placer, Policy, Remaining, SpeedBook
+from swell.sim.accuracy import Accuracy
+from swell.sim.forecast import Change, Effect, Interval, forecast, what_if
+from swell.sim.relax import relax
+
+log = logging.getLogger(__name__)
+
+SAMPLES = 4
+EVERY_S = 3.0
+SHARE = 20.0
+"""A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
+
+
+class FrozenBook:
+    """What the speed book says at this moment of the jobs that have not ended. Learns nothing."""
+
+    def __init__(self, book: SpeedBook, state: State) -> None:
+        per_node = gpus_per_node(tuple(node for _, node in sorted(state.nodes.items())))
+        self._answers = {
+            job: (book.speed(state.jobs[job], per_node), book.remaining(state.jobs[job])) for job in state.active
+        }
+        self._book, self._per_node = book, per_node
+
+    def learn(self, event: Event) -> None:
+        """It is frozen."""
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
+        known = self._answers.get(job.id)
+        return known[0] if known else self._book.speed(job, self._per_node)
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        known = self._answers.get(job.id)
+        return known[1] if known else self._book.remaining(job)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Everything a look ahead needs, frozen."""
+
+    state: State
+    book: FrozenBook
+    policy: Policy
+    placer: Placer
+    options: Options
+    now_s: float
+
+
+class Outlooks:
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self.intervals: Mapping[JobId, Interval] = {}
+        self.accuracy = Accuracy()
+
+    def happened(self, events: Sequence[Event], state: State) -> None:
+        """Events have become true: forecasts are old, and some can be judged."""
+        self._changed.set()
+        for event in events:
+            if isinstance(event, RunEnded):
+                record = state.jobs.get(event.run.job)
+                if event.reason is ExitReason.FINISHED:
+                    self.accuracy.happened(event.run.job, event.at_s)
+                elif record is None or record.ended:
+                    self.accuracy.forget(event.run.job)
+            elif isinstance(event, JobCancelled):
+                self.accuracy.forget(event.job)
+
+    async def run(self, moment: Callable[[], Moment | None]) -> None:
+        """Forecast again and again, as things change. Until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            cpu_s = 0.0
+            try:
+                cpu_s = await self._once(moment())
+            except Exception:
+                log.exception("no forecast could be made; jobs are not affected")
+            await asyncio.sleep(max(EVERY_S, SHARE * cpu_s))
+
+    async def _once(self, now: Moment | None) -> float:
+        """Returns the CPU time it took."""
+        if now is None or not now.state.active:
+            return 0.0
+        self.intervals, cpu_s = await asyncio.to_thread(_forecast, now)
+        for job, interval in self.intervals.items():
+            self.accuracy.said(job, now.now_s, interval)
+        return cpu_s
+
+    async def advice(self, job: JobId, now: Moment) -> str:
+        """The cheapest change that would let it start, in words; empty if there is none."""
+        found = await asyncio.to_thread(relax, now.state, now.book, now.policy, now.placer, now.options, now.now_s, job)
+        return found.advice if found is not None else ""
+
+    async def what_if(self, change: Change, now: Moment) -> Sequence[Effect]:
+        return await asyncio.to_thread(
+            what_if, now.state, now.book, now.policy, now.placer, now.options, now.now_s, change
+        )
+
+
+def _forecast(now: Moment) -> tuple[Mapping[JobId, Interval], float]:
+    began_s = time.thread_time()
+    found = forecast(now.state, now.book, now.policy, now.placer, now.options, now.now_s, SAMPLES)
+    return found, time.thread_time() - began_s
+
+
+def forecast_sentence(record: JobRecord, interval: Interval | None, now_s: float) -> str:
+    """When it will start and end, for people; empty where nothing is known."""
+    if interval is None or record.ended:
+        return ""
+    ends = f"ends {_between(interval.end_low_s - now_s, interval.end_high_s - now_s)}"
+    if record.holding:
+        return ends
+    return f"starts {_between(interval.start_low_s - now_s, interval.start_high_s - now_s)}, {ends}"
+
+
+def _between(low_s: float, high_s: float) -> str:
+    low, high = duration(max(0.0, low_s)), duration(max(0.0, high_s))
+    return f"in about {high}" if low == high else f"in {low} to {high}"
