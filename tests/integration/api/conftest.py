@@ -123,6 +123,9 @@ class FakeEngine:
     def reasons(self, job):
         return ()
 
+    def eta(self, job: JobId) -> None:
+        """No forecast here."""
+
     async def explain(self, job):
         return {"job": (await self.job(job)).id, "summary": "behind 3 jobs", "sentences": ["behind 3 jobs"]}
 
