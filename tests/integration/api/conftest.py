@@ -123,7 +123,7 @@ class FakeEngine:
     def reasons(self, job):
         return ()
 
-    def eta(self, job: JobId) -> None:
+    def eta(self, job):
         """No forecast here."""
 
     async def explain(self, job):
