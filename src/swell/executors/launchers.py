@@ -143,6 +143,8 @@ def _horovod(spec: JobSpec, site: Site) -> Sequence[Process]:
         *carried(python),
         "horovodrun",
         "--gloo",
+        "-np",
+        str(max(1, site.allocation.gpus)),
         "--min-np",
         str(max(1, spec.gpus.min)),
         "--max-np",

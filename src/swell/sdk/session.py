@@ -302,10 +302,14 @@ class Training:
             self._link.flush(budget_s)
 
     def _patience_at_end_s(self) -> float:
-        """The last report is worth half a per cent of the run; a second, if the daemon has been quick so far."""
-        share_s = min(LEAVING_S, max(0.25, 0.005 * (time.monotonic() - self._began_s)))
-        quick = self._link is not None and self._link.healthy and self._link.latency_s < 0.25
-        return max(1.0, share_s) if quick else share_s
+        """The last report is worth half a per cent of the run; a second, if the daemon has been quick so far; and
+        nothing, if it would not arrive in that time anyway."""
+        if self._link is None or not self._link.healthy:
+            return 0.0
+        share_s = min(LEAVING_S, 0.005 * (time.monotonic() - self._began_s))
+        if self._link.latency_s < 0.25:
+            return max(1.0, share_s)
+        return share_s if self._link.latency_s < share_s else 0.0
 
     # Within
 

@@ -159,7 +159,7 @@ def test_horovod_is_one_launcher_with_a_discovery_script() -> None:
     built = launch(Launcher.HOROVOD, TWO)
     (worker,) = built.workers
     assert worker.argv == (
-        *("python", "-m", "swell.sdk.carry", "horovodrun", "--gloo", "--min-np", "1", "--max-np", "8"),
+        *("python", "-m", "swell.sdk.carry", "horovodrun", "--gloo", "-np", "3", "--min-np", "1", "--max-np", "8"),
         *("--host-discovery-script", "/h/runs/7.2/discovery"),
         *("python", "train.py", "--lr", "0.1"),
     )
