@@ -126,6 +126,9 @@ class FakeEngine:
     def eta(self, job):
         """No forecast here."""
 
+    async def what_if(self, change):
+        return []
+
     async def explain(self, job):
         return {"job": (await self.job(job)).id, "summary": "behind 3 jobs", "sentences": ["behind 3 jobs"]}
 
