@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+SHARED ?= ../shared
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 TORCH := .venv-torch
@@ -65,6 +66,9 @@ lint: $(READY) ## ruff, mypy strict, import contracts
 
 bench: $(READY) ## measure, compare with tests/perf/thresholds.json, write out/figures
 	$(BIN)/python -m pytest -m perf tests/perf
+
+bench-policies: $(READY) ## every policy on the public workloads; tables for docs/figures/simulator.md
+	$(BIN)/python -m swell.sim.bench --data $(SHARED)/data
 
 system-packages: ## Debian packages that the tests use; needs root
 	apt-get update -qq
