@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: demo test test-torch test-frameworks lint bench clean system-packages help
+.PHONY: demo test test-slow test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -27,11 +27,18 @@ $(READY): $(RUNS)
 	$(BIN)/pip install -q -e '.[dev]'
 	@touch $@
 
-demo: $(RUNS) ## set everything up and watch six trainings share four slots
+demo: $(RUNS) ## set everything up and watch seven trainings share four slots
 	$(BIN)/swell demo
 
 test: $(READY) lint ## everything that runs in under ten minutes on two cores
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not perf and not torch and not frameworks' tests
+
+test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
+	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 -m 'slow and not torch and not frameworks' tests
+
+chaos: $(READY) ## 200 kills of the daemon with 500 jobs, every crash point, the gibibyte of log
+	SWELL_CHAOS=full $(BIN)/python -m pytest -s -m chaos tests/chaos
+	SWELL_CHAOS=full $(BIN)/python -m pytest -s tests/integration/daemon/test_trouble.py
 
 # Frameworks live in environments of their own; torch is pinned first, or what depends on it would bring another.
 $(TORCH)/.ready:
