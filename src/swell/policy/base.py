@@ -55,11 +55,11 @@ class Purse:
         if len(types) == 1:
             return types[0] if need <= self.milli.get(types[0], 0) else None
         best: str | None = None
-        best_speed = -1.0
+        best_speed = 0.0  # a type on which it does not get on at all is none
         for gpu_type in types_of(job):
             if need <= self.milli.get(gpu_type, 0):
                 speed = speed_at(job, n, gpu_type)
-                if best is None or speed > best_speed * GAIN:
+                if speed > best_speed * GAIN:
                     best, best_speed = gpu_type, speed
         return best
 

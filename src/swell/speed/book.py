@@ -1,66 +1,252 @@
-"""What is known of how fast each job is: `Book` learns from epoch reports; it answers speeds and remaining times."""
+"""What is known of how fast each job is and how much of it is left: `Book` learns from events and answers speeds.
+
+Learning is O(1) an event; models are fitted when somebody asks, all jobs with news at once. Memory is bounded: the last
+epochs of each configuration of a job, the last members of a family, `KEEP_JOBS` jobs and `KEEP_FAMILIES` families.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from swell.core.events import EpochEnded, Event, JobSubmitted
+from swell.core.events import (
+    EpochEnded,
+    Event,
+    ExitReason,
+    JobCancelled,
+    JobRemoved,
+    JobSubmitted,
+    RunEnded,
+    RunPlanned,
+    RunResized,
+    RunStarted,
+    TrainingBegan,
+)
 from swell.core.ids import JobId
-from swell.core.snapshot import Curve
+from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
+from swell.speed.curves import FittedSpeed
+from swell.speed.describe import Description, describe
+from swell.speed.evidence import Evidence
+from swell.speed.families import Family, family_of
+from swell.speed.fit import NOTHING_KNOWN, Fit
+from swell.speed.fitting import fit_family, fit_jobs
+from swell.speed.remaining import estimate
 
-PRIOR_EFFICIENCY_LOSS = 0.08
-"""Without any measurement: each further GPU costs this part of one in communication."""
-PRIOR_REMAINING_S = 3600.0
+KEEP_JOBS = 50_000
+KEEP_FAMILIES = 5_000
+NO_NODES: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class PriorSpeed:
-    """Before anything is measured: communication makes the k-th GPU worth less than the one before."""
+class _Entry:
+    """One job in the book."""
 
-    max_gpus: int
+    __slots__ = (
+        "allocation",
+        "edition",
+        "epochs_total",
+        "evidence",
+        "fit",
+        "home",
+        "per_node",
+        "record",
+        "remaining",
+        "since_s",
+        "speed",
+        "work_1_s",
+    )
 
-    def curve(self, gpu_type: str) -> Curve:
-        return tuple(k / (1 + PRIOR_EFFICIENCY_LOSS * max(0, k - 1)) for k in range(self.max_gpus + 1))
-
-    def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
-        return gpus / (1 + PRIOR_EFFICIENCY_LOSS * (max(0, gpus - 1) + (nodes - 1)))
+    def __init__(self) -> None:
+        self.home: Family | None = None
+        self.edition = -1  # the family's when `speed` and `remaining` were made
+        self.evidence = Evidence()
+        self.fit: Fit | None = None  # of its own evidence
+        self.epochs_total = 0
+        self.allocation: Allocation | None = None
+        self.since_s: float | None = None
+        self.work_1_s = 0.0  # done in ended runs, at speed 1
+        self.per_node: Mapping[str, int] = NO_NODES
+        self.speed: FittedSpeed | None = None
+        self.record: JobRecord | None = None  # that `remaining` was made for
+        self.remaining: Remaining | None = None
 
 
 class Book:
     def __init__(self) -> None:
-        self._speeds: dict[int, PriorSpeed] = {}
-        self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
-        self._epoch_1_s: dict[JobId, float] = {}
+        self._jobs: dict[JobId, _Entry] = {}
+        self._families: dict[str, Family] = {}
+        self._priors: dict[str, Fit] = {}  # by reference type
+        self._shared: dict[tuple[int, int, int], tuple[Fit, Mapping[str, int], FittedSpeed]] = {}
+        self._news: dict[JobId, None] = {}  # jobs to fit again
+        self._family_news: dict[str, None] = {}
+
+    # -- learning
 
     def learn(self, event: Event) -> None:
-        if isinstance(event, EpochEnded):
-            rate = PriorSpeed(max(1, event.gpus)).rate(max(1, event.gpus), event.nodes, event.gpu_type)
-            self._epoch_1_s[event.run.job] = event.epoch_s * rate
+        kind = type(event)
+        if kind is EpochEnded:
+            self._epoch(event)  # type: ignore[arg-type]  # kind says so
         elif isinstance(event, JobSubmitted):
-            self._epoch_1_s.pop(event.job, None)
+            entry = self._enter(event.job, family_of(event.spec))
+            entry.epochs_total = event.spec.epochs
+        elif isinstance(event, TrainingBegan):
+            entry = self._enter(event.run.job)
+            entry.epochs_total = event.epochs or entry.epochs_total
+        elif isinstance(event, RunPlanned | RunStarted | RunResized | RunEnded):
+            self._run(event)
+        elif isinstance(event, JobCancelled | JobRemoved):
+            self._forget(event.job)
 
-    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> PriorSpeed:
-        most = max(1, job.spec.gpus.max)
-        return self._speeds.setdefault(most, PriorSpeed(most))
+    def _enter(self, job: JobId, family: str = "") -> _Entry:
+        entry = self._jobs.get(job)
+        if entry is None:
+            entry = self._jobs[job] = _Entry()
+            if len(self._jobs) > KEEP_JOBS:
+                self._forget(next(iter(self._jobs)))
+        if family and entry.home is None:
+            entry.home = self._family(family)
+            if entry.evidence.times:
+                entry.home.join(job, entry.evidence)
+        return entry
+
+    def _family(self, name: str) -> Family:
+        family = self._families.pop(name, None) or Family(name=name)
+        self._families[name] = family  # last in order: the most recent
+        if len(self._families) > KEEP_FAMILIES:
+            del self._families[next(iter(self._families))]
+        return family
+
+    def _epoch(self, event: EpochEnded) -> None:
+        job = event.run.job
+        entry = self._enter(job)
+        if entry.evidence.add(event):
+            self._news[job] = None
+        family = entry.home
+        if family is not None:
+            if job not in family.members:
+                family.join(job, entry.evidence)
+            family.reports += max(1, event.count)
+            if family.worth_fitting:
+                self._family_news[family.name] = None
+
+    def _run(self, event: RunPlanned | RunStarted | RunResized | RunEnded) -> None:
+        entry = self._enter(event.run.job)
+        if isinstance(event, RunPlanned):
+            entry.allocation, entry.since_s = event.allocation, None
+            return
+        if isinstance(event, RunStarted):
+            entry.since_s = event.at_s
+            return
+        if entry.since_s is not None and entry.allocation is not None:
+            entry.work_1_s += max(0.0, event.at_s - entry.since_s) * self._rate(entry, entry.allocation)
+        if isinstance(event, RunResized):
+            entry.allocation, entry.since_s = event.allocation, event.at_s
+            return
+        entry.allocation, entry.since_s = None, None
+        if event.reason is ExitReason.FINISHED:
+            self._finished(event.run.job, entry)
+
+    def _rate(self, entry: _Entry, allocation: Allocation) -> float:
+        known = entry.fit or (entry.home.fit if entry.home else None) or NOTHING_KNOWN
+        return known.type_speed(allocation.gpu_type) / known.shape.time(allocation.gpus, len(allocation.parts))
+
+    def _finished(self, job: JobId, entry: _Entry) -> None:
+        """Its length is what its family may expect of the next one."""
+        if entry.home is not None:
+            entry.home.finished(entry.evidence.epochs, entry.work_1_s)
+        self._forget(job)
+
+    def _forget(self, job: JobId) -> None:
+        self._jobs.pop(job, None)
+        self._news.pop(job, None)
+
+    # -- answering
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> FittedSpeed:
+        entry = self._current(job)
+        speed = entry.speed
+        if speed is None or entry.per_node is not gpus_per_node or (entry.fit and speed.fit is not entry.fit):
+            speed = self._speed(job, entry, gpus_per_node)
+        return speed
 
     def remaining(self, job: JobRecord) -> Remaining:
-        cached = self._remaining.get(job.id)
-        if cached is not None and cached[0] is job:
-            return cached[1]
-        remaining = self._estimate(job)
-        self._remaining[job.id] = (job, remaining)
-        return remaining
+        """Made anew when the record changed or something was learned of the job."""
+        entry = self._current(job)
+        made = entry.remaining
+        if made is None or entry.record is not job:
+            fresh = self._estimate(job, entry)
+            entry.remaining = made = made if made == fresh and made is not None else fresh
+            entry.record = job
+        return made
 
-    def _estimate(self, job: JobRecord) -> Remaining:
-        since = job.run.last_epoch_s if job.run and job.run.last_epoch_s else None
-        as_of_s = since or (job.run.started_s if job.run and job.run.started_s else job.submitted_s)
-        epoch_1_s = self._epoch_1_s.get(job.id)
-        if epoch_1_s is not None and job.epochs_total:
-            left = max(0, job.epochs_total - job.epochs_done)
-            return Remaining(at_speed_1_s=left * epoch_1_s, as_of_s=as_of_s, sigma=0.1, known=True)
-        if job.spec.estimated_s:
-            return Remaining(at_speed_1_s=job.spec.estimated_s, as_of_s=as_of_s, sigma=0.5, known=True)
-        return Remaining(at_speed_1_s=PRIOR_REMAINING_S, as_of_s=as_of_s, sigma=1.0)
+    def _current(self, job: JobRecord) -> _Entry:
+        """The job's entry, with everything fitted that there was news of."""
+        if self._news or self._family_news:
+            self._fit()
+        entry = self._jobs.get(job.id)
+        if entry is None or entry.home is None:
+            entry = self._enter(job.id, family_of(job.spec))
+        home = entry.home
+        if home is not None and entry.edition != home.edition:
+            entry.edition = home.edition
+            entry.record = None
+            entry.speed = entry.speed if entry.fit else None
+        return entry
+
+    def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description:
+        """Everything a person may want to see."""
+        speed = self.speed(job, gpus_per_node)
+        entry = self._current(job)
+        home = entry.home or Family()
+        types = tuple(sorted(gpus_per_node))
+        return describe(entry.evidence, speed, self.remaining(job), home, types)
+
+    def _speed(self, job: JobRecord, entry: _Entry, gpus_per_node: Mapping[str, int]) -> FittedSpeed:
+        fit = entry.fit or (entry.home.fit if entry.home else None) or self._prior(job, gpus_per_node)
+        before = entry.speed
+        if before is None or before.fit is not fit or entry.per_node != gpus_per_node:
+            entry.speed = self._make(fit, job.spec.gpus.max, gpus_per_node, shared=entry.fit is None)
+        entry.per_node = gpus_per_node
+        assert entry.speed is not None  # made here or before
+        return entry.speed
+
+    def _make(self, fit: Fit, most: int, gpus_per_node: Mapping[str, int], *, shared: bool) -> FittedSpeed:
+        """Jobs without measurements of their own share one object, and so its curves."""
+        if not shared:
+            return FittedSpeed(fit, most, gpus_per_node)
+        key = (id(fit), id(gpus_per_node), most)
+        found = self._shared.get(key)
+        if found is None or found[0] is not fit:
+            if len(self._shared) > KEEP_FAMILIES:
+                self._shared.clear()
+            found = self._shared[key] = (fit, gpus_per_node, FittedSpeed(fit, most, gpus_per_node))
+        return found[2]
+
+    def _prior(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Fit:
+        """Nothing is known: relative to the first GPU type that the job would use."""
+        wanted = [*job.spec.gpus.prefer, *job.spec.gpus.types, *sorted(gpus_per_node)]
+        reference = next((t for t in wanted if t in gpus_per_node), "")
+        found = self._priors.get(reference)
+        if found is None:
+            found = self._priors[reference] = Fit(reference_type=reference)
+        return found
+
+    def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
+        speed = self.speed(job, entry.per_node)
+        return estimate(job, entry.evidence, speed, entry.home or Family(), entry.work_1_s)
+
+    # -- fitting
+
+    def _fit(self) -> None:
+        for name in self._family_news:
+            family = self._families.get(name)
+            if family is not None:
+                family.learned(fit_family(family))
+        self._family_news.clear()
+        entries = [entry for job in self._news if (entry := self._jobs.get(job)) is not None and entry.evidence.times]
+        self._news.clear()
+        priors = [(entry.home.fit if entry.home else None) or NOTHING_KNOWN for entry in entries]
+        fits = fit_jobs([(entry.evidence, prior) for entry, prior in zip(entries, priors, strict=True)])
+        for entry, fit in zip(entries, fits, strict=True):
+            entry.fit = fit
+            entry.record = None

@@ -1,0 +1,54 @@
+"""Speeds of one job from its fit: the curve on as few nodes as possible, and the rate on any spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log2
+
+import numpy as np
+
+from swell.core.snapshot import Curve
+from swell.speed.fit import Fit
+
+
+class FittedSpeed:
+    """Implements `core.snapshot.Speed`. The same object until something was learned; curves are made when asked for."""
+
+    __slots__ = ("_curves", "_max_gpus", "_per_node", "_unit", "fit")
+
+    def __init__(self, fit: Fit, max_gpus: int, gpus_per_node: Mapping[str, int]) -> None:
+        self.fit = fit
+        self._max_gpus = max(1, max_gpus)
+        self._per_node = gpus_per_node
+        self._curves: dict[str, Curve] = {}
+        self._unit = self._correction(1, fit.reference_type)
+
+    def curve(self, gpu_type: str) -> Curve:
+        found = self._curves.get(gpu_type)
+        if found is None:
+            found = self._curves[gpu_type] = self._make(gpu_type)
+        return found
+
+    def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
+        time = self.fit.shape.time(gpus, nodes) * self._correction(max(1, gpus), gpu_type)
+        return self.fit.type_speed(gpu_type) * self._unit / time
+
+    def _make(self, gpu_type: str) -> Curve:
+        """Never decreasing: a size that is slower than a smaller one is as fast as that one, with GPUs left over."""
+        shape = self.fit.shape
+        k = np.arange(1, self._max_gpus + 1, dtype=float)
+        m = np.ceil(k / max(1, self._per_node.get(gpu_type, self._max_gpus)))
+        time = shape.a / k + shape.b + shape.c * np.log2(k) + shape.d * (m - 1) / m
+        measured = self.fit.corrections.get(gpu_type)
+        if measured:
+            logs = [log2(gpus) for gpus, _ in measured]
+            time = time * np.exp(np.interp(np.log2(k), logs, [np.log(ratio) for _, ratio in measured]))
+        speed = self.fit.type_speed(gpu_type) * self._unit / np.maximum(time, 1e-9)
+        return (0.0, *np.maximum.accumulate(speed).tolist())
+
+    def _correction(self, gpus: int, gpu_type: str) -> float:
+        measured = self.fit.corrections.get(gpu_type)
+        if not measured:
+            return 1.0
+        logs = [log2(size) for size, _ in measured]
+        return float(np.exp(np.interp(log2(gpus), logs, [np.log(ratio) for _, ratio in measured])))

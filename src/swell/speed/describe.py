@@ -1,0 +1,83 @@
+"""What a person may want to see of a job's speed: the curve with the measured points, how sure, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from swell.core.snapshot import Curve
+from swell.ports import Remaining
+from swell.speed.curves import FittedSpeed
+from swell.speed.evidence import Evidence
+from swell.speed.families import Family
+from swell.speed.fit import Fit
+
+WITHIN = 1.28
+"""Standard deviations on each side: four jobs of five end within the interval, if the deviation is right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    gpus: int
+    nodes: int
+    gpu_type: str
+    batch_size: int
+    epochs: int
+    epoch_s: float  # typical
+    spread: float  # relative
+    speed: float  # as measured, in the unit of the curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """`source` says what the curve rests on: measured, family or prior. `confidence` is from 0 to 1."""
+
+    family: str
+    reference_type: str
+    source: str
+    confidence: float
+    curves: Mapping[str, Curve]
+    points: tuple[Measured, ...] = ()
+    epoch_1_s: float = 0.0
+    remaining: Remaining = field(default_factory=lambda: Remaining(at_speed_1_s=0.0, as_of_s=0.0))
+    remaining_low_s: float = 0.0
+    remaining_high_s: float = 0.0
+
+
+def describe(
+    evidence: Evidence, speed: FittedSpeed, remaining: Remaining, family: Family, types: tuple[str, ...]
+) -> Description:
+    fit = speed.fit
+    measured = tuple(
+        Measured(
+            gpus=key.gpus,
+            nodes=key.nodes,
+            gpu_type=key.gpu_type,
+            batch_size=key.batch_size,
+            epochs=times.count,
+            epoch_s=times.typical_s,
+            spread=times.spread,
+            speed=fit.epoch_1_s / times.typical_s,
+        )
+        for key, times in sorted(evidence.times.items())
+    )
+    source = "measured" if measured else "family" if family.fit is not None else "prior"
+    factor = 1.0 + WITHIN * remaining.sigma
+    return Description(
+        family=family.name,
+        reference_type=fit.reference_type,
+        source=source,
+        confidence=_confidence(fit, source),
+        curves={gpu_type: speed.curve(gpu_type) for gpu_type in types or (fit.reference_type,)},
+        points=measured,
+        epoch_1_s=fit.epoch_1_s,
+        remaining=remaining,
+        remaining_low_s=remaining.at_speed_1_s / factor,
+        remaining_high_s=remaining.at_speed_1_s * factor,
+    )
+
+
+def _confidence(fit: Fit, source: str) -> float:
+    """Grows with configurations and epochs measured; half as much when only the family was."""
+    known = fit.points / (fit.points + 1.0) * fit.epochs / (fit.epochs + 2.0)
+    return round({"measured": 1.0, "family": 0.5, "prior": 0.0}[source] * known, 3)

@@ -1,0 +1,104 @@
+"""Families: jobs that train the same thing share what is known of their speed and length.
+
+A job's family is what its user calls it, else it is read off the command: image, program, script and the model it
+names, with numbers made equal; a plain shell line without a script is told by the job's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from swell.core.job import JobSpec
+from swell.speed.evidence import Evidence
+from swell.speed.fit import Fit
+
+KEEP_MEMBERS = 12
+KEEP_LENGTHS = 32
+
+_NUMBER = re.compile(r"[0-9a-f]{8,}|\d+")
+_SCRIPT = re.compile(r"\.(py|sh|r|jl|lua)$", re.IGNORECASE)
+_MODEL_OPTION = re.compile(r"^--?(model|arch|network|net|config|dataset|data|task|size)(_?name)?(?:=(.+))?$")
+
+
+def family_of(spec: JobSpec) -> str:
+    if spec.family:
+        return spec.family
+    words = _words(spec.command)
+    script = next((_base(w) for w in words if _SCRIPT.search(w)), "") or _module(words)
+    if not script:
+        return f"name:{_plain(spec.name)}|{spec.image}"
+    return "|".join([f"run:{_plain(script)}", *_models(words), _plain(spec.image)])
+
+
+def _words(command: Sequence[str]) -> list[str]:
+    """A shell line is read as its words."""
+    if len(command) == 3 and command[1] == "-c":
+        return command[2].split()
+    return list(command)
+
+
+def _module(words: list[str]) -> str:
+    return next((after for word, after in pairwise(words) if word == "-m"), "")
+
+
+def _models(words: list[str]) -> list[str]:
+    found: list[str] = []
+    for index, word in enumerate(words):
+        match = _MODEL_OPTION.match(word)
+        if match:
+            value = match.group(3) or (words[index + 1] if index + 1 < len(words) else "")
+            found.append(f"{match.group(1)}={_base(value)}")
+    return found
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _plain(text: str) -> str:
+    return _NUMBER.sub("#", text.lower())
+
+
+@dataclass(slots=True)
+class Family:
+    """What the last members have shown. `lengths_s` are total works at speed 1 of those that finished."""
+
+    name: str = ""
+    members: dict[int, Evidence] = field(default_factory=dict)
+    lengths_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEEP_LENGTHS))
+    epochs: deque[int] = field(default_factory=lambda: deque(maxlen=KEEP_LENGTHS))
+    fit: Fit | None = None
+    edition: int = 0  # grows when something was learned that changes what is said of its jobs
+    reports: int = 0  # epochs reported, ever
+    fitted_at: int = 0  # `reports` when it was last fitted
+    ends: int = 0  # members that finished, ever
+
+    def join(self, job: int, evidence: Evidence) -> None:
+        self.members.pop(job, None)
+        self.members[job] = evidence
+        if len(self.members) > KEEP_MEMBERS:
+            del self.members[next(iter(self.members))]
+
+    def learned(self, fit: Fit) -> None:
+        self.fit = fit
+        self.fitted_at = self.reports
+        self.edition += 1
+
+    def finished(self, epochs: int, work_1_s: float) -> None:
+        if epochs:
+            self.epochs.append(epochs)
+        if work_1_s > 0.0:
+            self.lengths_s.append(work_1_s)
+        self.ends += 1
+        if self.ends & (self.ends - 1) == 0 or self.ends % 16 == 0:
+            self.edition += 1  # not at each end: all that is said of its waiting jobs is said anew
+
+    @property
+    def worth_fitting(self) -> bool:
+        """Half as much again as at the last fit: a family is fitted some tens of times in its life, not at each epoch,
+        since each fit changes what is known of all its jobs."""
+        return self.reports > self.fitted_at + self.fitted_at // 2

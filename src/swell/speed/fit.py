@@ -1,0 +1,32 @@
+"""What a fit says: a relative shape, the time of an epoch, and how fast GPU types are to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from swell.speed.model import DEFAULT_SHAPE, Shape
+from swell.speed.types import prior_speed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """`shape` is relative (1 on one reference GPU); `epoch_1_s` is the time of an epoch there, 0 if not known."""
+
+    shape: Shape = DEFAULT_SHAPE
+    epoch_1_s: float = 0.0
+    spread: float = 0.5  # relative deviation of one epoch from what is predicted
+    points: int = 0  # configurations measured
+    epochs: int = 0  # epochs measured
+    reference_type: str = ""
+    type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
+    corrections: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+
+    def type_speed(self, gpu_type: str) -> float:
+        """Relative to the reference type."""
+        if not self.reference_type or gpu_type == self.reference_type:
+            return 1.0
+        return self.type_speeds.get(gpu_type) or prior_speed(gpu_type) / prior_speed(self.reference_type)
+
+
+NOTHING_KNOWN = Fit()

@@ -1,0 +1,151 @@
+"""From evidence to a fit: shape, typical epoch and speeds of GPU types, of one job or of a family.
+
+Points on other GPU types than the reference are brought to it by the types' relative speeds: known ones to begin with,
+then what the job's or the family's own measurements say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from statistics import median
+
+from swell.speed.evidence import Configuration, Evidence, Times
+from swell.speed.families import Family
+from swell.speed.fit import NOTHING_KNOWN, Fit
+from swell.speed.model import DEFAULT_SHAPE, Point, Problem, Shape, fit
+from swell.speed.types import prior_speed
+
+MAX_WEIGHT = 5.0
+"""More epochs than this on one configuration say nothing more about the shape."""
+TRUST_DEFAULT = 0.05
+TRUST_FAMILY = 0.5
+SAME_LENGTH = 1.5
+"""Members whose epochs differ by less than this factor train on the same data: their times are compared as they are."""
+
+
+def fit_jobs(jobs: Sequence[tuple[Evidence, Fit]]) -> list[Fit]:
+    """Each job's evidence with its family's fit as the prior; all at once."""
+    prepared = [_prepare(evidence, prior) for evidence, prior in jobs]
+    shapes = fit([problem for problem, _ in prepared])
+    return [
+        _finish(evidence, prior, shape, speeds)
+        for (evidence, prior), shape, (_, speeds) in zip(jobs, shapes, prepared, strict=True)
+    ]
+
+
+def _prepare(evidence: Evidence, prior: Fit) -> tuple[Problem, dict[str, float]]:
+    latest = list(evidence.latest())
+    speeds = _type_speeds(evidence, latest, prior)
+    points = [
+        Point(
+            gpus=key.gpus,
+            nodes=key.nodes,
+            time_s=times.typical_s * speeds[key.gpu_type],
+            weight=min(float(times.count), MAX_WEIGHT),
+        )
+        for key, times in latest
+    ]
+    trust = TRUST_FAMILY if prior.points > 1 else TRUST_DEFAULT
+    return Problem(points=points, prior=prior.shape, trust=trust), speeds
+
+
+def _type_speeds(evidence: Evidence, latest: Sequence[tuple[Configuration, Times]], prior: Fit) -> dict[str, float]:
+    """Speed of each type relative to the job's reference: what was measured, held by what was thought before."""
+    reference = evidence.reference_type
+    base = prior.type_speed(reference)
+    on_reference = [t.typical_s / prior.shape.time(k.gpus, k.nodes) for k, t in latest if k.gpu_type == reference]
+    unit = median(on_reference) if on_reference else 0.0
+    speeds: dict[str, float] = {}
+    for gpu_type in sorted({key.gpu_type for key, _ in latest}):
+        before = prior.type_speed(gpu_type) / base
+        here = [t.typical_s / prior.shape.time(k.gpus, k.nodes) for k, t in latest if k.gpu_type == gpu_type]
+        if gpu_type == reference or not unit:
+            speeds[gpu_type] = 1.0 if gpu_type == reference else before
+            continue
+        weight = len(here) / (len(here) + 0.25)
+        speeds[gpu_type] = exp(weight * log(unit / median(here)) + (1 - weight) * log(before))
+    return speeds
+
+
+def _finish(evidence: Evidence, prior: Fit, shape: Shape, speeds: Mapping[str, float]) -> Fit:
+    latest = list(evidence.latest())
+    most = max(latest, key=lambda entry: (entry[1].count, entry[0]))[1]
+    corrections = _corrections(latest, shape, speeds)
+    relative = shape.relative()
+    return Fit(
+        shape=relative,
+        epoch_1_s=shape.time(1, 1) * _correction_at(corrections.get(evidence.reference_type, ()), 1),
+        spread=max(0.02, most.spread),
+        points=len(latest),
+        epochs=evidence.count,
+        reference_type=evidence.reference_type,
+        type_speeds={**prior_types(prior, evidence.reference_type), **speeds},
+        corrections=corrections,
+    )
+
+
+def prior_types(prior: Fit, reference: str) -> dict[str, float]:
+    """What the family measured of types, relative to another reference."""
+    base = prior.type_speed(reference)
+    return {gpu_type: prior.type_speed(gpu_type) / base for gpu_type in prior.type_speeds}
+
+
+def _corrections(
+    latest: Sequence[tuple[Configuration, Times]], shape: Shape, speeds: Mapping[str, float]
+) -> dict[str, tuple[tuple[int, float], ...]]:
+    """By type: (GPUs, measured time / fitted time), for what the four terms cannot follow. Fewest nodes of each
+    size."""
+    found: dict[str, dict[int, tuple[int, float]]] = {}
+    for key, times in latest:
+        fitted = shape.time(key.gpus, key.nodes) / speeds[key.gpu_type]
+        trusted = times.count / (times.count + 1.0)
+        ratio = exp(trusted * log(times.typical_s / fitted))
+        before = found.setdefault(key.gpu_type, {}).get(key.gpus)
+        if before is None or key.nodes < before[0]:
+            found[key.gpu_type][key.gpus] = (key.nodes, ratio)
+    return {t: tuple((gpus, ratio) for gpus, (_, ratio) in sorted(by.items())) for t, by in sorted(found.items())}
+
+
+def _correction_at(corrections: Sequence[tuple[int, float]], gpus: int) -> float:
+    """The nearest measured size's, in proportion."""
+    if not corrections:
+        return 1.0
+    return min(corrections, key=lambda entry: (abs(log(entry[0] / gpus)), entry[0]))[1]
+
+
+def fit_family(family: Family) -> Fit:
+    """One shape for the family's last members, and their common epoch time if they have one."""
+    members = [evidence for evidence in family.members.values() if evidence.times]
+    if not members:
+        return NOTHING_KNOWN
+    reference = members[-1].reference_type
+    pooled = Evidence(reference_type=reference)
+    scales = [_scale(evidence, reference) for evidence in members]
+    same = max(scales) <= SAME_LENGTH * min(scales)
+    for evidence, scale in zip(members, scales, strict=True):
+        for key, times in evidence.latest():
+            into = pooled.times.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), Times())
+            into.last.append(times.typical_s if same else times.typical_s / scale)
+            into.count += times.count
+    found = fit_jobs([(pooled, NOTHING_KNOWN)])[0]
+    spread = max(found.spread, 0.1)
+    return Fit(
+        shape=found.shape,
+        epoch_1_s=found.epoch_1_s if same else 0.0,
+        spread=spread,
+        points=found.points,
+        epochs=found.epochs,
+        reference_type=reference,
+        type_speeds=found.type_speeds,
+    )
+
+
+def _scale(evidence: Evidence, reference: str) -> float:
+    """The member's epoch on one reference GPU, by the default shape."""
+    reference_speed = prior_speed(reference)
+    times = [
+        t.typical_s / DEFAULT_SHAPE.time(k.gpus, k.nodes) * prior_speed(k.gpu_type) / reference_speed
+        for k, t in evidence.latest()
+    ]
+    return median(times)

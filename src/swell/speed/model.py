@@ -1,0 +1,143 @@
+"""The time of an epoch as a function of GPUs and nodes, and how it is fitted to what was measured.
+
+T(k, m) = a/k + b + c·log2(k) + d·(m-1)/m: work that is shared, work that is not, communication that grows with the
+number of GPUs, and the price of leaving one node. All four are at least zero, so that T cannot turn wild beyond what
+was measured.
+
+Fitting is weighted least squares on relative errors under that bound, exact by trying each set of parameters that may
+be above zero, for any number of jobs at once, then twice more with Huber weights, so that a measurement that does not
+fit the others counts for little. What is not measured is held by prior rows of small weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import ceil, log2
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+PARAMETERS = 4
+HUBER = 0.1
+"""Relative errors above this count linearly, not by their square."""
+PRIOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
+PRIOR_NODE = 8
+"""GPUs of a node in the rows of a prior: how a shape is written down, whatever the cluster."""
+
+
+def basis(gpus: int, nodes: int) -> tuple[float, float, float, float]:
+    return 1.0 / gpus, 1.0, log2(gpus), (nodes - 1) / nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Fitted parameters. Times are in the unit of what was fitted: seconds of an epoch, or relative ones."""
+
+    a: float
+    b: float
+    c: float
+    d: float
+
+    def time(self, gpus: int, nodes: int) -> float:
+        k = max(1, gpus)
+        m = min(max(1, nodes), k)
+        return max(self.a / k + self.b + self.c * log2(k) + self.d * (m - 1) / m, 1e-9)
+
+    def scaled(self, factor: float) -> Shape:
+        return Shape(self.a * factor, self.b * factor, self.c * factor, self.d * factor)
+
+    def relative(self) -> Shape:
+        """The same shape with a time of 1 on one GPU."""
+        return self.scaled(1.0 / self.time(1, 1))
+
+
+DEFAULT_SHAPE = Shape(0.95, 0.03, 0.02, 0.06).relative()
+"""Before anything is measured: twice the GPUs are not twice the speed, and a second node costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A measured time: on so many GPUs of so many nodes, with a weight (about the number of epochs)."""
+
+    gpus: int
+    nodes: int
+    time_s: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Points of one job and the shape to believe where there are none; `trust` is the weight of each prior row."""
+
+    points: Sequence[Point]
+    prior: Shape
+    trust: float
+
+
+def fit(problems: Sequence[Problem]) -> list[Shape]:
+    """Shapes in the unit of the points, all problems at once."""
+    if not problems:
+        return []
+    scales = [_scale(problem) for problem in problems]
+    rows, weights = _rows(problems, scales)
+    solved = _solve(rows, weights)
+    for _ in range(2):
+        errors = np.abs(np.einsum("jrp,jp->jr", rows, solved) - 1.0)
+        solved = _solve(rows, weights * np.minimum(1.0, HUBER / np.maximum(errors, 1e-12)))
+    return [Shape(*map(float, found)).scaled(scale) for found, scale in zip(solved, scales, strict=True)]
+
+
+def _rows(problems: Sequence[Problem], scales: Sequence[float]) -> tuple[Floats, Floats]:
+    """Each row is the basis divided by the time, so that its product with the parameters should be 1. Times are
+    divided by the job's scale: numbers near one, whatever the unit."""
+    most = max(len(problem.points) for problem in problems) + len(PRIOR_SIZES)
+    rows = np.zeros((len(problems), most, PARAMETERS))
+    weights = np.zeros((len(problems), most))
+    for j, (problem, scale) in enumerate(zip(problems, scales, strict=True)):
+        prior = problem.prior
+        for r, point in enumerate(problem.points):
+            against = min(max(scale / point.time_s, 1e-4), 1e4)
+            rows[j, r] = [x * against for x in basis(point.gpus, point.nodes)]
+            weights[j, r] = point.weight
+        for r, size in enumerate(PRIOR_SIZES, start=len(problem.points)):
+            nodes = ceil(size / PRIOR_NODE)
+            time = prior.time(size, nodes)
+            rows[j, r] = [x / time for x in basis(size, nodes)]
+            weights[j, r] = problem.trust
+    return rows, weights
+
+
+def _scale(problem: Problem) -> float:
+    """How many times slower than the prior's shape this job is: the median over its points."""
+    ratios = sorted(point.time_s / problem.prior.time(point.gpus, point.nodes) for point in problem.points)
+    middle = len(ratios) // 2
+    if not ratios:
+        return 1.0
+    return ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] * ratios[middle]) ** 0.5
+
+
+_SETS = [list(s) for size in range(1, PARAMETERS + 1) for s in combinations(range(PARAMETERS), size)]
+"""Which parameters are above zero: every possibility."""
+
+
+def _solve(rows: Floats, weights: Floats) -> Floats:
+    """Least squares under parameters ≥ 0, exactly: the best feasible one of all sets of parameters."""
+    normal = np.einsum("jr,jrp,jrq->jpq", weights, rows, rows)
+    right = np.einsum("jr,jrp->jp", weights, rows)
+    best = np.zeros((len(rows), PARAMETERS))
+    least = np.full(len(rows), np.inf)
+    ridge = 1e-10 * np.trace(normal, axis1=1, axis2=2)[:, None, None]
+    for chosen in _SETS:
+        part = normal[:, chosen][:, :, chosen] + ridge * np.eye(len(chosen))
+        solved = np.linalg.solve(part, right[:, chosen, None])[:, :, 0]
+        # For a least-squares solution the sum of squares is a constant minus right·solution.
+        cost = -np.einsum("jp,jp->j", right[:, chosen], solved)
+        better = (solved >= 0.0).all(axis=1) & (cost < least - 1e-15)
+        least[better] = cost[better]
+        best[better] = 0.0
+        best[np.ix_(np.flatnonzero(better), np.array(chosen))] = solved[better]
+    return best

@@ -1,0 +1,91 @@
+"""How much of a job is left, in seconds at speed 1, and how sure that is.
+
+In this order: epochs left times the fitted epoch; its user's estimate, for the size asked for, less what has been done;
+what jobs of its family took; the loss curve, for a job that reports epochs but not how many; an hour.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from statistics import median
+
+from swell.core.state import JobRecord
+from swell.ports import Remaining
+from swell.speed.convergence import fit_losses
+from swell.speed.curves import FittedSpeed
+from swell.speed.evidence import Evidence
+from swell.speed.families import Family
+
+PRIOR_REMAINING_S = 3600.0
+LEAST_LEFT = 0.5
+"""Of what a job of unknown length has done: so much is expected to be left at least."""
+
+
+def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Family, done_1_s: float) -> Remaining:
+    as_of_s = _as_of_s(job)
+    fit = speed.fit
+    family_fit = family.fit
+    measured = bool(evidence.times) and fit.epoch_1_s > 0.0
+    if measured and job.epochs_total:
+        left = max(0, job.epochs_total - job.epochs_done)
+        sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
+        return Remaining(at_speed_1_s=left * fit.epoch_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
+    if job.spec.estimated_s > 0.0:
+        total = job.spec.estimated_s * _requested_speed(job, speed)
+        return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=0.5, known=True)
+    if job.epochs_total and family_fit is not None and family_fit.epoch_1_s > 0.0:
+        left = max(0, job.epochs_total - job.epochs_done)
+        return Remaining(at_speed_1_s=left * family_fit.epoch_1_s, as_of_s=as_of_s, sigma=0.3, known=True)
+    if measured:
+        epochs, sigma = _epochs(evidence, family)
+        left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
+        return Remaining(at_speed_1_s=left_epochs * fit.epoch_1_s, as_of_s=as_of_s, sigma=sigma)
+    if family.lengths_s:
+        total = median(family.lengths_s)
+        return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=_spread(list(family.lengths_s)), known=False)
+    return _rest(PRIOR_REMAINING_S, done_1_s, as_of_s, sigma=1.0, known=False)
+
+
+def _as_of_s(job: JobRecord) -> float:
+    run = job.run
+    if run is None:
+        return job.submitted_s
+    if run.last_epoch_s is not None:
+        return run.last_epoch_s
+    return run.started_s if run.started_s is not None else job.submitted_s
+
+
+def _requested_speed(job: JobRecord, speed: FittedSpeed) -> float:
+    if job.spec.cpu_only:
+        return 1.0
+    curve = speed.curve(speed.fit.reference_type)
+    return curve[min(max(1, job.spec.gpus.requested), len(curve) - 1)]
+
+
+def _done(job: JobRecord, total: float, done_1_s: float) -> float:
+    """Epochs say best how far it is; else the time it has run. A job that cannot resume begins anew at each run."""
+    if job.epochs_total:
+        return total * min(1.0, job.epochs_done / job.epochs_total)
+    return done_1_s if job.may_be_stopped else 0.0
+
+
+def _rest(total: float, done: float, as_of_s: float, *, sigma: float, known: bool) -> Remaining:
+    return Remaining(at_speed_1_s=max(total - done, LEAST_LEFT * done), as_of_s=as_of_s, sigma=sigma, known=known)
+
+
+def _epochs(evidence: Evidence, family: Family) -> tuple[float, float]:
+    """How many epochs in all, and the relative deviation of what is left."""
+    if family.epochs:
+        return median(family.epochs), max(0.3, _spread([float(n) for n in family.epochs]))
+    curve = fit_losses(evidence.losses)
+    if curve is not None:
+        return min(curve.epochs(), 100.0 * max(1, evidence.epochs)), 0.6
+    return 2.0 * max(1, evidence.epochs), 1.0
+
+
+def _spread(values: list[float]) -> float:
+    """Relative deviation of the next one, robust; one value says little."""
+    if len(values) < 3:
+        return 0.7
+    middle = median(values)
+    return min(1.5, max(0.1, 1.48 * median(abs(log(max(v, 1e-9) / max(middle, 1e-9))) for v in values)))

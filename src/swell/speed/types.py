@@ -1,0 +1,36 @@
+"""Relative speeds of GPU types in training, before anything is measured: rough, and replaced by what is measured."""
+
+from __future__ import annotations
+
+import re
+
+KNOWN: tuple[tuple[str, float], ...] = (
+    ("k80", 0.25),
+    ("p4", 0.35),
+    ("p100", 0.6),
+    ("1080ti", 0.6),
+    ("t4", 0.55),
+    ("2080ti", 0.8),
+    ("titanrtx", 0.85),
+    ("rtx6000", 0.9),
+    ("v100", 1.0),
+    ("a10", 1.0),
+    ("3090", 1.2),
+    ("l4", 0.8),
+    ("a40", 1.3),
+    ("a6000", 1.3),
+    ("4090", 1.9),
+    ("l40", 1.7),
+    ("a100", 2.2),
+    ("h100", 4.0),
+    ("h200", 4.4),
+    ("b200", 7.0),
+)
+"""Mixed-precision training throughput against a V100, from public benchmarks, rounded."""
+
+
+def prior_speed(gpu_type: str) -> float:
+    """1.0 for a type that is not known. The longest name that occurs in it counts (a100 is not a10)."""
+    plain = re.sub(r"[^a-z0-9]", "", gpu_type.lower())
+    found = [(len(name), speed) for name, speed in KNOWN if name in plain]
+    return max(found)[1] if found else 1.0

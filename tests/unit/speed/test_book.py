@@ -1,0 +1,284 @@
+"""The speed book: priors, fits, families, GPU types, remaining time, memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from swell.core.events import ExitReason, RunPlanned, RunStarted
+from swell.core.ids import RunId
+from swell.core.job import GpuRequest
+from swell.core.resources import Allocation, Part
+from swell.speed.book import Book
+from swell.speed.convergence import fit_losses
+from swell.speed.families import family_of
+from unit.speed.history import NODES, History
+
+
+def law(gpus: int, nodes: int = 1) -> float:
+    return 100.0 * (0.9 / gpus + 0.04 + 0.03 * (gpus - 1).bit_length() + 0.2 * (nodes - 1) / nodes)
+
+
+class TestPrior:
+    def test_before_anything_is_measured_twice_the_gpus_are_not_twice_the_speed(self) -> None:
+        told = History()
+        told.submit(1)
+        curve = told.curve(1)
+        assert curve[0] == 0.0
+        assert curve[1] == pytest.approx(1.0)
+        assert 1.7 < curve[2] < 2.0
+        assert 4.0 < curve[8] < 8.0
+        assert curve[16] < 2 * curve[8]
+        assert len(curve) == 17
+
+    def test_the_same_object_as_long_as_nothing_was_learned_also_for_jobs_alike(self) -> None:
+        told = History()
+        told.submit(1)
+        told.submit(2)
+        assert told.book.speed(told.state.jobs[1], NODES) is told.book.speed(told.state.jobs[1], NODES)
+        assert told.curve(1) is told.curve(2)
+        assert told.book.remaining(told.state.jobs[1]) is told.book.remaining(told.state.jobs[1])
+
+    def test_a_second_node_costs(self) -> None:
+        told = History()
+        told.submit(1)
+        speed = told.book.speed(told.state.jobs[1], NODES)
+        assert speed.rate(8, 2, "gpu") < speed.rate(8, 1, "gpu")
+        assert speed.rate(8, 1, "gpu") == pytest.approx(speed.curve("gpu")[8])
+
+
+class TestFit:
+    def test_a_law_that_was_measured_at_three_sizes_is_found_at_others(self) -> None:
+        told = History()
+        told.submit(1, epochs=100)
+        for gpus in (1, 2, 4):
+            told.run(1, gpus, [law(gpus)] * 4)
+        curve = told.curve(1)
+        for gpus in (1, 2, 4):
+            assert curve[gpus] == pytest.approx(law(1) / law(gpus), rel=0.03)
+        assert curve[8] == pytest.approx(law(1) / law(8), rel=0.15)
+
+    def test_measured_only_at_three_gpus_and_never_at_one(self) -> None:
+        told = History()
+        told.submit(1, epochs=50)
+        told.run(1, 3, [40.0] * 5)
+        assert told.remaining_s(1) / told.curve(1)[3] == pytest.approx(45 * 40.0, rel=0.02)
+        assert 1.5 < told.curve(1)[3] < 3.0
+        assert told.curve(1)[6] > told.curve(1)[3]
+
+    def test_measured_only_at_two_gpus_does_not_poison_the_rest(self) -> None:
+        """Elsewhere this made S(2) = 0.02 and S(4) = 1.0."""
+        told = History()
+        told.submit(1)
+        told.run(1, 2, [50.0])
+        curve = told.curve(1)
+        assert 1.5 < curve[2] < 2.0 < curve[4] < 4.0
+
+    def test_measured_at_one_and_two_gives_a_sensible_rest(self) -> None:
+        """Elsewhere this made S(2) = 1.82 and S(3) = S(4) = … = 100."""
+        told = History()
+        told.submit(1)
+        told.run(1, 1, [100.0] * 3)
+        told.run(1, 2, [55.0] * 3)
+        curve = told.curve(1)
+        assert curve[2] == pytest.approx(1.82, rel=0.03)
+        assert 2.2 < curve[4] < 4.0
+
+    def test_a_slow_epoch_does_not_poison_it(self) -> None:
+        calm, upset = History(), History()
+        for told, odd in ((calm, law(2)), (upset, 40 * law(2))):
+            told.submit(1, epochs=100)
+            told.run(1, 1, [law(1)] * 5)
+            told.run(1, 2, [law(2), law(2), odd, law(2), law(2)])
+            told.run(1, 4, [law(4)] * 5)
+        for gpus in range(1, 17):
+            assert upset.curve(1)[gpus] == pytest.approx(calm.curve(1)[gpus], rel=0.02)
+        assert upset.remaining_s(1) == pytest.approx(calm.remaining_s(1), rel=0.02)
+
+    def test_a_size_that_does_not_fit_the_others_counts_for_little(self) -> None:
+        told = History()
+        told.submit(1)
+        for gpus in (1, 2, 4, 6, 8):
+            told.run(1, gpus, [law(gpus) * (6 if gpus == 6 else 1)] * 4)
+        assert told.curve(1)[16] > 0.7 * law(1) / law(16)
+
+    def test_a_model_that_gets_slower_with_more_gpus_is_flat_from_there(self) -> None:
+        told = History()
+        told.submit(1)
+        for gpus, time_s in ((1, 100.0), (2, 60.0), (4, 80.0), (8, 120.0)):
+            told.run(1, gpus, [time_s] * 4)
+        curve = told.curve(1)
+        assert list(curve) == sorted(curve)
+        assert curve[16] == curve[4]
+
+    def test_goodput_counts_not_samples_when_batches_adapt(self) -> None:
+        told = History()
+        told.submit(1, epochs=100)
+        told.run(1, 1, [100.0] * 3, samples_per_s=10.0, goodput=10.0)
+        told.run(1, 4, [20.0] * 3, samples_per_s=50.0, goodput=25.0)
+        assert told.curve(1)[4] == pytest.approx(2.5, rel=0.05)
+
+
+class TestFamilies:
+    def test_a_second_submission_begins_with_what_the_first_has_shown_even_after_its_end(self) -> None:
+        told = History()
+        told.submit(1, epochs=12)
+        for gpus in (1, 2, 4):
+            told.run(1, gpus, [law(gpus)] * 4)
+        run = RunId(1, 4)
+        part = Part(node="n0", gpus=(0,))
+        told.tell(RunPlanned(run=run, allocation=Allocation(parts=(part,), gpu_type="gpu"), at_s=told.now_s))
+        told.tell(RunStarted(run=run, at_s=told.now_s))
+        told.end(1, ExitReason.FINISHED)
+        told.submit(2, epochs=10)
+        assert told.curve(2)[4] == pytest.approx(law(1) / law(4), rel=0.05)
+        assert told.remaining_s(2) == pytest.approx(10 * law(1), rel=0.1)
+        assert told.book.describe(told.state.jobs[2], NODES).source == "family"
+
+    def test_the_length_of_earlier_jobs_without_epochs_is_expected_of_the_next(self) -> None:
+        told = History()
+        for job in (1, 2, 3):
+            told.submit(job, command=("./simulate.sh",), uses_library=False)
+            run = RunId(job, 1)
+            part = Part(node="n0", gpus=(0,))
+            told.tell(RunPlanned(run=run, allocation=Allocation(parts=(part,), gpu_type="gpu"), at_s=told.now_s))
+            told.tell(RunStarted(run=run, at_s=told.now_s))
+            told.now_s += 7200.0
+            told.end(job, ExitReason.FINISHED)
+        told.submit(4, command=("./simulate.sh",), uses_library=False)
+        assert told.remaining_s(4) == pytest.approx(7200.0, rel=0.01)
+
+    @pytest.mark.parametrize(
+        ("one", "other", "same"),
+        [
+            (("python", "train.py", "--lr", "0.1"), ("python", "/data/x/train.py", "--lr", "0.2"), True),
+            (("python", "train.py", "--model", "bert"), ("python", "train.py", "--model", "gpt"), False),
+            (("python", "train.py", "--arch=vgg16"), ("python", "train.py", "--arch=vgg16", "-v"), True),
+            (("/bin/sh", "-c", "cd a; python run_12.py"), ("/bin/sh", "-c", "cd b; python run_7.py"), True),
+            (("python", "-m", "trainer.main"), ("python", "-m", "other.main"), False),
+        ],
+    )
+    def test_families_are_read_off_commands(self, one: tuple[str, ...], other: tuple[str, ...], same: bool) -> None:
+        told = History()
+        specs = [told.submit(job, name="n", command=command).spec for job, command in ((1, one), (2, other))]
+        assert (family_of(specs[0]) == family_of(specs[1])) is same
+
+    def test_what_the_user_calls_a_family_is_one_and_names_count_where_there_is_no_script(self) -> None:
+        told = History()
+        assert family_of(told.submit(1, family="mine").spec) == "mine"
+        second = family_of(told.submit(2, name="resnet-17", command=("true",)).spec)
+        assert second == family_of(told.submit(3, name="resnet-18", command=("true",)).spec)
+
+
+class TestTypes:
+    def test_a_type_is_as_fast_as_was_measured(self) -> None:
+        told = History()
+        told.submit(1)
+        told.run(1, 2, [60.0] * 4, gpu_type="slow")
+        told.run(1, 2, [20.0] * 4, gpu_type="fast")
+        speed = told.book.speed(told.state.jobs[1], {"slow": 8, "fast": 8})
+        assert speed.curve("slow")[1] == pytest.approx(1.0)
+        assert speed.curve("fast")[2] / speed.curve("slow")[2] == pytest.approx(3.0, rel=0.1)
+
+    def test_known_types_are_compared_before_anything_is_measured_and_unknown_ones_are_equal(self) -> None:
+        told = History()
+        told.submit(1)
+        speed = told.book.speed(told.state.jobs[1], {"A100": 8, "T4": 4, "x": 4})
+        assert speed.curve("A100")[1] == pytest.approx(1.0)
+        assert speed.curve("T4")[1] == pytest.approx(0.25, rel=0.01)
+
+    def test_one_type_alone_is_the_reference(self) -> None:
+        told = History()
+        told.submit(1)
+        assert told.book.speed(told.state.jobs[1], {"H100": 8}).curve("H100")[1] == pytest.approx(1.0)
+
+
+class TestRemaining:
+    def test_its_users_estimate_at_the_size_asked_for_until_the_first_epoch(self) -> None:
+        told = History()
+        told.submit(1, estimated_s=3600.0, epochs=10, gpus=GpuRequest(min=1, max=8, start=4))
+        assert told.remaining_s(1) / told.curve(1)[4] == pytest.approx(3600.0)
+        told.run(1, 4, [100.0])
+        assert told.remaining_s(1) / told.curve(1)[4] == pytest.approx(900.0, rel=0.05)
+
+    def test_it_is_corrected_after_every_epoch_and_surer_each_time(self) -> None:
+        told = History()
+        told.submit(1, epochs=40)
+        sigmas = []
+        for done in range(1, 9):
+            told.run(1, 2, [50.0])
+            assert told.remaining_s(1) / told.curve(1)[2] == pytest.approx((40 - done) * 50.0, rel=0.05)
+            sigmas.append(told.book.remaining(told.state.jobs[1]).sigma)
+        assert sigmas == sorted(sigmas, reverse=True)
+        assert sigmas[-1] < 0.1 < sigmas[0]
+
+    def test_nothing_known_is_an_hour_and_says_so(self) -> None:
+        told = History()
+        told.submit(1)
+        remaining = told.book.remaining(told.state.jobs[1])
+        assert (remaining.at_speed_1_s, remaining.known, remaining.sigma) == (3600.0, False, 1.0)
+
+    def test_a_job_that_does_not_say_how_many_epochs_is_judged_by_its_loss(self) -> None:
+        told = History()
+        told.submit(1)
+        for epoch in range(1, 13):
+            told.run(1, 1, [10.0], metrics={"loss": 1.0 / (0.5 * epoch + 0.5) + 0.1})
+        # The fall is a hundredth of the first at 0.5·e + 0.5 = 5, that is, at epoch 9: it is about to end.
+        assert told.remaining_s(1) <= 80.0
+
+    def test_the_loss_curve_is_found(self) -> None:
+        curve = fit_losses([(e, 1.0 / (0.2 * e + 0.4) + 0.3) for e in range(1, 30)])
+        assert curve is not None
+        assert curve.loss(60) == pytest.approx(1.0 / 12.4 + 0.3, rel=0.05)
+        assert fit_losses([(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.1)]) is None
+        assert fit_losses([(1, 2.0), (2, 1.0)]) is None
+
+    def test_a_job_longer_than_thought_is_not_thought_to_be_about_to_end(self) -> None:
+        told = History()
+        told.submit(1, checkpoint_dir="/ck", uses_library=False)
+        told.run(1, 1, [])
+        for _ in range(3):
+            run = RunId(1, told.state.jobs[1].attempts + 1)
+            part = Part(node="n0", gpus=(0,))
+            told.tell(RunPlanned(run=run, allocation=Allocation(parts=(part,), gpu_type="gpu"), at_s=told.now_s))
+            told.tell(RunStarted(run=run, at_s=told.now_s))
+            told.now_s += 36_000.0
+            told.end(1, ExitReason.STOPPED)
+        assert told.remaining_s(1) > 10_000.0
+
+
+class TestForPeople:
+    def test_everything_a_person_may_want_to_see(self) -> None:
+        told = History()
+        told.submit(1, epochs=20)
+        told.run(1, 1, [law(1)] * 3, batch_size=32)
+        told.run(1, 4, [law(4)] * 2, batch_size=32)
+        seen = told.book.describe(told.state.jobs[1], NODES)
+        assert seen.source == "measured"
+        assert [(p.gpus, p.epochs, p.batch_size) for p in seen.points] == [(1, 3, 32), (4, 2, 32)]
+        assert seen.points[1].speed == pytest.approx(seen.curves["gpu"][4], rel=0.05)
+        assert seen.remaining_low_s < seen.remaining.at_speed_1_s < seen.remaining_high_s
+        assert 0.3 < seen.confidence < 1.0
+        told.submit(2, command=("./other.sh",))
+        assert told.book.describe(told.state.jobs[2], NODES).confidence == 0.0
+
+
+class TestMemory:
+    def test_never_grows_without_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("swell.speed.book.KEEP_JOBS", 50)
+        monkeypatch.setattr("swell.speed.book.KEEP_FAMILIES", 20)
+        told = History()
+        for job in range(1, 200):
+            told.submit(job, name="abcdefghij"[job % 10] * (1 + job % 29), command=("true",))
+            told.run(job, 1 + job % 40, [10.0] * 12)
+            told.remaining_s(job)
+            told.curve(job)
+        assert len(told.book._jobs) <= 50
+        assert len(told.book._families) <= 20
+        assert all(len(f.members) <= 12 for f in told.book._families.values())
+
+    def test_a_book_that_missed_the_submission_learns_all_the_same(self) -> None:
+        told = History()
+        told.submit(1, epochs=10)
+        told.book = Book()
+        told.run(1, 2, [30.0] * 4)
+        assert told.remaining_s(1) / told.curve(1)[2] == pytest.approx(6 * 30.0, rel=0.05)
