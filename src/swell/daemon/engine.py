@@ -246,7 +246,13 @@ class Engine:
         record, now = await self.job(job), self._moment()
         advice = await self._outlooks.advice(job, now) if now is not None and not record.holding else ""
         found = explain(self.state, record, self.reasons(job), self._clock.now_s())
-        return replace(found, advice=advice, starts=forecast_sentence(record, self.eta(job), self._clock.now_s()))
+        return replace(found, advice=advice, starts=self._forecast_sentence(record))
+
+    def _forecast_sentence(self, record: JobRecord) -> str:
+        said = forecast_sentence(record, self.eta(record.id), self._clock.now_s())
+        active = (self.state.jobs[job] for job in self.state.active)
+        guessed = not all(self.book.remaining(job).known for job in active if job.holding or job is record)
+        return f"{said} (a guess: not every job has said, or shown, how long it takes)" if said and guessed else said
 
     def eta(self, job: JobId) -> Interval | None:
         """When it will start and end, by the latest forecast."""

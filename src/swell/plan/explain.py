@@ -111,13 +111,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
+def _gpus(count: Detail) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
 def _in(detail: Mapping[str, Detail]) -> str:
     return duration(float(detail.get("in_s", 0.0)))
 
 
 _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.GRANTED: lambda d: f"gets {d.get('n', 'what it needs')}",
-    ReasonCode.CAPACITY: lambda d: f"needs {d.get('needs', '?')} GPUs, {d.get('free', 0)} are free for it",
+    ReasonCode.CAPACITY: lambda d: f"needs {_gpus(d.get('needs', '?'))}, free for it: {d.get('free', 0)}",
     ReasonCode.BEHIND: lambda d: (
         f"{d.get('ahead', 'other')} jobs come first"
         + (f", the next of them is job {d['first']}" if "first" in d else "")

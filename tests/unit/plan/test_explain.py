@@ -17,7 +17,7 @@ def test_every_reason_has_a_sentence_even_without_numbers(code: ReasonCode) -> N
 
 
 def test_numbers_are_in_the_sentence() -> None:
-    assert "needs 8 GPUs, 2 are free" in sentence(Reason(code=ReasonCode.CAPACITY, detail={"needs": 8, "free": 2}))
+    assert "needs 8 GPUs, free for it: 2" in sentence(Reason(code=ReasonCode.CAPACITY, detail={"needs": 8, "free": 2}))
 
 
 def test_who_is_ahead_is_named_with_its_owner() -> None:
