@@ -141,9 +141,9 @@ def faithful(bench: Bench) -> list[str]:
     return lines
 
 
-def best(bench: Bench, policies: Sequence[str]) -> list[str]:
+def best(bench: Bench, policies: Sequence[str], columns: Sequence[Column] = COLUMNS) -> list[str]:
     lines: list[str] = []
-    for column in COLUMNS:
+    for column in columns:
         found = {policy: bench.measure(bench.pollux(policy, column)) for policy in policies}
         lines += ["", f"**{column.title}**", "", *_policy_table(found)]
     return lines
@@ -197,16 +197,18 @@ def fast(bench: Bench, policies: Sequence[str]) -> list[str]:
     return lines
 
 
-def page(bench: Bench, parts: Sequence[str]) -> str:
-    policies = list(POLICIES)
-    some = [policy for policy in FOR_LOADS if policy in POLICIES]
-    mixed = [policy for policy in FOR_SIA if policy in POLICIES]
+def page(bench: Bench, parts: Sequence[str], policies: Sequence[str], columns: Sequence[Column]) -> str:
+    some = [policy for policy in FOR_LOADS if policy in policies]
+    mixed = [policy for policy in FOR_SIA if policy in policies]
     sections: dict[str, tuple[str, Callable[[], list[str]]]] = {
         "faithful": ("Faithful: mean JCT (s) as published and as simulated here", lambda: faithful(bench)),
-        "best": ("Every policy on the four Pollux workloads", lambda: best(bench, policies)),
+        "best": ("Every policy on the four Pollux workloads", lambda: best(bench, policies, columns)),
         "loads": ("Other loads", lambda: loads(bench, some)),
         "sia": ("Heterogeneous: the shared Sia workloads, adaptive batch sizes", lambda: heterogeneous(bench, mixed)),
-        "philly": ("Fast: the Philly trace, every virtual cluster", lambda: fast(bench, ["fifo", "swell"])),
+        "philly": (
+            "Fast: the Philly trace, every virtual cluster",
+            lambda: fast(bench, [p for p in ("fifo", "swell") if p in policies]),
+        ),
     }
     said = f"Measured {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} by `make bench-policies`."
     lines = ["<!-- written by `make bench-policies`; the text around it is in docs/figures/simulator.md -->", said, ""]
@@ -223,10 +225,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/figures/simulator-tables.md"))
     parser.add_argument("--processes", type=int, default=0)
     parser.add_argument("--parts", default="faithful,best,loads,sia,philly")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="only these")
+    parser.add_argument("--columns", default="", help="only those with this word in their title: told, learning, …")
     parser.add_argument("--again", default="", help="policies to measure again")
     said = parser.parse_args()
     bench = Bench(said.data, said.results, said.processes, filter(None, said.again.split(",")))
-    said.out.write_text(page(bench, said.parts.split(",")), encoding="utf-8")
+    columns = [column for column in COLUMNS if said.columns in column.title]
+    text = page(bench, said.parts.split(","), said.policies.split(","), columns)
+    said.out.write_text(text, encoding="utf-8")
     print(f"written: {said.out}")
 
 
