@@ -7,7 +7,7 @@ order of precedence, so that the last ones are left out. O(jobs) when nothing ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from swell.core.decision import Layout, Move, Reason
@@ -202,22 +202,47 @@ class Arrangement:
         """A job that finds no place at its granted size takes the largest it allows that fits: a running one keeps
         what it holds rather than stop, a waiting one starts smaller rather than wait."""
         for placed in self.left_out():
-            allocation = self._smaller(placed)
+            allocation = next(self._smaller(placed), None)
             if allocation is None:
                 self.unplaced[placed.view.id] = words.why_not(self.room, self.need(placed))
             else:
                 self.put(placed, allocation)
+        for placed in self.wanted.values():
+            if self._spans_too_many(placed):
+                self._prefer_fewer(placed)
 
-    def _smaller(self, placed: Placed) -> Allocation | None:
-        view = placed.view
-        held = view.allocation
+    def _spans_too_many(self, placed: Placed) -> bool:
+        place = self.places.get(placed.view.id)
+        if place is None or len(place.parts) < 2 or place == placed.view.allocation:
+            return False
+        return len(place.parts) > self.topology.fewest_nodes(place.gpus, place.gpu_type)
+
+    def _prefer_fewer(self, placed: Placed) -> None:
+        """More GPUs on more nodes may be slower than fewer on one: then the job has the fewer, or stays as it is."""
+        split = self.lift(placed)
+        choices = [split]
+        for other in self._smaller(placed):
+            choices.append(other)
+            if len(other.parts) == 1 and other != placed.view.allocation:
+                break
+        self.put(placed, min(choices, key=lambda place: self._time_s(placed.view, place)))
+
+    def _time_s(self, view: JobView, place: Allocation) -> float:
+        """Until it ends there, with a stop and a start if it has to."""
+        rate = view.speed.rate(place.gpus, len(place.parts), place.gpu_type)
+        restarts = view.allocation is not None and not view.stopping and place != view.allocation
+        run_s = view.remaining_s(self.snapshot.now_s) / max(rate, 1e-9)
+        return run_s + (view.restart_cost_s if restarts else 0.0)
+
+    def _smaller(self, placed: Placed) -> Iterator[Allocation]:
+        """Places for fewer GPUs than granted: what it holds, if that is fewer, then ever smaller sizes."""
+        view, held = placed.view, placed.view.allocation
         if held is not None and not view.stopping and 0 < held.gpus < placed.grant.n and self.room.holds(held):
-            return held
+            yield held
         for n in sorted((s for s in view.sizes if s < placed.grant.n), reverse=True):
             allocation = fit(self.room, need_of(placed, n), view, self.strategy)
             if allocation is not None:
-                return allocation
-        return None
+                yield allocation
 
     def may_move(self, view: JobView) -> bool:
         """It may be stopped, has run for a while, and was not moved a short time ago."""

@@ -12,7 +12,7 @@ from swell.core.resources import GpuHealth, NodeCondition
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement.consolidated import Consolidated
 from swell.ports import Placed
-from unit.placement.build import breaches, node, nodes, rng, sharing, snap, view, want
+from unit.placement.build import Law, breaches, node, nodes, rng, sharing, snap, view, want
 
 
 def place(snapshot: Snapshot, wanted: list[Placed]) -> Layout:
@@ -279,3 +279,15 @@ def test_less_measured_than_reserved_lets_another_in() -> None:
     cluster = [node("n1", 1, memory_mib=16000)]
     jobs = [sharing(1, 12000, on=("n1", 0), measured_mib=4000), sharing(2, 10000)]
     assert place(snap(cluster, jobs), want(*jobs)).allocations[2].nodes == ("n1",)
+
+
+def test_more_gpus_on_two_nodes_are_not_taken_when_fewer_on_one_are_faster() -> None:
+    """Granted 4, but only 3 and 1 are free together: three on one node do more."""
+    jobs = [view(1, 1, at={"n1": [0]}, pinned=True), view(2, 3, at={"n2": [0, 1, 2]}, pinned=True)]
+    slow = view(3, 4, sizes=(1, 2, 3, 4), speed=Law(per_node=0.6))
+    assert where(place(snap(nodes(4, 4), [*jobs, slow]), want(*jobs, (slow, 4))), 3) == {"n1": 3}
+    quick = view(3, 4, sizes=(1, 2, 3, 4), speed=Law(per_node=0.95))
+    assert where(place(snap(nodes(4, 4), [*jobs, quick]), want(*jobs, (quick, 4))), 3) == {"n1": 3, "n2": 1}
+    grows = view(3, 3, at={"n1": [1, 2, 3]}, sizes=(1, 2, 3, 4), speed=Law(per_node=0.6))
+    layout = place(snap(nodes(4, 4), [*jobs, grows]), want(*jobs, (grows, 4)))
+    assert layout.allocations[3] == grows.allocation
