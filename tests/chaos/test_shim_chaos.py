@@ -35,15 +35,22 @@ def test_never_lost_never_twice_never_left_whatever_is_killed(tmp_path: Path, jo
     truth, runs = tmp_path / "truth", tmp_path / "runs"
     truth.mkdir()
     launches = {f"{job}.1": [_script(truth, job, clean="env -i", lasts_s=rng.random())] for job in range(1, jobs + 1)}
-    pending = dict(launches)
-    for _ in range(kills):
+    for kill in range(kills):
+        come = list(launches)[: jobs * (kill + 1) // kills]  # they keep coming, so that every kill finds work under way
+        pending = {run: launches[run] for run in come if not _recorded(runs / run)}
+        assert pending, "nothing under way: this kill would prove nothing"
         driver = Driver(runs, list(pending), pending)
-        time.sleep(rng.uniform(0.1, 0.6))
-        driver.kill()
-        pending = {run: argvs for run, argvs in pending.items() if not _recorded(runs / run)}
+        _strike(driver, rng)
     _finish(runs, launches)
     for job in range(1, jobs + 1):
         _check(truth / str(job), runs / f"{job}.1", code=job % 3)
+
+
+def _strike(driver: Driver, rng: random.Random) -> None:
+    """Kill it at a random moment after it has begun to work: at its first word, or a little later."""
+    driver.told()
+    time.sleep(rng.choice((0.0, 0.0, rng.uniform(0.0, 0.3))))
+    driver.kill()
 
 
 def _recorded(run: Path) -> bool:
