@@ -5,7 +5,9 @@ from __future__ import annotations
 from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.resources import Allocation
 from swell.placement.need import Need
-from swell.placement.room import NodeRoom, Room, open_room
+from swell.placement.room import NodeRoom, Room, open_room, usable_mib
+
+GPU_MEMORY = "memory of one GPU (MiB)"
 
 
 def why_not(room: Room, need: Need) -> Reason:
@@ -21,11 +23,9 @@ def why_not(room: Room, need: Need) -> Reason:
 def _no_gpus(nodes: list[NodeRoom], need: Need) -> Reason:
     typed = [[g for g in n.node.usable_gpus() if g.type == need.gpu_type] for n in nodes]
     if not any(typed):
-        return Reason(code=ReasonCode.GPU_TYPE, detail={"needs": need.gpus, "type": need.gpu_type})
+        return _no_type(need)
     if not any(need.accepts_gpu(g) for gpus in typed for g in gpus):
-        largest_mib = max(g.memory_mib - g.others_memory_mib for gpus in typed for g in gpus)
-        detail: dict[str, Detail] = {"needs_gpu_memory_mib": need.gpu_memory_mib, "largest_gpu_memory_mib": largest_mib}
-        return Reason(code=ReasonCode.MEMORY, detail=detail)
+        return _short_of(GPU_MEMORY, need.gpu_memory_mib, max(usable_mib(g) for gpus in typed for g in gpus))
     empty = [open_room(n.node) for n in nodes]
     most = _most([len(n.eligible(need)) for n in empty], need)
     if most < need.gpus:
@@ -37,8 +37,18 @@ def _no_gpus(nodes: list[NodeRoom], need: Need) -> Reason:
         return Reason(code=ReasonCode.CAPACITY, detail={"needs": need.gpus, "free": sum(free)})
     if _most(free, need) >= need.gpus:
         return _no_hosts(nodes, need)
-    detail = {"needs": need.gpus, "free": sum(free), "largest": max(free)}
+    detail: dict[str, Detail] = {"needs": need.gpus, "free": sum(free), "largest": max(free)}
     return Reason(code=ReasonCode.FRAGMENTED, detail=detail)
+
+
+def _no_type(need: Need) -> Reason:
+    labels = ", ".join(f"{key}={value}" for key, value in need.labels)
+    accepts = f"{need.gpu_type} on nodes with {labels}" if labels else need.gpu_type
+    return Reason(code=ReasonCode.GPU_TYPE, detail={"needs": max(1, need.gpus), "accepts": accepts})
+
+
+def _short_of(what: str, needs: int, free: int) -> Reason:
+    return Reason(code=ReasonCode.MEMORY, detail={"what": what, "needs": needs, "free": max(0, free)})
 
 
 def _most(on_nodes: list[int], need: Need) -> int:
@@ -46,30 +56,26 @@ def _most(on_nodes: list[int], need: Need) -> int:
 
 
 def _no_share(nodes: list[NodeRoom], need: Need) -> Reason:
-    gpus = [g for n in nodes for g in n.node.usable_gpus() if g.type == need.gpu_type]
-    if not gpus:
-        return Reason(code=ReasonCode.GPU_TYPE, detail={"needs": 1, "type": need.gpu_type})
-    free_mib = [s.gpu.memory_mib - s.gpu.others_memory_mib - s.memory_mib for n in nodes for s in n.shared.values()]
-    free_mib += [g.memory_mib - g.others_memory_mib for n in nodes for g in n.free.get(need.gpu_type, {}).values()]
+    if not any(g.type == need.gpu_type for n in nodes for g in n.node.usable_gpus()):
+        return _no_type(need)
+    free_mib = [usable_mib(s.gpu) - s.memory_mib for n in nodes for s in n.shared.values()]
+    free_mib += [usable_mib(g) for n in nodes for g in n.free.get(need.gpu_type, {}).values()]
     most = max(free_mib, default=0)
-    if most >= need.share_memory_mib and any(n.hosts(need, 0) for n in nodes):
+    if most < need.share_memory_mib:
+        return _short_of(GPU_MEMORY, need.share_memory_mib, most)
+    if any(n.hosts(need, 0) for n in nodes):
         return Reason(code=ReasonCode.CAPACITY, detail={"needs": 1, "free": 0})
-    if most >= need.share_memory_mib:
-        return _no_hosts(nodes, need)
-    detail: dict[str, Detail] = {"needs_gpu_memory_mib": need.share_memory_mib, "free_gpu_memory_mib": max(0, most)}
-    return Reason(code=ReasonCode.MEMORY, detail=detail)
+    return _no_hosts(nodes, need)
 
 
 def _no_hosts(nodes: list[NodeRoom], need: Need) -> Reason:
     """CPUs or memory are missing: the best that one node has free, against what the job needs there."""
     processes = need.processes(need.gpus, need.servers)
-    detail: dict[str, Detail] = {
-        "needs_cpus": processes * need.cpus,
-        "free_cpus": max((n.cpus for n in nodes), default=0),
-        "needs_memory_mib": processes * need.memory_mib,
-        "free_memory_mib": max((n.memory_mib for n in nodes), default=0),
-    }
-    return Reason(code=ReasonCode.MEMORY, detail=detail)
+    cpus = max((n.cpus for n in nodes), default=0)
+    if processes * need.cpus > cpus:
+        return _short_of("CPU of one node", processes * need.cpus, cpus)
+    memory_mib = max((n.memory_mib for n in nodes), default=0)
+    return _short_of("memory of one node (MiB)", processes * need.memory_mib, memory_mib)
 
 
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

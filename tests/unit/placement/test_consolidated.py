@@ -11,6 +11,7 @@ from swell.core.job import Launcher, Roles
 from swell.core.resources import GpuHealth, NodeCondition
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement.consolidated import Consolidated
+from swell.plan.explain import sentence
 from swell.ports import Placed
 from unit.placement.build import Law, breaches, node, nodes, rng, sharing, snap, view, want
 
@@ -123,8 +124,9 @@ def test_node_labels_and_gpu_memory_select() -> None:
     assert where(layout, 1) == {"n2": 1}
     assert where(layout, 2) == {"n2": 2}
     assert layout.unplaced[3].code is ReasonCode.MEMORY
-    assert layout.unplaced[3].detail == {"needs_gpu_memory_mib": 64000, "largest_gpu_memory_mib": 40000}
+    assert layout.unplaced[3].detail == {"what": "memory of one GPU (MiB)", "needs": 64000, "free": 40000}
     assert layout.unplaced[4].code is ReasonCode.GPU_TYPE
+    assert sentence(layout.unplaced[4]).endswith("(accepts gpu on nodes with zone=c)")
 
 
 def test_processes_are_counted_by_launcher() -> None:
@@ -150,12 +152,11 @@ def test_memory_keeps_a_job_out_with_numbers() -> None:
     jobs = [view(1, 1, spec={"memory_mib": 99999})]
     reason = place(snap(nodes(4), jobs), want(*jobs)).unplaced[1]
     assert reason.code is ReasonCode.MEMORY
-    assert (reason.detail["needs_memory_mib"], reason.detail["free_memory_mib"]) == (99999, 65536)
+    assert (reason.detail["needs"], reason.detail["free"]) == (99999, 65536)
     busy = [view(1, 1, at={"n1": [0]}, spec={"memory_mib": 60000}), view(2, 1, spec={"memory_mib": 9000})]
     reason = place(snap(nodes(4), busy), want(*busy)).unplaced[2]
     assert reason.code is ReasonCode.MEMORY
-    assert reason.detail["needs_memory_mib"] == 9000
-    assert reason.detail["free_memory_mib"] == 65536 - 60000
+    assert reason.detail == {"what": "memory of one node (MiB)", "needs": 9000, "free": 65536 - 60000}
 
 
 def cpu_only(job: int, cpus: int) -> JobView:
@@ -169,7 +170,7 @@ def test_jobs_without_gpus_go_by_cpu_and_leave_gpu_nodes_alone() -> None:
     assert where(layout, 1) == {"plain": 0}
     assert where(layout, 2) == {"gpu": 0}
     assert layout.unplaced[3].code is ReasonCode.MEMORY
-    assert layout.unplaced[3].detail["needs_cpus"] == 20
+    assert layout.unplaced[3].detail == {"what": "CPU of one node", "needs": 20, "free": 10}
 
 
 def test_one_process_never_spans_nodes_and_takes_what_one_node_has() -> None:
@@ -264,7 +265,7 @@ def test_one_that_outgrew_its_share_and_has_nowhere_to_go_stops_rather_than_its_
     jobs = [sharing(1, 9900 - 4900, on=("n1", 0), measured_mib=9900), sharing(2, 9000, on=("n1", 0))]
     layout = place(snap(cluster, jobs), want(*jobs))
     assert layout.allocations.keys() == {2}
-    assert layout.unplaced[1].detail == {"needs_gpu_memory_mib": 9900, "free_gpu_memory_mib": 7000}
+    assert layout.unplaced[1].detail == {"what": "memory of one GPU (MiB)", "needs": 9900, "free": 7000}
 
 
 def test_a_run_that_may_not_be_stopped_outgrows_its_share_and_its_neighbour_goes() -> None:
