@@ -59,11 +59,11 @@ def test_lightning_with_the_callback(tmp_path: Path, sizes: tuple[int, int]) -> 
 
 
 def test_the_guides_pytorch_script(tmp_path: Path) -> None:
-    script = ROOT / "examples" / "guide" / "pytorch.py"
+    script = ROOT / "examples" / "guide" / "profiler_pytorch.py"
     seen = stopped_once(tmp_path, script, ["torch"], (1, 1), r"done (\d+)", epochs=1200)
     assert seen == list(range(1, 1201))
 
 
 def test_the_guides_lightning_script(tmp_path: Path) -> None:
-    script = ROOT / "examples" / "guide" / "lightning.py"
+    script = ROOT / "examples" / "guide" / "profiler_lightning.py"
     assert stopped_once(tmp_path, script, ["lightning.pytorch"], (1, 1), r"done (\d+)") == list(range(1, 41))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +37,8 @@ class Attempts:
     epochs_done: int = 0
     pids: list[int] = field(default_factory=list)
 
-    def start(self, workers: int) -> None:
+    def start(self, workers: int, arguments: Sequence[str] | None = None) -> None:
+        """`arguments` of the script; None: what the command has after the script's name."""
         self.attempt += 1
         self.daemon.agreement = Agreement()
         allocation = Allocation(parts=(Part(node="here", gpus=tuple(range(workers))),))
@@ -53,7 +55,7 @@ class Attempts:
         logs.mkdir(parents=True)
         self.pids = [
             self.stable.start(
-                [str(self.script), *worker.argv[2:]],
+                [str(self.script), *(worker.argv[2:] if arguments is None else arguments)],
                 {"PATH": os.environ["PATH"], **worker.env},
                 self.script.parent,
                 logs / f"log-{worker.rank}",
