@@ -56,6 +56,11 @@ class Config:
         return self.home / "checkpoints"
 
     @property
+    def work_dir(self) -> Path:
+        """Each job's own copy of its files: what it writes there is its own, and stays from attempt to attempt."""
+        return self.home / "work"
+
+    @property
     def token_file(self) -> Path:
         return self.home / TOKEN_NAME
 

@@ -32,6 +32,7 @@ from swell.daemon.passes import Timing
 from swell.executors.hosts import local_executor
 from swell.executors.inventory import Machine
 from swell.executors.request import LaunchContext, build_launch
+from swell.jobfile import files
 from swell.placement.interference import WatchedBook
 from swell.ports import Launch
 from swell.sdk import ship
@@ -60,7 +61,7 @@ def main(config: Config) -> int:
 
 
 def prepare_home(config: Config) -> None:
-    for path in (config.home, config.runs_dir, config.files_dir, config.checkpoints_dir):
+    for path in (config.home, config.runs_dir, config.files_dir, config.checkpoints_dir, config.work_dir):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not config.token_file.exists():
         _write_private(config.token_file, secrets.token_urlsafe(32))
@@ -176,12 +177,14 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
 
     def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
         assert record.run is not None
+        if record.spec.files:
+            files.copy_for_job(config.files_dir, record.spec.files, config.work_dir / str(record.id))
         context = LaunchContext(
             url=url,
             token=run_token(secret, record.run.id),
             runs_dir=str(config.runs_dir),
             checkpoints_dir=str(config.checkpoints_dir),
-            files_dir=str(config.files_dir),
+            work_dir=str(config.work_dir),
             sdk_dir=sdk_dir,
         )
         return build_launch(record, nodes, context)

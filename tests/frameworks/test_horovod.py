@@ -49,7 +49,7 @@ def launch_of(size: int, tmp_path: Path, url: str, sdk: Path) -> Launch:
         token="t",
         runs_dir=str(tmp_path / "runs"),
         checkpoints_dir=str(tmp_path / "checkpoints"),
-        files_dir=str(tmp_path / "files"),
+        work_dir=str(tmp_path / "work"),
         sdk_dir=str(sdk),
     )
     return build_launch(JobRecord(id=1, spec=spec, submitted_s=0.0, run=run), {"here": node}, context)

@@ -42,7 +42,8 @@ class Effects:
         assert record.run is not None
         async with self._slots:
             try:
-                await self._executor.launch(self._launch_of(record))
+                # In a thread: a job's copy of its files is made here, and may be large.
+                await self._executor.launch(await asyncio.to_thread(self._launch_of, record))
             except Exception as error:
                 log.exception("run %s could not be started", record.run.id)
                 gone = RunGone(

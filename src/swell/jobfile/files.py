@@ -227,6 +227,18 @@ def adopt(files_dir: Path, content_hash: str, part: Path) -> Path:
     return final
 
 
+def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
+    """A job's own copy of a snapshot, made once: attempts after the first find what the job wrote there."""
+    if target.is_dir():
+        return
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        unpack(archive_path(files_dir, content_hash), fresh)
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
 def unpack(archive: Path, target: Path) -> None:
     """Only plain files and links that stay inside; links come last, so that nothing is ever written through one."""
     target.chmod(0o755)

@@ -69,7 +69,7 @@ class Attempts:
             token="t",
             runs_dir=str(self.home / "runs"),
             checkpoints_dir=str(self.home / "checkpoints"),
-            files_dir=str(self.home / "files"),
+            work_dir=str(self.home / "work"),
             sdk_dir=str(self.sdk),
         )
 

@@ -19,7 +19,7 @@ CONTEXT = LaunchContext(
     token="t0k3n",
     runs_dir="/h/runs",
     checkpoints_dir="/h/checkpoints",
-    files_dir="/h/files",
+    work_dir="/h/work",
     sdk_dir="/h/sdk",
     master_port=29400,
 )
@@ -53,7 +53,7 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
     built = build_launch(record(epochs_done=3), NODES, CONTEXT)
     (worker,) = built.workers
     assert worker.argv == SPEC.command
-    assert (worker.node, worker.cwd, worker.gpus) == ("n1", "/h/files/abc123", (1, 3))
+    assert (worker.node, worker.cwd, worker.gpus) == ("n1", "/h/work/7", (1, 3))
     assert dict(worker.env) == {
         "BATCH_SIZE": "32",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -246,8 +246,8 @@ def test_array_elements_find_their_index_and_parameters() -> None:
     [
         ("", "", "/h/runs/7.2"),
         ("", "/home/me/project", "/home/me/project"),
-        ("abc", "", "/h/files/abc"),
-        ("abc", "sub", "/h/files/abc/sub"),
+        ("abc", "", "/h/work/7"),
+        ("abc", "sub", "/h/work/7/sub"),
     ],
 )
 def test_the_directory_it_runs_in(files: str, workdir: str, cwd: str) -> None:
