@@ -217,7 +217,7 @@ class Training:
         """Losses, accuracies, anything that is a number. The last value of each goes into the epoch's record."""
         at_s = time.time()
         for name, value in metrics.items():
-            number = float(value)
+            number = float(value.detach() if hasattr(value, "detach") else value)
             if not math.isfinite(number):
                 continue  # has no place in JSON; the log of the job is where a loss that became NaN is seen
             self._metrics[name] = number

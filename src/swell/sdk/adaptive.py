@@ -1,0 +1,155 @@
+"""Adaptive batch sizes (opt-in), so that more GPUs mean more progress and not only more samples.
+
+A larger batch averages away noise of the gradient. How far that helps is measured by the gradient noise scale
+φ = tr(Σ) / |G|² (McCandlish et al. 2018), in samples: beyond φ, more samples in a step teach little. From it follow
+
+    efficiency(B) = (φ + B₀) / (φ + B)      progress of a sample at batch B, relative to the user's batch B₀ (Pollux)
+    gain(B)       = (φ/B₀ + 1) / (φ/B + 1)  the learning rate's factor (AdaScale)
+    goodput       = samples/s × efficiency
+
+φ is estimated from two averages of the same step: each worker's own gradient (batch b) and the one averaged over all
+workers (batch B); a single worker takes two steps in a row instead. Every worker computes the same numbers.
+
+    adaptive = AdaptiveBatch(run, ddp_model, optimizer, batch_size=256, max_batch_size=4096)
+    for epoch in run.epochs():
+        for batch in run.steps(loader(adaptive.batch_size)):    # the global batch, constant within an epoch
+            loss(...).backward()
+            adaptive.step()                                     # instead of optimizer.step()
+            optimizer.zero_grad()
+        adaptive.end_epoch()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from swell.sdk.session import Training
+
+MEMORY = 0.98
+"""Weight of what was known at each new estimate: single estimates are very noisy."""
+
+
+class NoiseScale:
+    """Running estimates of |G|² and tr(Σ), unbiased; φ is their ratio."""
+
+    def __init__(self) -> None:
+        self._weight = self._signal = self._noise = 0.0
+
+    def update(self, small: float, small_square: float, big: float, big_square: float) -> None:
+        """Squared norms of the gradient averaged over `small` and over `big` samples."""
+        signal = (big * big_square - small * small_square) / (big - small)
+        noise = (small_square - big_square) / (1.0 / small - 1.0 / big)
+        self._signal = MEMORY * self._signal + (1 - MEMORY) * signal
+        self._noise = MEMORY * self._noise + (1 - MEMORY) * noise
+        self._weight = MEMORY * self._weight + (1 - MEMORY)
+
+    @property
+    def known(self) -> bool:
+        return self._weight > 0
+
+    @property
+    def value(self) -> float:
+        """φ in samples. 0: not known yet, or no noise to speak of."""
+        if self._signal <= 0 or self._noise <= 0:
+            return 0.0 if self._noise <= 0 else float("inf")
+        return self._noise / self._signal
+
+    def efficiency(self, batch: float, base: float) -> float:
+        phi = self.value
+        return 1.0 if phi == float("inf") else (phi + base) / (phi + batch)
+
+    def gain(self, batch: float, base: float) -> float:
+        phi = self.value
+        return batch / base if phi == float("inf") else (phi / base + 1) / (phi / batch + 1)
+
+    def state(self) -> tuple[float, float, float]:
+        return self._weight, self._signal, self._noise
+
+    def load(self, state: tuple[float, float, float]) -> None:
+        self._weight, self._signal, self._noise = state
+
+
+def choose_batch(noise: NoiseScale, base: int, most: int, world_size: int) -> int:
+    """The noise scale as batch: beyond it, samples are mostly wasted. A multiple of the number of workers."""
+    wanted = base if not noise.known else min(float(most), max(float(base), noise.value))
+    return max(world_size, int(wanted) // world_size * world_size)
+
+
+class AdaptiveBatch:
+    """For PyTorch: `model` is a DistributedDataParallel, or a plain module in a single worker."""
+
+    def __init__(self, run: Training, model: Any, optimizer: Any, *, batch_size: int, max_batch_size: int) -> None:
+        self._run, self._model, self._optimizer = run, model, optimizer
+        self._base, self._most = batch_size, max_batch_size
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+        self._own = self._averaged = 0.0
+        self._before: Any = None  # a single worker's gradient of the step before
+        self.noise = NoiseScale()
+        self.batch_size = choose_batch(self.noise, batch_size, max_batch_size, run.world_size)
+        if run.world_size > 1:
+            model.register_comm_hook(None, self._hook())
+
+    def _hook(self) -> Any:
+        def hook(_: Any, bucket: Any) -> Any:
+            return self._reduce(bucket)
+
+        hook.__annotations__.clear()  # PyTorch wants its own types there, or none
+        return hook
+
+    def _reduce(self, bucket: Any) -> Any:
+        """DDP's averaging of one bucket, with both norms noted on the way."""
+        hooks: Any = import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
+        self._own += float(bucket.buffer().double().pow(2).sum())
+
+        def note(future: Any) -> Any:
+            averaged = future.value()
+            self._averaged += float(averaged.double().pow(2).sum())
+            return averaged
+
+        return hooks.allreduce_hook(None, bucket).then(note)
+
+    def step(self) -> None:
+        """Learn from the gradient, scale the learning rate, step."""
+        if self._run.world_size > 1:
+            self._learn_from_workers()
+        else:
+            self._learn_from_two_steps()
+        gain = self.noise.gain(self.batch_size, self._base) if self.noise.known else 1.0
+        for group, rate in zip(self._optimizer.param_groups, self._rates):  # noqa: B905  Python 3.8
+            group["lr"] = rate * gain
+        self._optimizer.step()
+
+    def _learn_from_workers(self) -> None:
+        torch: Any = import_module("torch")
+        own = torch.tensor(self._own, dtype=torch.float64)
+        torch.distributed.all_reduce(own)
+        size = self._run.world_size
+        self.noise.update(self.batch_size / size, float(own) / size, self.batch_size, self._averaged)
+        self._own = self._averaged = 0.0
+
+    def _learn_from_two_steps(self) -> None:
+        gradients = [p.grad.detach().double() for p in self._model.parameters() if p.grad is not None]
+        before, self._before = self._before, gradients
+        if before is None or len(before) != len(gradients):
+            return
+        pairs = list(zip(before, gradients))  # noqa: B905  Python 3.8
+        small = sum(float(a.pow(2).sum()) + float(b.pow(2).sum()) for a, b in pairs) / 2
+        big = sum(float((a + b).pow(2).sum()) for a, b in pairs) / 4
+        self.noise.update(self.batch_size, small, 2 * self.batch_size, big)
+        self._before = None  # pairs do not overlap
+
+    def end_epoch(self) -> None:
+        """Report goodput and choose the next epoch's batch."""
+        per_s = self.batch_size / self._run.step_s if self._run.step_s > 0 else 0.0
+        self._run.batch_size = self.batch_size
+        self._run.goodput = per_s * self.noise.efficiency(self.batch_size, self._base)
+        self._run.log(noise_scale=self.noise.value)
+        self.batch_size = choose_batch(self.noise, self._base, self._most, self._run.world_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"noise": self.noise.state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.noise.load(state["noise"])
+        self.batch_size = choose_batch(self.noise, self._base, self._most, self._run.world_size)

@@ -1,0 +1,50 @@
+"""Adaptive batch size on real DDP: batch and learning rate grow with the noise, goodput is reported."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from integration.sdk.fake_daemon import fake_daemon
+from integration.sdk.launching import Attempts
+from integration.sdk.stable import Stable
+from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.sdk import ship
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = os.environ.get("SWELL_TORCH_PYTHON") or str(ROOT / ".venv-torch" / "bin" / "python")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not Path(PYTHON).exists(), reason="no PyTorch here: `make test-torch` makes .venv-torch"),
+]
+LINE = re.compile(r"epoch \d+ batch (\d+) rate (\S+) goodput (\d+)")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_batch_follows_the_noise(tmp_path: Path, workers: int) -> None:
+    sdk = ship.ship(tmp_path / "sdk")
+    script = ROOT / "examples" / "adaptive-batch" / "train.py"
+    spec = JobSpec(
+        name="adaptive",
+        command=("python", "train.py"),
+        launcher=Launcher.PER_GPU,
+        gpus=GpuRequest(min=1, max=2),
+        epochs=6,
+        adaptive_batch=True,
+    )
+    with Stable(PYTHON, ["torch", "torch.distributed", "torch.nn.parallel"], [sdk]) as stable, fake_daemon() as daemon:
+        job = Attempts(stable=stable, daemon=daemon, spec=spec, script=script, home=tmp_path, sdk=sdk)
+        job.start(workers)
+        job.wait_until_begun()
+        codes = [stable.wait(pid, 60) for pid in job.pids]
+        assert set(codes) == {0}, job.log(0)
+        entries = daemon.epochs()
+    seen = [(int(batch), float(rate)) for batch, rate, _ in LINE.findall(job.log(0))]
+    assert seen[0][0] == 32
+    assert seen[-1][0] > 64, "the noise scale grows as the loss falls, and the batch with it"
+    assert 0.01 < seen[-1][1] < 0.01 * seen[-1][0] / 32, "the learning rate too, but less than linearly"
+    assert entries[-1]["goodput"] > 0
+    assert entries[-1]["batch_size"] == seen[-1][0]
