@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.ids import JobId
+from swell.core.job import Launcher
 from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition
 from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import JobRecord, JobState, State
@@ -79,6 +81,8 @@ class Picture:
         if cached and cached.record is record and cached.speed is speed and cached.remaining is remaining:
             return cached.view
         view = view_of(record, speed, remaining, self._types, self._restart_cost_s, self._gpu_memory_mib)
+        if record.spec.launcher is Launcher.SINGLE:
+            view = on_one_node(view, self._gpus_per_node)
         if record.spec.gpus.share and self._alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = _Cached(record, speed, remaining, view)
@@ -86,6 +90,15 @@ class Picture:
 
     def _alone(self, job: JobId) -> bool:
         return isinstance(self._book, WatchedBook) and self._book.alone(job)
+
+
+def on_one_node(view: JobView, gpus_per_node: Mapping[str, int]) -> JobView:
+    """One process cannot span nodes: sizes beyond the largest node are of no use to it, so nobody grants them."""
+    largest = max((gpus_per_node.get(gpu_type, 0) for gpu_type in view.gpu_types), default=0)
+    sizes = tuple(size for size in view.sizes if size <= largest)
+    if not sizes or len(sizes) == len(view.sizes):
+        return view
+    return replace(view, sizes=sizes, requested=min(view.requested, sizes[-1]))
 
 
 def gpus_per_node(nodes: tuple[Node, ...]) -> dict[str, int]:
