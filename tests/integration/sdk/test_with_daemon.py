@@ -1,0 +1,91 @@
+"""The library and the launchers under the real daemon: resized by its policy, made to stop when they will not."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness import Daemon, daemon, eventually, marked_processes
+from integration.sdk.test_numpy_resized import EPOCH, SCRIPT, uninterrupted
+from swell.sdk import ship
+
+STUBBORN = """
+import pathlib, signal, subprocess, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+kept = pathlib.Path(sys.argv[1])
+kept.mkdir(exist_ok=True)
+done = int((kept / "epoch").read_text()) if (kept / "epoch").exists() else 0
+print("starts at", done, flush=True)
+child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
+for epoch in range(done, int(sys.argv[2])):
+    time.sleep(0.1)
+    (kept / ".epoch").write_text(str(epoch + 1))
+    (kept / ".epoch").rename(kept / "epoch")
+print("ends", flush=True)
+"""
+
+
+def log_of(served: Daemon, job: int) -> str:
+    """What rank 0 printed, over all attempts."""
+    paths = sorted((served.home / "runs").glob(f"{job}.*/0/log"), key=lambda path: int(path.parts[-3].split(".")[1]))
+    return "".join(path.read_text() for path in paths)
+
+
+def state(served: Daemon, job: int) -> Any:
+    return served.get(f"/v1/jobs/{job}")
+
+
+def test_jobs_that_come_and_go_resize_a_training_and_change_nothing_in_it(tmp_path: Path) -> None:
+    sdk = ship.ship(tmp_path / "sdk")
+    options = {
+        "launcher": "per-gpu",
+        "workdir": str(SCRIPT.parent),
+        "uses_library": True,
+        "env": {"PATH": os.environ["PATH"]},
+    }
+    with daemon(tmp_path / "home", gpus=3, args=("--policy", "elastic-fifo")) as served:
+        command = [sys.executable, "train.py", "--steps", "4", "--work-s", "0.05"]
+        (long,) = served.submit(name="long", command=command, gpus="1-3", epochs=60, **options)
+        eventually(lambda: "epoch 2 " in log_of(served, long), 60, what="some epochs")
+        (short,) = served.submit(name="short", command=command, gpus="2-3", epochs=12, **options)
+        eventually(lambda: state(served, short)["state"] == "completed", 90, what="the short one ends")
+        eventually(lambda: state(served, long)["state"] == "completed", 120, what="the long one ends")
+        record = state(served, long)
+        lines = EPOCH.findall(log_of(served, long))
+    assert [int(epoch) for epoch, _, _ in lines] == list(range(60)), "no epoch lost, none repeated"
+    assert {int(epoch): loss for epoch, loss, _ in lines} == uninterrupted(sdk, 60, 4)
+    assert len({workers for _, _, workers in lines}) >= 2, "it was resized"
+    assert record["resizes"] + record["preemptions"] >= 1
+    assert record["failures"] == 0
+
+
+def test_a_script_that_ignores_everything_is_stopped_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "stubborn.py").write_text(STUBBORN)
+    kept = tmp_path / "kept"
+    with daemon(tmp_path / "home", gpus=1) as served:
+        (job,) = served.submit(
+            name="stubborn",
+            command=[sys.executable, "stubborn.py", str(kept), "30"],
+            gpus=1,
+            workdir=str(tmp_path / "work"),
+            checkpoint_dir=str(kept),
+            grace=0.5,
+        )
+        eventually(lambda: (kept / "epoch").exists(), 30, what="its first checkpoint")
+        served.post(f"/v1/jobs/{job}/pause")
+        eventually(lambda: state(served, job)["state"] == "queued", 30, what="it is stopped")
+        assert marked_processes(served.home) == [], "nothing of it is left, not even what left its session"
+        served.post(f"/v1/jobs/{job}/resume")
+        eventually(lambda: state(served, job)["state"] == "completed", 60, what="it ends")
+        log = log_of(served, job)
+        record = state(served, job)
+    starts = [int(epoch) for epoch in re.findall(r"starts at (\d+)", log)]
+    assert starts[0] == 0
+    assert starts[1] > 0, "the second attempt went on from the checkpoint"
+    assert record["failures"] == 0, "being made to stop is no failure"
