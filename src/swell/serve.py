@@ -177,8 +177,11 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
 
     def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
         assert record.run is not None
+        own = config.work_dir / str(record.id)
         if record.spec.files:
-            files.copy_for_job(config.files_dir, record.spec.files, config.work_dir / str(record.id))
+            files.copy_for_job(config.files_dir, record.spec.files, own)
+        else:
+            own.mkdir(mode=0o700, exist_ok=True)
         context = LaunchContext(
             url=url,
             token=run_token(secret, record.run.id),

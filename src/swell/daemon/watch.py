@@ -38,6 +38,8 @@ def exit_reason(record: JobRecord, gone: RunGone, pushed: Force) -> ExitReason:
     """A run that was asked to stop and ended, did as it was asked, however it put it; one that was not, did not."""
     if record.state is not JobState.STOPPING or record.run is None or record.run.stop is None:
         return gone.reason
+    if gone.reason is ExitReason.STOPPED and gone.exit_code == 0 and _knows_how_to_stop(record):
+        return ExitReason.FINISHED  # the library leaves with a code of its own when it stops
     if gone.reason in _FAULTS:
         return ExitReason.STOPPED
     if gone.reason is ExitReason.FINISHED and pushed is not Force.ASK and not _knows_how_to_stop(record):

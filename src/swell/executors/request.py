@@ -44,7 +44,7 @@ class LaunchContext:
     token: str  # of this run
     runs_dir: str
     checkpoints_dir: str
-    work_dir: str  # one directory a job under it: its own copy of the snapshot, kept from attempt to attempt
+    work_dir: str  # one directory a job under it, kept from attempt to attempt: its own copy of the snapshot
     sdk_dir: str  # goes on PYTHONPATH; see swell.sdk.ship
     master_port: int = 0  # 0: derived from the run
 
@@ -98,12 +98,8 @@ def _worker(rank: int, process: Process, env: Mapping[str, str], record: JobReco
 
 
 def directory(record: JobRecord, context: LaunchContext) -> str:
-    """Where the command runs: in its user's directory, else in its copy of the snapshot, else in the run's own."""
-    spec, run = record.spec, _run_of(record)
-    base = posixpath.join(context.runs_dir, str(run.id))
-    if spec.files:
-        base = posixpath.join(context.work_dir, str(record.id))
-    return posixpath.join(base, spec.workdir) if spec.workdir else base
+    """Where the command runs: in its user's directory, else in the job's own, with its copy of the snapshot if any."""
+    return posixpath.join(context.work_dir, str(record.id), record.spec.workdir).rstrip("/")
 
 
 def checkpoints(record: JobRecord, context: LaunchContext) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from swell.core.errors import Infeasible
-from swell.core.job import JobSpec
+from swell.core.job import JobSpec, Launcher
 from swell.core.resources import Gpu, Node, NodeCondition
 
 
@@ -58,11 +58,22 @@ def _check_gpus(spec: JobSpec, nodes: list[Node]) -> None:
             f"it needs {request.memory_mib} MiB of memory on a GPU, the largest GPU it may use has {largest}; "
             "lower gpus.memory, or allow other GPU types"
         )
+    _check_one_node(spec, accepted)
     most = max(by_type.values())
     if not request.share and request.sizes()[0] > most:
         raise Infeasible(
             f"it needs at least {request.sizes()[0]} GPUs of one type and there are {most}; "
             f"lower gpus.min to {most} or less, or add nodes (`swell node add`)"
+        )
+
+
+def _check_one_node(spec: JobSpec, accepted: list[list[Gpu]]) -> None:
+    """One process uses the GPUs of one node."""
+    largest = max(len(gpus) for gpus in accepted)
+    if spec.launcher is Launcher.SINGLE and not spec.gpus.share and spec.gpus.sizes()[0] > largest:
+        raise Infeasible(
+            f"it needs {spec.gpus.sizes()[0]} GPUs in one process and the largest node has {largest}; ask for at most "
+            f"{largest}, or start a process a node or a GPU (launcher: per-node, per-gpu or torchrun)"
         )
 
 

@@ -62,6 +62,13 @@ def test_how_a_run_ended(
     assert after(running(stop, library=library), reason, pushed) is becomes
 
 
+def test_a_training_that_finished_while_it_was_told_to_stop_has_finished() -> None:
+    """Executors call exit code 0 after SIGTERM a stop; the library has a code of its own for that."""
+    assert after(running(StopWhy.PREEMPTED), ExitReason.STOPPED, Force.TERM, code=0) is JobState.COMPLETED
+    assert after(running(StopWhy.PREEMPTED), ExitReason.STOPPED, Force.TERM, code=85) is JobState.QUEUED
+    assert after(running(StopWhy.CANCELLED), ExitReason.STOPPED, Force.TERM, code=0) is JobState.CANCELLED
+
+
 def test_what_is_known_already_brings_no_event() -> None:
     state = running()
     assert events_seen(state, RunUp(run=RUN, at_s=5.0), Force.ASK) == []

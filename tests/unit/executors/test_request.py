@@ -244,7 +244,7 @@ def test_array_elements_find_their_index_and_parameters() -> None:
 @pytest.mark.parametrize(
     ("files", "workdir", "cwd"),
     [
-        ("", "", "/h/runs/7.2"),
+        ("", "", "/h/work/7"),
         ("", "/home/me/project", "/home/me/project"),
         ("abc", "", "/h/work/7"),
         ("abc", "sub", "/h/work/7/sub"),

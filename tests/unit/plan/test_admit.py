@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swell.core.errors import Infeasible
-from swell.core.job import GpuRequest, JobSpec
+from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.plan.admit import check_feasible
 
@@ -41,8 +41,9 @@ def test_what_some_node_could_hold_is_admitted(job: JobSpec) -> None:
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        (spec(GpuRequest(min=5, max=5)), "at least 5 GPUs of one type and there are 4"),
-        (spec(GpuRequest(min=3, max=3, types=("T4",))), "at least 3 GPUs of one type and there are 2"),
+        (spec(GpuRequest(min=5, max=5)), "5 GPUs in one process and the largest node has 4"),
+        (spec(GpuRequest(min=5, max=5), launcher=Launcher.PER_GPU), "at least 5 GPUs of one type and there are 4"),
+        (spec(GpuRequest(min=3, max=3, types=("T4",))), "3 GPUs in one process and the largest node has 2"),
         (spec(GpuRequest(types=("H100",))), "there are: A100, T4"),
         (spec(GpuRequest(exclude=("A100", "T4"))), "there are: A100, T4"),
         (spec(GpuRequest(memory_mib=50_000)), "50000 MiB of memory on a GPU, the largest GPU it may use has 40000"),
