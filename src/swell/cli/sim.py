@@ -109,11 +109,13 @@ def run(
     if format_ not in FORMATS:
         raise click.UsageError(f"there is no format {format_!r}; there are: {', '.join(FORMATS)}")
     said = parse_options(options)
+    chosen = [policy.strip() for policy in (policies or DEFAULT_POLICY).split(",")]
+    check_options(said, chosen)
     cases = [
         Case(
             workload=path,
             name=name,
-            policy=policy.strip(),
+            policy=policy,
             cluster=cluster,
             format=format_,
             profiles=profiles,
@@ -126,10 +128,10 @@ def run(
             load=float(load),
             seed=seed,
             noise=Noise(report=noise, straggler=stragglers),
-            policy_options=policy_options(policy.strip(), said),
+            policy_options=policy_options(policy, said),
             options=general_options(said),
         )
-        for policy in (policies or DEFAULT_POLICY).split(",")
+        for policy in chosen
         for load in loads.split(",")
         for path, name in zip(workloads, names(workloads), strict=True)
     ]
@@ -156,6 +158,21 @@ def parse_options(options: Sequence[str]) -> dict[str, OptionValue]:
             raise click.UsageError(f"{option!r} is not an option of a policy; write KEY=VALUE, such as queues=2")
         parsed[key] = _value(value)
     return parsed
+
+
+def check_options(said: Mapping[str, OptionValue], policies: Sequence[str]) -> None:
+    """An option that nobody has is a mistake; so is a value that a policy does not take."""
+    from swell.policy.options import check
+    from swell.policy.registry import policy_named
+
+    known = set(GENERAL)
+    for policy in policies:
+        declared = getattr(policy_named(policy), "OPTIONS", {})
+        known.update(declared)
+        check(policy, declared, policy_options(policy, said))
+    for name in said:
+        if name not in known:
+            raise click.UsageError(f"nobody has an option {name!r}; there are: {', '.join(sorted(known))}")
 
 
 def general_options(said: Mapping[str, OptionValue]) -> Options:

@@ -82,3 +82,11 @@ def test_workloads_of_one_name_are_told_apart_by_their_directory() -> None:
 
 def test_options_are_numbers_flags_or_text() -> None:
     assert parse_options(["a=1", "b=0.5", "c=true", "d=x"]) == {"a": 1, "b": 0.5, "c": True, "d": "x"}
+
+
+def test_an_option_that_nobody_has_is_a_mistake(ten_jobs: Path, tmp_path: Path) -> None:
+    arguments = ["run", "--workload", str(ten_jobs), "--policy", "tiresias,fifo", "--out", str(tmp_path)]
+    wrong = CliRunner().invoke(sim, [*arguments, "--option", "nob=3"])
+    assert wrong.exit_code == 2
+    assert "knob" in wrong.output
+    assert "starvation_s" in wrong.output
