@@ -190,7 +190,13 @@ def split_python(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
             return command[0], ("--module", *rest[1:])
         if not rest[0].startswith("-"):
             return command[0], rest
-    return "python3", ("--no-python", *command)
+    return _interpreter(command), ("--no-python", *command)
+
+
+def _interpreter(command: Sequence[str]) -> str:
+    """Which Python has the framework: the one that the command uses, also within a shell line."""
+    words = command[2].split() if tuple(command[:2]) == ("/bin/sh", "-c") and len(command) > 2 else command
+    return next((word for word in words if _PYTHON.fullmatch(word)), "python3")
 
 
 def discovery_script(site: Site) -> str:

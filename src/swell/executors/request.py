@@ -211,6 +211,7 @@ def _swell(
         "SWELL_GPUS": str(run.allocation.gpus),
         "SWELL_NODES": str(len(run.allocation.parts)),
         "SWELL_GPU_TYPE": run.allocation.gpu_type,
+        "SWELL_SHARED_GPU": "1" if run.allocation.share else "0",
         "SWELL_ADAPTIVE_BATCH": "1" if record.spec.adaptive_batch else "0",
     }
     if record.spec.launcher in launchers.CARRIED:

@@ -62,6 +62,7 @@ def test_jobs_that_come_and_go_resize_a_training_and_change_nothing_in_it(tmp_pa
     assert len({workers for _, _, workers in lines}) >= 2, "it was resized"
     assert record["resizes"] + record["preemptions"] >= 1
     assert record["failures"] == 0
+    assert record["restart_cost_s"] > 0, "what a restart costs was measured, and is known to the next decision"
 
 
 def test_a_script_that_ignores_everything_is_stopped_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

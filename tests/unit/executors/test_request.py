@@ -90,6 +90,7 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "SWELL_RANK": "0",
         "SWELL_ROLE": "worker",
         "SWELL_RUN": "7.2",
+        "SWELL_SHARED_GPU": "0",
         "SWELL_TOKEN": "t0k3n",
         "SWELL_URL": "http://10.0.0.1:7777",
         "SWELL_WORLD_SIZE": "1",
@@ -148,11 +149,13 @@ def test_torchrun_starts_one_agent_a_node_through_carry() -> None:
         (("python3.11", "-m", "train", "x"), ("--module", "train", "x")),
         (("/opt/bin/train", "x"), ("--no-python", "/opt/bin/train", "x")),
         (("python", "-u", "train.py"), ("--no-python", "python", "-u", "train.py")),
+        (("/bin/sh", "-c", "/venv/bin/python train.py"), ("--no-python", "/bin/sh", "-c", "/venv/bin/python train.py")),
     ],
 )
 def test_torchrun_takes_scripts_modules_and_programs(command: tuple[str, ...], tail: tuple[str, ...]) -> None:
     argv = launch(Launcher.TORCHRUN, command=command).workers[0].argv
     assert argv[-len(tail) :] == tail
+    assert argv[0] == {"/bin/sh": "/venv/bin/python", "/opt/bin/train": "python3"}.get(command[0], command[0])
 
 
 def test_horovod_is_one_launcher_with_a_discovery_script() -> None:
@@ -216,6 +219,7 @@ def test_a_share_reserves_its_piece_of_memory() -> None:
     share = Allocation(parts=(Part(node="n1", gpus=(0,)),), share=Share(memory_mib=4000, milli=500))
     (worker,) = launch(Launcher.SINGLE, share).workers
     assert worker.env["RESERVED_MEM"] == "4000"
+    assert worker.env["SWELL_SHARED_GPU"] == "1", "so that the library never counts a neighbour's memory"
 
 
 def test_a_users_environment_wins_but_never_over_what_was_given() -> None:
