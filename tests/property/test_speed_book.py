@@ -63,5 +63,5 @@ def test_what_was_measured_is_what_is_said(a: float, b: float, c: float, sizes: 
     speed = told.book.speed(told.state.jobs[1], {"a": 8})
     epoch_1_s = told.remaining_s(1) / (1000 - 5 * len(times))
     for gpus, time_s in times.items():
-        assert 0.95 * time_s <= epoch_1_s / speed.rate(gpus, 1, "a") <= 1.05 * time_s
+        assert 0.9 * time_s <= epoch_1_s / speed.rate(gpus, 1, "a") <= 1.1 * time_s
         assert speed.curve("a")[gpus] >= speed.rate(gpus, 1, "a") * 0.999

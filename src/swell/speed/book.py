@@ -153,7 +153,10 @@ class Book:
     def _finished(self, job: JobId, entry: _Entry) -> None:
         """Its length is what its family may expect of the next one."""
         if entry.home is not None:
-            entry.home.finished(entry.evidence.epochs, entry.work_1_s)
+            if job in self._news:
+                self._fit()
+            work_1_s = entry.evidence.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
+            entry.home.finished(entry.evidence.epochs, work_1_s)
         self._forget(job)
 
     def _forget(self, job: JobId) -> None:

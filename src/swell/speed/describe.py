@@ -23,7 +23,7 @@ class Measured:
     gpu_type: str
     batch_size: int
     epochs: int
-    epoch_s: float  # typical
+    epoch_s: float  # mean
     spread: float  # relative
     speed: float  # as measured, in the unit of the curve
 
@@ -55,9 +55,9 @@ def describe(
             gpu_type=key.gpu_type,
             batch_size=key.batch_size,
             epochs=times.count,
-            epoch_s=times.typical_s,
+            epoch_s=times.epochs_s / times.count,
             spread=times.spread,
-            speed=fit.epoch_1_s / times.typical_s,
+            speed=fit.unit_1_s / times.typical_s,
         )
         for key, times in sorted(evidence.times.items())
     )
@@ -70,7 +70,7 @@ def describe(
         confidence=_confidence(fit, source),
         curves={gpu_type: speed.curve(gpu_type) for gpu_type in types or (fit.reference_type,)},
         points=measured,
-        epoch_1_s=fit.epoch_1_s,
+        epoch_1_s=evidence.epoch_1_s(fit.unit_1_s) or fit.epoch_1_s,
         remaining=remaining,
         remaining_low_s=remaining.at_speed_1_s / factor,
         remaining_high_s=remaining.at_speed_1_s * factor,

@@ -10,6 +10,9 @@ from swell.core.events import EpochEnded
 
 KEEP_EPOCHS = 9
 KEEP_CONFIGURATIONS = 24
+KEEP_RECENT = 3
+SAME_BATCH = 0.25
+"""Batches this near to each other (GPUs do not divide every number) are as useful as each other."""
 KEEP_LOSSES = 256
 SHORTEST_S, LONGEST_S = 1e-6, 1e9
 """Epochs outside are clocks gone wrong."""
@@ -27,16 +30,18 @@ class Configuration:
 
 @dataclass(slots=True)
 class Times:
-    """The last times of an epoch on one configuration."""
+    """The last times of a unit of work on one configuration."""
 
     last: list[float] = field(default_factory=list)
-    count: int = 0
+    count: int = 0  # epochs
+    epochs_s: float = 0.0  # all of them together
 
-    def add(self, time_s: float, count: int) -> None:
-        self.last.append(time_s)
+    def add(self, unit_s: float, epoch_s: float, count: int) -> None:
+        self.last.append(unit_s)
         if len(self.last) > KEEP_EPOCHS:
             del self.last[0]
         self.count += count
+        self.epochs_s += epoch_s * count
 
     @property
     def typical_s(self) -> float:
@@ -44,7 +49,7 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """Relative deviation of one epoch from the typical one, robust (median absolute deviation)."""
+        """Relative deviation of one time from the typical one, robust (median absolute deviation)."""
         if len(self.last) < 3:
             return 0.2
         typical = self.typical_s
@@ -53,10 +58,19 @@ class Times:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that epochs of one job have said."""
+    """All that epochs of one job have said.
+
+    Speeds are compared by the time of a sample where the job says it, since epochs may take longer at first than later
+    (and samples of other batch sizes by how useful they are to those of the first); else by the time of an epoch.
+    `recent` are the last epochs as they were.
+    """
 
     times: dict[Configuration, Times] = field(default_factory=dict)
     reference_type: str = ""
+    by_sample: bool = False
+    batch_size: int = 0  # the first one: what others are compared with
+    efficiency: float = 1.0  # useful samples of all, as last seen with it
+    recent: list[tuple[Configuration, float]] = field(default_factory=list)
     losses: list[tuple[int, float]] = field(default_factory=list)  # (epoch, loss)
     epochs: int = 0  # done, as last reported
 
@@ -64,19 +78,42 @@ class Evidence:
         """Learn from one report; True if the model should be fitted again."""
         self.epochs = max(self.epochs, event.epoch)
         self._add_loss(event)
-        time_s = useful_epoch_s(event)
-        if time_s <= 0.0:
-            return False
         if not self.times:
             self.reference_type = event.gpu_type
+            self.by_sample = event.samples_per_s > 0.0
+            self.batch_size = event.batch_size
+        unit_s, epoch_s = self._unit_s(event), event.epoch_s
+        if not (SHORTEST_S <= epoch_s <= LONGEST_S and 0.0 < unit_s < LONGEST_S):
+            return False
         key = Configuration(event.gpu_type, max(1, event.gpus), max(1, event.nodes), event.batch_size)
         times = self.times.pop(key, None) or Times()
         self.times[key] = times  # last in order: the most recent
         before = times.count
-        times.add(time_s, max(1, event.count))
+        times.add(unit_s, epoch_s, max(1, event.count))
+        self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s)]
         if len(self.times) > KEEP_CONFIGURATIONS:
             del self.times[next(iter(self.times))]
         return any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16
+
+    def epoch_1_s(self, unit_1_s: float) -> float:
+        """The time of an epoch at speed 1, as the last ones were; `unit_1_s` is the time of a unit there."""
+        works = [s * unit_1_s / self.times[key].typical_s for key, s in self.recent if key in self.times]
+        return median(works) if works else 0.0
+
+    def work_1_s(self, unit_1_s: float) -> float:
+        """What the epochs so far would have taken at speed 1."""
+        return sum(times.epochs_s * unit_1_s / times.typical_s for times in self.times.values())
+
+    def _unit_s(self, event: EpochEnded) -> float:
+        if not self.by_sample:
+            return event.epoch_s
+        rate = event.samples_per_s
+        if not 1.0 / LONGEST_S < rate < 1.0 / SHORTEST_S**2:
+            return 0.0
+        useful = event.goodput / rate if event.goodput > 0.0 else 1.0
+        if abs(event.batch_size - self.batch_size) <= SAME_BATCH * self.batch_size:
+            self.efficiency = useful
+        return self.efficiency / (rate * useful)
 
     def _add_loss(self, event: EpochEnded) -> None:
         loss = event.metrics.get("loss", event.metrics.get("train_loss"))
@@ -97,11 +134,3 @@ class Evidence:
     @property
     def count(self) -> int:
         return sum(times.count for times in self.times.values())
-
-
-def useful_epoch_s(event: EpochEnded) -> float:
-    """Time of one epoch's worth of progress: longer than the epoch when large batches learn less from each sample."""
-    time_s = event.epoch_s
-    if event.goodput > 0.0 and event.samples_per_s > 0.0:
-        time_s *= event.samples_per_s / event.goodput
-    return time_s if SHORTEST_S <= time_s <= LONGEST_S else 0.0

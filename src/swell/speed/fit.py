@@ -11,9 +11,11 @@ from swell.speed.types import prior_speed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """`shape` is relative (1 on one reference GPU); `epoch_1_s` is the time of an epoch there, 0 if not known."""
+    """`shape` is relative (1 on one reference GPU); `unit_1_s` is the time of a unit of work there (see `Evidence`),
+    0 if not known. `epoch_1_s` is a family's typical epoch there."""
 
     shape: Shape = DEFAULT_SHAPE
+    unit_1_s: float = 0.0
     epoch_1_s: float = 0.0
     spread: float = 0.5  # relative deviation of one epoch from what is predicted
     points: int = 0  # configurations measured

@@ -75,7 +75,7 @@ def _finish(evidence: Evidence, prior: Fit, shape: Shape, speeds: Mapping[str, f
     relative = shape.relative()
     return Fit(
         shape=relative,
-        epoch_1_s=shape.time(1, 1) * _correction_at(corrections.get(evidence.reference_type, ()), 1),
+        unit_1_s=shape.time(1, 1) * _correction_at(corrections.get(evidence.reference_type, ()), 1),
         spread=max(0.02, most.spread),
         points=len(latest),
         epochs=evidence.count,
@@ -132,13 +132,22 @@ def fit_family(family: Family) -> Fit:
     spread = max(found.spread, 0.1)
     return Fit(
         shape=found.shape,
-        epoch_1_s=found.epoch_1_s if same else 0.0,
+        epoch_1_s=median(_epoch_1_s(evidence, found) for evidence in members),
         spread=spread,
         points=found.points,
         epochs=found.epochs,
         reference_type=reference,
         type_speeds=found.type_speeds,
     )
+
+
+def _epoch_1_s(evidence: Evidence, fit: Fit) -> float:
+    """The member's mean epoch on one reference GPU."""
+    works = [
+        times.epochs_s * fit.type_speed(key.gpu_type) / fit.shape.time(key.gpus, key.nodes)
+        for key, times in evidence.times.items()
+    ]
+    return sum(works) / max(1, evidence.count)
 
 
 def _scale(evidence: Evidence, reference: str) -> float:

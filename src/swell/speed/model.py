@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 PARAMETERS = 4
 HUBER = 0.1
 """Relative errors above this count linearly, not by their square."""
+SLOWEST, STEEPEST = 0.3, 1.5
+"""A fit by which k GPUs are slower than 0.3 of one, or faster than 1.5·k, is none: the prior's shape is kept."""
 PRIOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
 PRIOR_NODE = 8
 """GPUs of a node in the rows of a prior: how a shape is written down, whatever the cluster."""
@@ -55,7 +57,7 @@ class Shape:
         return self.scaled(1.0 / self.time(1, 1))
 
 
-DEFAULT_SHAPE = Shape(0.95, 0.03, 0.02, 0.06).relative()
+DEFAULT_SHAPE = Shape(0.975, 0.02, 0.005, 0.05).relative()
 """Before anything is measured: twice the GPUs are not twice the speed, and a second node costs."""
 
 
@@ -85,10 +87,24 @@ def fit(problems: Sequence[Problem]) -> list[Shape]:
     scales = [_scale(problem) for problem in problems]
     rows, weights = _rows(problems, scales)
     solved = _solve(rows, weights)
+    measured = np.arange(rows.shape[1]) < np.array([len(problem.points) for problem in problems])[:, None]
     for _ in range(2):
-        errors = np.abs(np.einsum("jrp,jp->jr", rows, solved) - 1.0)
+        errors = np.where(measured, np.abs(np.einsum("jrp,jp->jr", rows, solved) - 1.0), 0.0)
         solved = _solve(rows, weights * np.minimum(1.0, HUBER / np.maximum(errors, 1e-12)))
-    return [Shape(*map(float, found)).scaled(scale) for found, scale in zip(solved, scales, strict=True)]
+    shapes = [Shape(*map(float, found)).scaled(scale) for found, scale in zip(solved, scales, strict=True)]
+    return [
+        shape if _plausible(shape, problem) else problem.prior.scaled(scale)
+        for shape, problem, scale in zip(shapes, problems, scales, strict=True)
+    ]
+
+
+def _plausible(shape: Shape, problem: Problem) -> bool:
+    """One GPU is not several times faster than those measured, nor slower than all of them together could make up."""
+    alone = shape.time(1, 1)
+    return all(
+        SLOWEST * shape.time(p.gpus, p.nodes) <= alone <= STEEPEST * p.gpus * shape.time(p.gpus, p.nodes)
+        for p in problem.points
+    )
 
 
 def _rows(problems: Sequence[Problem], scales: Sequence[float]) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ what jobs of its family took; the loss curve, for a job that reports epochs but 
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import exp, log, sqrt
 from statistics import median
 
 from swell.core.state import JobRecord
@@ -23,27 +23,44 @@ LEAST_LEFT = 0.5
 
 def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Family, done_1_s: float) -> Remaining:
     as_of_s = _as_of_s(job)
-    fit = speed.fit
-    family_fit = family.fit
-    measured = bool(evidence.times) and fit.epoch_1_s > 0.0
-    if measured and job.epochs_total:
-        left = max(0, job.epochs_total - job.epochs_done)
+    fit, family_fit = speed.fit, family.fit
+    epoch_1_s = evidence.epoch_1_s(fit.unit_1_s) if evidence.times else 0.0
+    left = max(0, job.epochs_total - job.epochs_done)
+    if epoch_1_s and job.epochs_total:
+        at_1_s = _with_family(left * epoch_1_s, job, evidence.work_1_s(fit.unit_1_s), family)
         sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
-        return Remaining(at_speed_1_s=left * fit.epoch_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
+        return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
     if job.spec.estimated_s > 0.0:
         total = job.spec.estimated_s * _requested_speed(job, speed)
         return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=0.5, known=True)
+    if family.lengths_s:
+        total = _length_s(job, family)
+        return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=_spread(list(family.lengths_s)), known=False)
     if job.epochs_total and family_fit is not None and family_fit.epoch_1_s > 0.0:
-        left = max(0, job.epochs_total - job.epochs_done)
-        return Remaining(at_speed_1_s=left * family_fit.epoch_1_s, as_of_s=as_of_s, sigma=0.3, known=True)
-    if measured:
+        return Remaining(at_speed_1_s=left * family_fit.epoch_1_s, as_of_s=as_of_s, sigma=0.5, known=True)
+    if epoch_1_s:
         epochs, sigma = _epochs(evidence, family)
         left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
-        return Remaining(at_speed_1_s=left_epochs * fit.epoch_1_s, as_of_s=as_of_s, sigma=sigma)
-    if family.lengths_s:
-        total = median(family.lengths_s)
-        return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=_spread(list(family.lengths_s)), known=False)
+        return Remaining(at_speed_1_s=left_epochs * epoch_1_s, as_of_s=as_of_s, sigma=sigma)
     return _rest(PRIOR_REMAINING_S, done_1_s, as_of_s, sigma=1.0, known=False)
+
+
+def _with_family(own_s: float, job: JobRecord, done_1_s: float, family: Family) -> float:
+    """Epochs may get shorter as training goes on. Where jobs of the family have finished, their length says more at
+    first, and the job's own epochs more and more."""
+    if not family.lengths_s or not job.epochs_done or own_s <= 0.0:
+        return own_s
+    told_s = max(_length_s(job, family) - done_1_s, 0.02 * own_s)
+    part = min(1.0, job.epochs_done / job.epochs_total)
+    return exp(part * log(own_s) + (1.0 - part) * log(told_s))
+
+
+def _length_s(job: JobRecord, family: Family) -> float:
+    """What jobs of the family took in all, for as many epochs as this one has."""
+    total = median(family.lengths_s)
+    if job.epochs_total and family.epochs:
+        total *= job.epochs_total / median(family.epochs)
+    return total
 
 
 def _as_of_s(job: JobRecord) -> float:

@@ -113,9 +113,18 @@ class TestFit:
     def test_goodput_counts_not_samples_when_batches_adapt(self) -> None:
         told = History()
         told.submit(1, epochs=100)
-        told.run(1, 1, [100.0] * 3, samples_per_s=10.0, goodput=10.0)
-        told.run(1, 4, [20.0] * 3, samples_per_s=50.0, goodput=25.0)
+        told.run(1, 1, [100.0] * 3, samples_per_s=10.0, goodput=10.0, batch_size=32)
+        told.run(1, 4, [20.0] * 3, samples_per_s=50.0, goodput=25.0, batch_size=128)
         assert told.curve(1)[4] == pytest.approx(2.5, rel=0.05)
+
+    def test_epochs_that_get_shorter_as_training_goes_on_do_not_look_like_speed(self) -> None:
+        """Long first epochs on two GPUs, short later ones on one: samples a second tell the speed, epochs what is left."""
+        told = History()
+        told.submit(1, epochs=40)
+        told.run(1, 2, [500.0] * 4, samples_per_s=19.0, batch_size=64)
+        told.run(1, 1, [100.0] * 4, samples_per_s=10.0, batch_size=65)
+        assert told.curve(1)[2] == pytest.approx(1.9, rel=0.03)
+        assert told.remaining_s(1) == pytest.approx(32 * 100.0, rel=0.05)
 
 
 class TestFamilies:
