@@ -118,7 +118,7 @@ class TestFit:
         assert told.curve(1)[4] == pytest.approx(2.5, rel=0.05)
 
     def test_epochs_that_get_shorter_as_training_goes_on_do_not_look_like_speed(self) -> None:
-        """Long first epochs on two GPUs, short later ones on one: samples a second tell the speed, epochs what is left."""
+        """Long first epochs on two GPUs, short later ones on one: samples tell the speed, epochs what is left."""
         told = History()
         told.submit(1, epochs=40)
         told.run(1, 2, [500.0] * 4, samples_per_s=19.0, batch_size=64)
