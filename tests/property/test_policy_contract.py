@@ -17,9 +17,10 @@ from swell.core.decision import Decision, ReasonCode
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import speed_at
 from swell.policy.registry import POLICIES, policy_named
-from unit.policy.strategies import EXAMPLES, Kinds, snapshots
+from unit.policy.strategies import EXAMPLES, MARKS, Kinds, snapshots
 from unit.policy.views import NOW_S, decide
 
+pytestmark = MARKS
 ALL = sorted(POLICIES)
 ELASTIC = [name for name in ALL if policy_named(name).elastic]
 KEPT = {ReasonCode.PINNED, ReasonCode.SETTLING}

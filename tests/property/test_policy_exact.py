@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import speed_at
+from unit.policy.strategies import EXAMPLES, MARKS
 from unit.policy.views import NOW_S, bare, counts, snapshot, view
 
-EXAMPLES = settings(max_examples=200, deadline=None)
+pytestmark = MARKS
 
 
 @st.composite
@@ -86,8 +87,8 @@ def test_afs_l_equals_the_textbook_scan(jobs: list[JobView], gpus: int) -> None:
 def test_afs_l_equals_the_textbook_scan_with_many_jobs() -> None:
     """Long enough for blocks to split and to empty."""
     shape = (0.0, 1.0, 1.9, 2.6, 3.1, 3.4, 3.5, 3.5, 5.0)
-    jobs = [view(job, 1, 8, rem=10.0 + (job * 7919) % 997, curve=shape) for job in range(1, 161)]
-    taken = snapshot(jobs, 500)
+    jobs = [view(job, 1, 8, rem=10.0 + (job * 7919) % 997, curve=shape) for job in range(1, 101)]
+    taken = snapshot(jobs, 330)
     assert counts(bare("afs-l", taken), jobs) == textbook_afs_l(taken)
 
 

@@ -7,9 +7,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unit.policy.strategies import EXAMPLES
+from unit.policy.strategies import EXAMPLES, MARKS
 from unit.speed.history import History
 
+pytestmark = MARKS
 _epochs = st.tuples(
     st.integers(0, 24),  # GPUs; 0 is a report that does not say
     st.integers(1, 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -12,8 +13,10 @@ from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.snapshot import JobView, Options, Quota, Snapshot
 from unit.policy.views import NOW_S, snapshot, view
 
-EXAMPLES = settings(max_examples=int(os.environ.get("SWELL_EXAMPLES", "200")), deadline=None)
-"""`SWELL_EXAMPLES=20000` for a long run."""
+COUNT = int(os.environ.get("SWELL_EXAMPLES", "200"))
+EXAMPLES = settings(max_examples=COUNT, deadline=None)
+MARKS = [pytest.mark.slow] if COUNT > 1000 else []
+"""With `SWELL_EXAMPLES=20000` the same properties are the long version of themselves: `make test-slow`."""
 
 TYPES = (("a",), ("b",), ("a", "b"), ("b", "a"), ("a", "b"), ())
 SIZES = ((1,), (1, 2), (1, 2, 3, 4), (2, 3, 4), (1, 2, 4, 8), (4, 8), (3,), (2, 4, 6), tuple(range(1, 9)), (1, 9, 40))
