@@ -14,9 +14,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 MAX_LINE = 2000
 """Longer lines are looked at up to here: a progress bar without line ends must not cost a second."""
+MAX_OWN_LINE = 300
+MAX_WILD = 2
+"""With so short a line and so few wildcards a pattern of the job's own cannot take long, however it is written."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 READY_MADE: tuple[re.Pattern[str], ...] = tuple(
@@ -72,10 +76,10 @@ class EpochsDone:
 
 def read_line(line: str, patterns: Sequence[re.Pattern[str]] = ()) -> Seen | None:
     """What a line of the log says about progress, if anything. The job's own patterns come first."""
-    line = line[:MAX_LINE]
     for pattern in patterns:
-        if (match := pattern.search(line)) is not None:
+        if (match := pattern.search(line, 0, MAX_OWN_LINE)) is not None:
             return _from_own(match)
+    line = line[:MAX_LINE]
     epoch = next((match for pattern in READY_MADE if (match := pattern.search(line)) is not None), None)
     metrics = {_name(match["name"]): float(match["value"]) for match in _METRIC.finditer(line)}
     speed = _SPEED.search(line)
@@ -89,6 +93,47 @@ def read_line(line: str, patterns: Sequence[re.Pattern[str]] = ()) -> Seen | Non
         samples_per_s=float(speed["value"]) if speed is not None else 0.0,
         metrics=metrics,
     )
+
+
+def harmless(pattern: str) -> bool:
+    """Can this expression be let loose on logs? Not with a repeat within a repeat (`(a+)+`), nor with many wildcards:
+    those may take longer than the age of the universe on a line made for it."""
+    try:
+        wild, nested = _repeats(re._parser.parse(pattern), within=False)  # type: ignore[attr-defined]
+    except re.error:
+        return False
+    return not nested and wild <= MAX_WILD
+
+
+def _repeats(tree: Any, within: bool) -> tuple[int, bool]:
+    """(unbounded repeats of anything but plain characters and digits, is one unbounded repeat within another)."""
+    wild, nested = 0, False
+    for kind, argument in tree:
+        name = str(kind)
+        endless = name in ("MAX_REPEAT", "MIN_REPEAT") and int(argument[1]) > MAX_OWN_LINE
+        nested = nested or (endless and within)
+        wild += endless and _is_wild(argument[2])
+        for part in _parts(name, argument):
+            more, deeper = _repeats(part, within or endless)
+            wild, nested = wild + more, nested or deeper
+    return wild, nested
+
+
+def _is_wild(repeated: Any) -> bool:
+    text = str(list(repeated))
+    return "ANY" in text or "NOT" in text or "BRANCH" in text
+
+
+def _parts(name: str, argument: Any) -> list[Any]:
+    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        return [argument[2]]
+    if name == "SUBPATTERN":
+        return [argument[-1]]
+    if name == "BRANCH":
+        return list(argument[1])
+    if name in ("ASSERT", "ASSERT_NOT"):
+        return [argument[1]]
+    return [argument] if name == "ATOMIC_GROUP" else []
 
 
 def _from_own(match: re.Match[str]) -> Seen:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from swell.core import events as ev
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, NotFound, StoreError
-from swell.core.events import Event
+from swell.core.events import Event, ExitReason
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
@@ -19,6 +19,7 @@ from swell.core.snapshot import Options
 from swell.core.state import ENDED, JobRecord, Run, State, copy_of
 from swell.daemon.effects import Effects
 from swell.daemon.ledger import Ledger
+from swell.daemon.logwatch import LogWatch
 from swell.daemon.outlook import FrozenBook, Moment, Outlooks, forecast_sentence
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import Position, RunReport, StopView
@@ -74,6 +75,7 @@ class Engine:
             ledger, Picture(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
         self._stops = Stops(ledger, clock)
+        self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._outlooks = Outlooks()
         ledger.listeners += [self._stops.wake, lambda events: self._outlooks.happened(events, self.state)]
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,6 +95,7 @@ class Engine:
             asyncio.create_task(self._watch(known), name="watch"),
             asyncio.create_task(self._passes.run(), name="passes"),
             asyncio.create_task(self._outlooks.run(self._moment), name="outlook"),
+            asyncio.create_task(self._logs.run(), name="logs"),
         ]
 
     async def _choose_policy(self) -> None:
@@ -122,6 +125,8 @@ class Engine:
 
     async def _observed(self, seen: Observation) -> None:
         """Record what an executor saw. A full disk does not lose it: it is tried again until it is on disk."""
+        if isinstance(seen, RunGone) and seen.reason is ExitReason.FINISHED:
+            await self._logs.finished(seen.run)
         while True:
             try:
                 pushed = self._effects.pushed(seen.run) if isinstance(seen, RunGone) else Force.ASK

@@ -90,3 +90,23 @@ def test_a_script_that_ignores_everything_is_stopped_and_goes_on_from_its_checkp
     assert starts[0] == 0
     assert starts[1] > 0, "the second attempt went on from the checkpoint"
     assert record["failures"] == 0, "being made to stop is no failure"
+
+
+def test_a_script_without_the_library_is_followed_in_its_log(tmp_path: Path) -> None:
+    example = SCRIPT.parents[1] / "plain-script"
+    with daemon(tmp_path / "home", gpus=1) as served:
+        (job,) = served.submit(
+            name="plain",
+            command="./train.sh",
+            workdir=str(example),
+            gpus=0,
+            epochs=5,
+            env={"CHECKPOINTS": str(tmp_path / "kept"), "EPOCH_S": "0.8"},
+            checkpoint_dir=str(tmp_path / "kept"),
+            progress=[r"round (?P<epoch>\d+) of (?P<epochs>\d+) begins", r"error was (?P<error>\S+)"],
+        )
+        eventually(lambda: 0 < state(served, job)["progress"]["epochs_done"] < 5, 30, what="progress while it runs")
+        eventually(lambda: state(served, job)["state"] == "completed", 60, what="it ends")
+        record = state(served, job)
+    assert record["progress"]["epochs_done"] == 5
+    assert record["metrics"] == {"error": 0.4}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
-from swell.core.progress import EpochsDone, Seen, Track, finish, follow, read_line
+from swell.core.progress import EpochsDone, Seen, Track, finish, follow, harmless, read_line
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,27 @@ def test_lines_that_go_back_change_nothing() -> None:
 
 def test_a_long_line_costs_little() -> None:
     assert read_line("x" * 10_000_000 + "Epoch 3/10") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "safe"),
+    [
+        (r"round (?P<epoch>\d+) of (?P<epochs>\d+), loss (?P<loss>\S+)", True),
+        (r".*loss (?P<loss>[0-9.]+) .* epoch (?P<epoch>\d+)", True),
+        (r"(?P<loss>(a+)+)$", False),
+        (r"((?:\d+,)*)*x", False),
+        (r".*.*.*(?P<loss>x)", False),
+        (r"(?:a|b|ab)*c(?P<loss>\S+) \S+", False),
+        (r"(unclosed", False),
+    ],
+)
+def test_patterns_that_could_take_for_ever_are_known(pattern: str, safe: bool) -> None:
+    assert harmless(pattern) is safe
+
+
+def test_the_worst_harmless_pattern_is_quick() -> None:
+    pattern = re.compile(r".*.*x(?P<loss>\d+)")
+    assert harmless(pattern.pattern)
+    began_s = time.process_time()
+    assert read_line("a" * 5000, [pattern]) is None
+    assert time.process_time() - began_s < 1.0
