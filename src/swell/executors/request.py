@@ -18,6 +18,7 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 from swell.core.ids import RunId
 from swell.core.job import JobSpec, Launcher
@@ -52,7 +53,8 @@ class LaunchContext:
 def build_launch(record: JobRecord, nodes: Mapping[str, Node], context: LaunchContext) -> Launch:
     """All workers of the job's current run."""
     run, spec = _run_of(record), record.spec
-    site = launchers.site_of(run.allocation, nodes, context.master_port or port_of(run.id), _discovery(run.id, context))
+    port = context.master_port or port_of(run.id, context.runs_dir)
+    site = launchers.site_of(run.allocation, nodes, port, _discovery(run.id, context))
     started = launchers.processes(spec, site)
     workers = tuple(
         _worker(rank, process, environment(record, site, started, process, rank, context), record, context)
@@ -72,9 +74,10 @@ def _run_of(record: JobRecord) -> Run:
     return record.run
 
 
-def port_of(run: RunId) -> int:
-    """The first of the run's ports. The same at every launch of the run, and another one for the next attempt."""
-    return PORTS_FROM + PORTS_PER_RUN * ((run.job + 331 * run.attempt) % PORT_BLOCKS)
+def port_of(run: RunId, home: str = "") -> int:
+    """The first of the run's ports: the same at every launch of the run, another one for the next attempt and for jobs
+    near it. Two daemons on one machine, told apart by their home, begin at different places."""
+    return PORTS_FROM + PORTS_PER_RUN * ((run.job + 331 * run.attempt + crc32(home.encode())) % PORT_BLOCKS)
 
 
 def _discovery(run: RunId, context: LaunchContext) -> str:

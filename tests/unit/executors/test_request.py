@@ -273,3 +273,4 @@ def test_ports_differ_between_attempts_and_neighbouring_jobs() -> None:
     ports = {port_of(RunId(job, attempt)) for job in range(1, 100) for attempt in (1, 2)}
     assert len(ports) == 198
     assert all(20_000 <= port < 32_000 for port in ports)
+    assert port_of(RunId(1, 1), "/home/a/runs") != port_of(RunId(1, 1), "/home/b/runs")
