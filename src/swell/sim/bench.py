@@ -57,8 +57,9 @@ class Bench:
         """Figures by the name of the case; what was measured before is read."""
         missing = {name: case for name, case in cases.items() if self._stale(name, case)}
         names = list(missing)
-        for start in range(0, len(names), 8):
-            some = names[start : start + 8]
+        at_once = self._processes or 4
+        for start in range(0, len(names), at_once):
+            some = names[start : start + at_once]
             outcomes = run_cases([missing[name] for name in some], self._processes)
             for name, outcome in zip(some, outcomes, strict=True):
                 self._keep(name, outcome)
