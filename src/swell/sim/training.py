@@ -205,11 +205,12 @@ class Training:
             count=count,
             epoch_s=epoch_s,
             step_s=step_s,
-            samples_per_s=work * app.initial / epoch_s,  # an epoch is the same progress at any batch size
+            samples_per_s=total / step_s,
             gpus=allocation.gpus,
             nodes=len(allocation.parts),
             gpu_type=allocation.gpu_type,
             batch_size=total,
+            goodput=work * app.initial / epoch_s,  # an epoch is the same progress at any batch size
         )
 
     def _setting(self, trainee: Trainee, shape: Shape, gpu_type: str) -> Setting:
