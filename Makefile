@@ -31,10 +31,10 @@ demo: $(RUNS) ## set everything up and watch seven trainings share four slots
 	$(BIN)/swell demo
 
 test: $(READY) lint ## everything that runs in under ten minutes on two cores
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not perf and not torch and not frameworks' tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not perf and not torch and not frameworks' tests
 
 test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
-	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 -m 'slow and not torch and not frameworks' tests
+	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks' tests
 
 chaos: $(READY) ## 200 kills of the daemon with 500 jobs, every crash point, the gibibyte of log
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s -m chaos tests/chaos

@@ -34,6 +34,7 @@ from swell.executors.inventory import Machine
 from swell.executors.request import LaunchContext, build_launch
 from swell.jobfile import files
 from swell.placement.interference import WatchedBook
+from swell.policy.custom import load_policy_files
 from swell.ports import Launch
 from swell.sdk import ship
 from swell.speed.book import Book
@@ -52,6 +53,7 @@ class AlreadyServed(Conflict):
 
 def main(config: Config) -> int:
     """Serve until SIGTERM or SIGINT. Jobs go on running afterwards; the next start adopts them."""
+    load_policy_files(config.policy_files)
     prepare_home(config)
     with held(config):
         _log_to(config.home / "daemon.log")

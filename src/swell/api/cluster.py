@@ -25,7 +25,7 @@ from swell.jobfile import files
 from swell.jobfile.expand import NAME_RULE, is_name
 from swell.jobfile.schema import Size, json_schema
 from swell.placement.registry import PLACERS
-from swell.policy.registry import POLICIES
+from swell.policy.registry import names as policy_names
 
 router = APIRouter(tags=["cluster"], dependencies=[Depends(known_parameters)])
 MAX_NODE_GPUS = 1024
@@ -154,7 +154,7 @@ async def get_policy(request: Request) -> Response:
             "name": state.policy,
             "placer": state.placer,
             "options": dict(state.policy_options),
-            "policies": sorted(POLICIES),
+            "policies": list(policy_names()),
             "placers": sorted(PLACERS),
         }
     )

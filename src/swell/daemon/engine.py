@@ -31,7 +31,7 @@ from swell.plan.admit import check_feasible
 from swell.plan.deadlines import Force
 from swell.plan.explain import Explanation, explain
 from swell.plan.picture import Picture
-from swell.policy.registry import DEFAULT_POLICY, policy_named
+from swell.policy.registry import DEFAULT_POLICY, check_options, policy_named
 from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, Record, RunGone, SpeedBook, Stored
 from swell.sim.forecast import Change, Effect, Interval
 
@@ -218,6 +218,7 @@ class Engine:
         by: str = "",
     ) -> None:
         policy = policy_named(name)
+        check_options(name, options or {})
         chosen_placer = placer_named(placer or self.state.placer or DEFAULT_PLACER)
         event = ev.PolicySet(
             name=name, placer=chosen_placer.name, options=options or {}, by=by, at_s=self._clock.now_s()
