@@ -136,7 +136,7 @@ def _inserted(sizes: Ints, values: Floats, held: Ints, held_values: Floats) -> t
     """The chain with the held point where it lies above the chain; elsewhere the chain's own last vertex again."""
     width = sizes.shape[1]
     at = (sizes < held[:, None]).sum(axis=1)
-    under = held_values <= _chain_at(sizes, values, held, at) * (1 + 1e-12)
+    under = held_values <= chain_at(sizes, values, held, at) * (1 + 1e-12)
     n = np.where(under, sizes[:, -1], held)[:, None]
     y = np.where(under, values[:, -1], held_values)[:, None]
     at = np.where(under, width, at)[:, None]
@@ -148,8 +148,8 @@ def _inserted(sizes: Ints, values: Floats, held: Ints, held_values: Floats) -> t
     return joined_n, joined_y
 
 
-def _chain_at(sizes: Ints, values: Floats, held: Ints, at: Ints) -> Floats:
-    """The chain's height at the held size, which lies before vertex `at`."""
+def chain_at(sizes: Ints, values: Floats, held: Ints | Floats, at: Ints) -> Floats:
+    """The chain's height at a size, which lies before vertex `at`."""
     right = np.minimum(at, sizes.shape[1] - 1)
     left = np.maximum(right - 1, 0)
     rows = np.arange(len(held))

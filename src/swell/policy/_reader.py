@@ -11,9 +11,9 @@ from itertools import chain
 import numpy as np
 
 from swell.core.ids import JobId
-from swell.core.resources import Node
+from swell.core.resources import GPU_MILLI, Node
 from swell.core.snapshot import JobView, Snapshot
-from swell.policy._envelope import NONE, Envelopes, Floats, Ints
+from swell.policy._envelope import NONE, Envelopes, Floats, Ints, chain_at
 from swell.policy._nodes import most_on_one_node
 
 _URGENT = 10.0
@@ -30,7 +30,8 @@ class Columns:
     speeds: list[Floats]
     usable: list[list[bool]]
     relative_value: list[float]  # of one GPU of this type, to the average job; 1 on average over the cluster
-    reference_gpus: float
+    gpus: float  # in the cluster
+    gpu_speed: Floats  # of one GPU of the cluster, on average over the types the job may use
     left_1_s: Floats
     as_of_s: Floats
     rate: Floats
@@ -42,6 +43,11 @@ class Columns:
     held_speed: Floats
     sigma: Floats  # 0 when the remaining time is known
     deadline_s: Floats
+    submitted_s: Floats
+    waited_s: Floats  # before the current wait
+    waiting_since_s: Floats  # infinity while it holds something
+    attained_gpu_s: Floats
+    held_gpus: Floats
     top_size: Ints
     top_speed: Floats
 
@@ -50,6 +56,40 @@ class Columns:
         done = self.rate * np.maximum(0.0, now_s - self.as_of_s)
         left = np.maximum(np.maximum(self.left_1_s - done, 0.02 * self.left_1_s), 1e-3)
         return np.asarray(left * np.exp(-optimism * self.sigma))
+
+    def lateness(self, left_s: Floats, now_s: float) -> Floats:
+        """Finish-time fairness if from now on each job had its equal share of the cluster: 1 is as if it always had.
+
+        What is done is taken from the service attained: so long at the average size."""
+        share_speed = self._speed_of_share()
+        age_s = np.maximum(now_s - self.submitted_s, 0.0)
+        waited_s = self.waited_s + np.maximum(now_s - self.waiting_since_s, 0.0)
+        ran_s = np.maximum(age_s - waited_s, 0.0)
+        service = self.attained_gpu_s + self.held_gpus * np.maximum(now_s - self.as_of_s, 0.0)
+        gpus = np.divide(service, ran_s, out=np.zeros(len(ran_s)), where=ran_s > 0)
+        done_s = ran_s * self._speed_at(gpus)
+        return np.asarray((age_s * share_speed + left_s) / (done_s + left_s))
+
+    def _speed_of_share(self) -> Floats:
+        """On an equal share of the type where that is fastest."""
+        jobs = len(self.weight)
+        speeds = [
+            self._speed_on(kind, np.full(jobs, milli / GPU_MILLI / jobs)) for kind, milli in enumerate(self.capacity)
+        ]
+        return np.asarray(np.max(speeds, axis=0))
+
+    def _speed_at(self, gpus: Floats) -> Floats:
+        """On so many GPUs of the type it holds; while it holds none, of the average one."""
+        here = np.zeros(len(gpus))
+        for kind in range(len(self.types)):
+            here = np.where(self.held_kind == kind, self._speed_on(kind, gpus), here)
+        return np.where(self.held_kind >= 0, here, gpus * self.gpu_speed)
+
+    def _speed_on(self, kind: int, gpus: Floats) -> Floats:
+        """Along the envelope; less than the smallest size counts in proportion."""
+        sizes, speeds = self.sizes[kind], self.speeds[kind]
+        at = (sizes < gpus[:, None]).sum(axis=1)
+        return chain_at(sizes, speeds, gpus, at)
 
     def urgency(self, left_s: Floats, now_s: float) -> Floats:
         """1 without a deadline or once it is missed; rises as the time left at full speed fills the time there is."""
@@ -61,7 +101,7 @@ class Columns:
 
 
 _Row = tuple[float, ...]
-_FIELDS = 12
+_FIELDS = 17
 
 
 class Reader:
@@ -134,12 +174,17 @@ class Reader:
             0.0 if job.remaining_known else job.remaining_sigma,
             job.deadline_s,
             job.max,
+            job.submitted_s,
+            job.waited_s,
+            np.inf if job.waiting_since_s is None else job.waiting_since_s,
+            job.attained_gpu_s,
+            job.held_n * job.gpu_milli / GPU_MILLI,
             *rows,
         )
 
     def _columns(self, table: Floats, capacity: list[int]) -> Columns:
         envelopes = [self._table.of(table[:, _FIELDS + kind].astype(np.int64)) for kind in range(len(self._types))]
-        value, reference = _values([sizes for sizes, _ in envelopes], [speeds for _, speeds in envelopes], capacity)
+        gpu_speed, value = _values([sizes for sizes, _ in envelopes], [speeds for _, speeds in envelopes], capacity)
         return Columns(
             types=self._types,
             capacity=capacity,
@@ -147,7 +192,8 @@ class Reader:
             speeds=[speeds for _, speeds in envelopes],
             usable=[(sizes[:, 0] > 0).tolist() for sizes, _ in envelopes],
             relative_value=value,
-            reference_gpus=reference,
+            gpus=sum(capacity) / GPU_MILLI,
+            gpu_speed=gpu_speed,
             left_1_s=table[:, 0],
             as_of_s=table[:, 1],
             rate=table[:, 2],
@@ -160,16 +206,25 @@ class Reader:
             sigma=table[:, 9],
             deadline_s=table[:, 10],
             top_size=table[:, 11].astype(np.int64),
+            submitted_s=table[:, 12],
+            waited_s=table[:, 13],
+            waiting_since_s=table[:, 14],
+            attained_gpu_s=table[:, 15],
+            held_gpus=table[:, 16],
             top_speed=np.max([speeds[:, -1] for _, speeds in envelopes], axis=0),
         )
 
 
-def _values(sizes: list[Ints], speeds: list[Floats], capacity: list[int]) -> tuple[list[float], float]:
-    """How much a GPU of each type does for the average job, relative to the cluster's average GPU."""
-    per_gpu: list[float] = []
-    for n, speed in zip(sizes, speeds, strict=True):
-        can = n[:, 0] > 0
-        per_gpu.append(float((speed[can, 0] / n[can, 0]).mean()) if can.any() else 0.0)
-    gpus = sum(capacity) / 1000.0
-    average = sum(value * milli / 1000.0 for value, milli in zip(per_gpu, capacity, strict=True)) / gpus
-    return [value / average if average > 0 else 1.0 for value in per_gpu], gpus
+def _values(sizes: list[Ints], speeds: list[Floats], capacity: list[int]) -> tuple[Floats, list[float]]:
+    """Speed of one GPU to each job, over the types it may use; and how much a GPU of each type does for the average
+    job, relative to the cluster's average GPU."""
+    per_gpu = [
+        np.divide(y[:, 0], n[:, 0], out=np.zeros(len(n)), where=n[:, 0] > 0) for n, y in zip(sizes, speeds, strict=True)
+    ]
+    usable = [milli * (n[:, 0] > 0) for n, milli in zip(sizes, capacity, strict=True)]
+    total = np.maximum(sum(usable), 1)
+    gpu_speed = sum(speed * part for speed, part in zip(per_gpu, usable, strict=True)) / total
+    gpu_speed = np.where(gpu_speed > 0, gpu_speed, 1.0)
+    relative = [float((speed / gpu_speed)[speed > 0].mean()) if (speed > 0).any() else 0.0 for speed in per_gpu]
+    average = sum(value * milli for value, milli in zip(relative, capacity, strict=True)) / sum(capacity)
+    return gpu_speed, [value / average if average > 0 else 1.0 for value in relative]

@@ -12,7 +12,8 @@ curves. Then GPUs are given out so that Σ w · S(n) is greatest: see `_market` 
 step).
 
 A size other than the held one is discounted by t / (t + c · restart cost), t being the time left at that size: near its
-end a job is left alone. Sizes that do not pack into nodes are used for leftovers only (`_envelope.useful_sizes`).
+end a job is left alone; and by what the restart takes out of the time a size is expected to last. Sizes that do not
+pack XX
 
 O(jobs × vertices × types), in numpy: milliseconds for hundreds of jobs, about 60 ms for 10,000 jobs on 8,000 GPUs.
 """
@@ -40,16 +41,28 @@ OPTIONS: opts.Options = {
         default=3.0, low=0, high=1000, doc="of a GPU-second in lost seconds of longer jobs; above 1: more will arrive"
     ),
     "arrivals": opts.Option(
-        default=0.5, low=0, high=1000, doc="jobs counted as waiting behind even the longest: those that will arrive"
+        default=1.0, low=0, high=1000, doc="jobs counted as waiting behind even the longest: those that will arrive"
     ),
     "restart": opts.Option(default=3.0, low=0, high=1000, doc="how many restarts a change of size is charged with"),
     "start": opts.Option(default=1.0, low=0, high=1000, doc="the same for the first start of a waiting job"),
-    "stick": opts.Option(default=0.02, low=0, high=10, doc="part of its speed by which a held size is preferred"),
+    "horizon_s": opts.Option(
+        default=600.0, low=1, high=1e9, doc="how long a size is expected to last: a change must pay its restart in that"
+    ),
+    "tolerance": opts.Option(
+        default=1.4, low=1, high=1000, doc="finish-time fairness up to which nobody is helped: 1 is an equal share"
+    ),
+    "fairness": opts.Option(
+        default=4.0, low=0, high=20, doc="power of its lateness beyond that by which a late job weighs more"
+    ),
     "optimism": opts.Option(
         default=0.0, low=0, high=10, doc="standard deviations by which an unmeasured length is taken to be shorter"
     ),
 }
 """How the defaults were chosen is in docs/explanation/the-swell-policy.md: on resampled workloads, none published."""
+
+
+_LATEST = 4.0
+"""Lateness beyond this makes no further difference: the starvation guard is for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,9 @@ class Settings:
     arrivals: float
     restart: float
     start: float
-    stick: float
+    horizon_s: float
+    tolerance: float
+    fairness: float
     optimism: float
 
 
@@ -100,6 +115,7 @@ class Round:
         self.left_s = columns.remaining_s(now_s, settings.optimism)
         self.weights = self._weights(now_s)
         self.drag = settings.restart * columns.restart_s / self.left_s
+        self.stick = 1.0 + columns.restart_s / settings.horizon_s
         self.n: Ints = np.zeros(len(jobs), dtype=np.int64)
         self.kind: Ints = np.full(len(jobs), -1, dtype=np.int64)
         self.left = list(columns.capacity)
@@ -108,12 +124,15 @@ class Round:
     def _weights(self, now_s: float) -> Floats:
         """What a second of progress at speed 1 is worth to everybody: see the top of this file."""
         columns = self.columns
-        weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s)
-        longest_first = np.lexsort((-np.arange(len(self.jobs)), -self.left_s / weight))
+        beyond = columns.lateness(self.left_s, now_s) / self.settings.tolerance
+        late = np.clip(beyond, 1.0, _LATEST) ** self.settings.fairness
+        weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
+        length = self.left_s / columns.gpu_speed / weight
+        longest_first = np.lexsort((-np.arange(len(self.jobs)), -length))
         behind = np.empty(len(self.jobs))
         ordered = weight[longest_first]
         behind[longest_first] = np.cumsum(ordered) - ordered
-        gpu_price = self.settings.price * (behind + self.settings.arrivals) / columns.reference_gpus
+        gpu_price = self.settings.price * (behind + self.settings.arrivals) / columns.gpus
         worth = np.full(len(self.jobs), np.inf)
         for kind in range(len(columns.capacity)):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
@@ -152,7 +171,7 @@ class Round:
         return offers, all_sizes
 
     def _with_held(self, sizes: Ints, values: Floats, here: Ints) -> tuple[Ints, Floats]:
-        held_values = self.columns.held_speed[here] * (1.0 + self.settings.stick)
+        held_values = self.columns.held_speed[here] * self.stick[here]
         some_sizes, some_values = with_held(sizes[here], values[here], self.columns.held[here], held_values)
         sizes = np.hstack([sizes, sizes[:, -1:]])
         values = np.hstack([values, values[:, -1:]])
@@ -194,7 +213,7 @@ class Round:
         now = speed_at(job, n, self.columns.types[kind])
         if n == self.columns.held[index] and kind == self.columns.held_kind[index]:
             speed /= 1.0 + self.drag[index] * speed
-            now *= 1.0 + self.settings.stick
+            now *= self.stick[index]
         if more > n and speed > now:
             self.n[index] = more
             self.left[kind] -= (more - n) * job.gpu_milli

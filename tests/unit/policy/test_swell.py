@@ -25,11 +25,13 @@ def test_with_linear_speedup_the_shortest_gets_all_it_can_use() -> None:
     assert counts(bare("swell", snapshot(jobs, 8)), jobs) == [0, 8, 0]
 
 
-def test_with_falling_gains_all_run_and_the_shorter_ones_get_more() -> None:
-    jobs = [view(1, 1, 16, rem=9000, curve=power(16, 0.5)), view(2, 1, 16, rem=500, curve=power(16, 0.5))]
-    long, short = counts(bare("swell", snapshot(jobs, 16)), jobs)
-    assert 0 < long < short
-    assert long + short == 16
+def test_equal_power_law_jobs_are_served_much_as_by_hesrpt() -> None:
+    # heSRPT for S(n) = √n gives the k-th longest of M jobs (k² − (k − 1)²) / M² of the GPUs: here 1/9, 3/9 and 5/9.
+    free = {"curve": power(36, 0.5), "at": NOW_S, "restart_cost_s": 0.0}
+    jobs = [view(1, 1, 36, rem=9000, **free), view(2, 1, 36, rem=3000, **free), view(3, 1, 36, rem=500, **free)]
+    given = counts(bare("swell", snapshot(jobs, 36, Options(policy={"price": 1.0, "arrivals": 0.0}))), jobs)
+    assert sum(given) == 36
+    assert all(abs(got - optimal) <= 3 for got, optimal in zip(given, (4, 12, 20), strict=True))
 
 
 def test_a_job_gets_no_gpu_that_brings_it_nothing() -> None:
@@ -205,3 +207,19 @@ def test_nothing_is_left_idle_that_a_waiting_job_could_take() -> None:
             given = sum(grant.n for grant in decision.grants.values() if grant.gpu_type == gpu_type)
             idle = taken.capacity.gpus(gpu_type) - given
             assert not [job.id for job in jobs if job.id not in decision.grants and job.min <= idle]
+
+
+def test_a_job_that_was_kept_waiting_goes_before_one_that_was_not() -> None:
+    late = view(1, 4, 4, rem=1100, at=NOW_S - 5000, waiting=5000)
+    fresh = view(2, 4, 4, rem=1000, at=NOW_S)
+    assert counts(bare("swell", snapshot([late, fresh], 4)), [late, fresh]) == [4, 0]
+    blind = snapshot([late, fresh], 4, Options(policy={"fairness": 0.0}))
+    assert counts(bare("swell", blind), [late, fresh]) == [0, 4]
+
+
+def test_a_costly_restart_makes_a_job_keep_its_size() -> None:
+    curve = (0.0, 1.0, 2.0, 3.0, 4.0, 4.1, 4.2, 4.3, 4.4)
+    cheap = view(1, 1, 8, rem=90_000, curve=curve, held=4, restart_cost_s=1.0)
+    dear = view(1, 1, 8, rem=90_000, curve=curve, held=4, restart_cost_s=250.0)
+    assert counts(bare("swell", snapshot([cheap], 8)), [cheap]) == [8]
+    assert counts(bare("swell", snapshot([dear], 8)), [dear]) == [4]
