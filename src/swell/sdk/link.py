@@ -140,6 +140,7 @@ class Link:
                 channel.close()
                 time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  spreads the ranks, guards nothing
                 pause_s = min(MAX_PAUSE_S, pause_s * 2)
+        channel.close()
 
     def _hear(self, stop: Any) -> None:
         if stop is None:
@@ -175,6 +176,9 @@ class Link:
                 arrived = self._report(channel)
                 pause_s = FIRST_PAUSE_S if arrived else min(MAX_PAUSE_S, pause_s * 2)
             if closing:
+                # Closed first: a socket left to the garbage collector may complain on stderr from this thread while the
+                # interpreter shuts down, and that would abort the process.
+                channel.close()
                 self._flushed.set()
                 return
             self._idle()

@@ -287,3 +287,32 @@ def test_the_hugging_face_callback_stops_after_a_checkpoint_and_resumes_from_it(
         assert second.returncode == 0
         assert daemon.epochs()[-1]["epoch"] == 50
     assert [int(line.split()[1]) for line in lines] == list(range(50)), "no epoch lost, none repeated"
+
+
+OLD = """
+import sys, swell
+from swell.sdk import adaptive, carry, gpu
+with swell.training(epochs=5) as run:
+    total = run.load(0)
+    for epoch in run.epochs():
+        for batch in run.steps(range(3)):
+            total += 1
+            run.should_stop()
+        run.log(loss=1.0)
+        run.save(total)
+print(total)
+"""
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
+def test_other_pythons_run_it(tmp_path: Path, version: str) -> None:
+    """In $SWELL_PYTHONS (a directory of installed versions, such as pyenv's), else on PATH."""
+    installed = sorted(Path(os.environ.get("SWELL_PYTHONS", "/nowhere")).glob(f"{version}.*/bin/python"))
+    python = str(installed[-1]) if installed else shutil.which(f"python{version}") or ""
+    if not python or subprocess.run([python, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip(f"no Python {version} here")
+    with fake_daemon() as daemon:
+        env = environment(tmp_path, daemon.url)
+        done = subprocess.run([python, "-W", "error", "-c", OLD], env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, "15"), done.stderr
+        assert daemon.epochs()[-1]["epoch"] == 5
