@@ -25,6 +25,21 @@ LOOPBACK = "127.0.0.1"
 CARRIED = frozenset({Launcher.TORCHRUN, Launcher.HOROVOD, Launcher.MPI})
 """Launchers whose processes are children of a framework's own launcher."""
 
+MPI_FORWARDS = (
+    *(
+        "PYTHONPATH",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "BATCH_SIZE",
+        "EPOCHS_TO_BE_DONE",
+        "TRAINING_SET_SIZE",
+        "EPOCHS_DONE",
+    ),
+    *("SWELL_URL", "SWELL_RUN", "SWELL_TOKEN", "SWELL_CHECKPOINT_DIR", "SWELL_EPOCHS", "SWELL_EPOCHS_DONE"),
+    *("SWELL_LAUNCHER", "SWELL_GPUS", "SWELL_NODES", "SWELL_GPU_TYPE", "SWELL_LEFT_MARK"),
+)
+"""What mpirun is to hand on to processes on other hosts; names only, values never appear on a command line."""
+
 _PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*")
 
 
@@ -162,7 +177,8 @@ def _mpi(spec: JobSpec, site: Site) -> Sequence[Process]:
     python, _ = split_python(spec.command)
     hosts = [f"{address}:{slots}" for address, slots in _slots(site)]
     total = sum(slots for _, slots in _slots(site))
-    argv = (*carried(python), "mpirun", "-np", str(total), "-H", ",".join(hosts), *spec.command)
+    carried_names = [word for name in MPI_FORWARDS for word in ("-x", name)] if len(hosts) > 1 else []
+    argv = (*carried(python), "mpirun", "-np", str(total), "-H", ",".join(hosts), *carried_names, *spec.command)
     part = site.allocation.parts[0]
     return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
 
