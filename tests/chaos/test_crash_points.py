@@ -239,7 +239,7 @@ class Ordeal:
             if self.fate.dead:
                 await self.buried()
                 engine = await self.born()
-            elif engine.state.seq == seq:
+            elif engine.state.seq == seq and not engine.busy:
                 return engine
 
 

@@ -88,6 +88,10 @@ class Effects:
         except Exception:
             log.exception("an effect failed; the next pass tries again")
 
+    @property
+    def under_way(self) -> bool:
+        return bool(self._tasks)
+
     async def settle(self) -> None:
         """Wait for effects under way: at a graceful stop nothing is left half done."""
         while self._tasks:

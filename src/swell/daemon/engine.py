@@ -119,6 +119,11 @@ class Engine:
         await self._effects.settle()
         await self._ledger.close()
 
+    @property
+    def busy(self) -> bool:
+        """Something is not on disk yet, or asked of an executor and not carried out yet."""
+        return self._effects.under_way or self._ledger.durable_seq < self.state.seq
+
     async def _watch(self, known: Sequence[RunId]) -> None:
         async for seen in self._executor.observe(known):
             await self._observed(seen)

@@ -72,8 +72,8 @@ def _check_one_node(spec: JobSpec, accepted: list[list[Gpu]]) -> None:
     largest = max(len(gpus) for gpus in accepted)
     if spec.launcher is Launcher.SINGLE and not spec.gpus.share and spec.gpus.sizes()[0] > largest:
         raise Infeasible(
-            f"it needs {spec.gpus.sizes()[0]} GPUs in one process and the largest node has {largest}; ask for at most "
-            f"{largest}, or start a process a node or a GPU (launcher: per-node, per-gpu or torchrun)"
+            f"it needs {spec.gpus.sizes()[0]} GPUs in one process and the largest node has {largest}; lower "
+            f"gpus.min to {largest} or less, or start a process a node or a GPU (launcher: per-node, per-gpu, torchrun)"
         )
 
 

@@ -45,7 +45,7 @@ def test_ctrl_c_leaves_the_job_running(sh):
     process = sh.start("run", "--gpus", 0, "--name", "patient", "--", "echo ready; sleep 60")
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"goes on" in err
     assert state(sh, "patient") == "running"
