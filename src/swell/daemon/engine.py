@@ -323,7 +323,9 @@ class Engine:
         if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
             began = report.began
             events.append(ev.TrainingBegan(run=run, at_s=now_s, epoch=began.epoch, epochs=began.epochs))
-        events += [epoch.event(run, now_s) for epoch in report.epochs]
+        done = record.epochs_done if record is not None else 0
+        # A report whose answer got lost is sent again: what is known is not learned twice.
+        events += [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done]
         if record is not None:
             await self._commit(events)
         return await self._stops.heard(
