@@ -34,6 +34,10 @@ OPTIONS: opts.Options = {
 }
 
 
+_TOO_MANY = 50_000
+"""Choices beyond which the solver would not get far in the time there is: the greedy answer is taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Choice:
     job: int
@@ -68,6 +72,8 @@ class Sia:
 
     def _solve(self, choices: list[_Choice], jobs: list[JobView], snapshot: Snapshot) -> list[_Choice]:
         start = _greedy(choices, snapshot)
+        if len(choices) > _TOO_MANY:
+            return _taken(choices, start)
         program = Program(
             gain=np.array([choice.value for choice in choices]),
             upper=np.ones(len(choices)),
@@ -77,8 +83,11 @@ class Sia:
             start=start,
         )
         found = solve(self._highs, program, opts.number(snapshot, OPTIONS, "time_limit_s"))
-        x = start if found is None else found
-        return [choice for choice, share in zip(choices, x.tolist(), strict=True) if share > 0.5]
+        return _taken(choices, start if found is None else found)
+
+
+def _taken(choices: list[_Choice], x: Floats) -> list[_Choice]:
+    return [choice for choice, share in zip(choices, x.tolist(), strict=True) if share > 0.5]
 
 
 def _by_job(choices: list[_Choice], jobs: int) -> list[tuple[list[int], list[float]]]:
