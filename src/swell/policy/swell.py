@@ -49,7 +49,7 @@ OPTIONS: opts.Options = {
         default=600.0, low=1, high=1e9, doc="how long a size is expected to last: a change must pay its restart in that"
     ),
     "tolerance": opts.Option(
-        default=1.4, low=1, high=1000, doc="finish-time fairness up to which nobody is helped: 1 is an equal share"
+        default=1.2, low=1, high=1000, doc="finish-time fairness up to which nobody is helped: 1 is an equal share"
     ),
     "fairness": opts.Option(
         default=4.0, low=0, high=20, doc="power of its lateness beyond that by which a late job weighs more"
