@@ -15,7 +15,7 @@ A size other than the held one is discounted by t / (t + c · restart cost), t b
 end a job is left alone; and by what the restart takes out of the time a size is expected to last. Sizes that do not
 pack XX
 
-O(jobs × vertices × types), in numpy: milliseconds for hundreds of jobs, about 60 ms for 10,000 jobs on 8,000 GPUs.
+O(jobs × vertices × types), in numpy: milliseconds for hundreds of jobs, about 70 ms for 10,000 jobs on 8,000 GPUs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OPTIONS: opts.Options = {
         default=0.0, low=0, high=10, doc="standard deviations by which an unmeasured length is taken to be shorter"
     ),
 }
-"""How the defaults were chosen is in docs/explanation/the-swell-policy.md: on resampled workloads, none published."""
+"""How the defaults were chosen is in docs/explanation/the-swell-policy.md: one value for all workloads."""
 
 
 _LATEST = 4.0
