@@ -62,8 +62,13 @@ def lasts_s(spec: JobSpec) -> float:
     return float(spec.command[1])
 
 
+def stops_in_s(job: int) -> float:
+    """Each job takes its own time to stop, so that two that are stopped at once do not end at once."""
+    return 0.01 * job
+
+
 class Scripted:
-    """The scripted executor's world, for the simulator: up at once, ends on time, stops when asked, keeps nothing."""
+    """The scripted executor's world, for the simulator: up at once, ends on time, stops soon, keeps nothing."""
 
     def submitted(self, job: JobRecord, arrival: Arrival) -> None: ...
 
@@ -77,7 +82,7 @@ class Scripted:
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         assert job.run is not None
-        return (RunEnded(run=job.run.id, reason=ExitReason.STOPPED, at_s=now_s),)
+        return (RunEnded(run=job.run.id, reason=ExitReason.STOPPED, at_s=now_s + stops_in_s(job.id)),)
 
     def lost(self, job: JobRecord, now_s: float) -> None: ...
 
@@ -137,7 +142,7 @@ def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
 
 
 def behave(launch: Launch, worker: Worker) -> Script:
-    return Script(lasts_s=float(worker.argv[1]), stop_s=0.0)
+    return Script(lasts_s=float(worker.argv[1]), stop_s=stops_in_s(launch.run.job))
 
 
 async def lived(load: Workload, policy: str, moments: Sequence[float]) -> list[Decision]:

@@ -60,6 +60,9 @@ class Ledger:
         try:
             for event in events:
                 apply(self.state, event)
+                # With the state, not after the disk: a decision in between sees both or neither. What a refused write
+                # leaves in the book is one measurement too many.
+                self._book.learn(event)
                 self._recent.append(Stored(seq=self.state.seq, event=event))
         except InvalidTransition as error:
             # The events before it are in memory but will not be on disk: go back to what the disk has.
@@ -71,8 +74,6 @@ class Ledger:
         except SwellError as error:
             await self._fall_back(error if isinstance(error, StoreError) else StoreError(str(error)))
             raise
-        for event in events:
-            self._book.learn(event)
         for told in self.listeners:
             told(events)
         await self._publish(last)
