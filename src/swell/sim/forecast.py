@@ -37,6 +37,8 @@ from swell.sim.workload import Arrival
 
 LOOKS = 60_000
 """Times a sample may look at a job: a few seconds of work, whatever the number of jobs."""
+MIN_SIGMA = 0.25
+"""However sure a model is of a job's length: what others will do to it is not known better than this."""
 HORIZON_S = 10 * 365 * 86400.0
 
 
@@ -104,7 +106,7 @@ class _Errors:
             z = -1.0 if self.number == 1 else 1.0
         else:
             z = random.Random(f"{self.seed}/{self.number}/{job}").gauss(0.0, 1.0)  # noqa: S311 - a forecast
-        return math.exp(max(-3.0, min(3.0, z)) * min(sigma, 1.5))
+        return math.exp(max(-3.0, min(3.0, z)) * min(max(sigma, MIN_SIGMA), 1.5))
 
 
 def run_forward(
