@@ -70,6 +70,7 @@ def sim() -> None:
 @click.option("--elastic", default=0.0, help="Jobs of a trace may have up to so many times the GPUs asked for.")
 @click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
 @click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
+@click.option("--failures", "failure_hours", default=0.0, help="Mean hours between two failures of a node; 0: none.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--processes", default=0, help="How many side by side. Default: one a core.")
 @click.option(
@@ -92,6 +93,7 @@ def run(
     elastic: float,
     noise: float,
     stragglers: float,
+    failure_hours: float,
     seed: int,
     processes: int,
     out: Path,
@@ -128,6 +130,7 @@ def run(
             load=float(load),
             seed=seed,
             noise=Noise(report=noise, straggler=stragglers),
+            failure_hours=failure_hours,
             policy_options=policy_options(policy, said),
             options=general_options(said),
         )

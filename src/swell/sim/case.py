@@ -19,6 +19,7 @@ from swell.ports import SpeedBook
 from swell.sim.cluster import gpus_by_type, parse_cluster
 from swell.sim.durations import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
+from swell.sim.faults import failures
 from swell.sim.metrics import JobRow, Recorder, summary
 from swell.sim.oracle import Oracle
 from swell.sim.own import read_jobs, read_log
@@ -53,6 +54,7 @@ class Case:
     load: float = 1.0
     seed: int = 0
     noise: Noise = field(default_factory=Noise)
+    failure_hours: float = 0.0  # mean time between two failures of a node; 0: they never fail
     policy_options: Mapping[str, OptionValue] = field(default_factory=dict)
     options: Options = field(default_factory=Options)  # of decisions in general
 
@@ -97,8 +99,11 @@ def simulate(case: Case) -> Outcome:
     for scene in _scenes(case):
         share = gpus_by_type(scene.nodes)
         recorder = Recorder(world=scene.world, share=share, interval_s=case.interval_s, first_job=len(rows))
-        simulation = Simulation(_setup(case, scene.nodes), scene.world, scene.book, (recorder,))
-        simulation.run(at_load(scene.workload, case.load))
+        workload = at_load(scene.workload, case.load)
+        faults = failures(scene.nodes, workload, case.failure_hours, case.seed)
+        setup = replace(_setup(case, scene.nodes), faults=faults)
+        simulation = Simulation(setup, scene.world, scene.book, (recorder,))
+        simulation.run(workload)
         rows += recorder.rows(name, case.policy)
         held += recorder.held
         gpus += sum(recorder.share.values())

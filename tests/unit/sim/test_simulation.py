@@ -88,3 +88,11 @@ def test_stragglers_and_noise_make_jobs_slower_and_reports_wrong(ten_jobs: Path,
     calm = simulate(case(ten_jobs, profiles, clairvoyant=False)).summary
     rough = simulate(case(ten_jobs, profiles, clairvoyant=False, noise=Noise(straggler=0.5, report=0.2))).summary
     assert float(str(rough["mean_jct_s"])) > float(str(calm["mean_jct_s"]))
+
+
+def test_jobs_survive_nodes_that_fail_and_lose_at_most_what_was_not_reported(ten_jobs: Path, profiles: Path) -> None:
+    calm = simulate(case(ten_jobs, profiles)).summary
+    rough = simulate(case(ten_jobs, profiles, failure_hours=0.3, seed=2))
+    assert [row.state for row in rough.rows] == ["completed"] * 10
+    assert sum(row.restarts for row in rough.rows) > 0
+    assert float(str(rough.summary["mean_jct_s"])) > float(str(calm["mean_jct_s"]))
