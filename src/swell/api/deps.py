@@ -19,10 +19,10 @@ from swell.api.views import JobView, job_view
 from swell.config import Config
 from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
+from swell.core.resources import gpus_per_node
 from swell.core.state import JobRecord
 from swell.jobfile.problems import Problem
 from swell.plan.explain import summary
-from swell.plan.picture import gpus_per_node
 
 USER_HEADER = "swell-user"
 MAX_USER = 100
@@ -111,7 +111,7 @@ def bounded(text: str) -> int | None:
 
 
 def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
-    now, per_node = now_s(), gpus_per_node(tuple(engine.state.nodes.values()))
+    now, per_node = now_s(), gpus_per_node(engine.state.nodes.values())
     return [
         job_view(
             record,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -95,3 +95,15 @@ class Allocation:
     @property
     def gpu_milli(self) -> int:
         return self.share.milli if self.share else GPU_MILLI * self.gpus
+
+
+def gpus_per_node(nodes: Iterable[Node]) -> dict[str, int]:
+    """The largest number of GPUs of each type on one node."""
+    most: dict[str, int] = {}
+    for node in nodes:
+        counts: dict[str, int] = {}
+        for gpu in node.gpus:
+            counts[gpu.type] = counts.get(gpu.type, 0) + 1
+        for gpu_type, count in counts.items():
+            most[gpu_type] = max(most.get(gpu_type, 0), count)
+    return dict(sorted(most.items()))

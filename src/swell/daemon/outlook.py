@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from swell.core.events import Event, ExitReason, JobCancelled, RunEnded
 from swell.core.ids import JobId
+from swell.core.resources import gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, State
 from swell.plan.explain import duration
-from swell.plan.picture import gpus_per_node
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.accuracy import Accuracy
 from swell.sim.forecast import Change, Effect, Interval, forecast, what_if
@@ -35,7 +35,7 @@ class FrozenBook:
     """What the speed book says at this moment of the jobs that have not ended. Learns nothing."""
 
     def __init__(self, book: SpeedBook, state: State) -> None:
-        per_node = gpus_per_node(tuple(node for _, node in sorted(state.nodes.items())))
+        per_node = gpus_per_node(state.nodes.values())
         self._answers = {
             job: (book.speed(state.jobs[job], per_node), book.remaining(state.jobs[job])) for job in state.active
         }

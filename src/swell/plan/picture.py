@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from swell.core.decision import Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.job import Launcher
-from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition
+from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import JobRecord, JobState, State
 from swell.placement.interference import WatchedBook
@@ -99,18 +99,6 @@ def on_one_node(view: JobView, gpus_per_node: Mapping[str, int]) -> JobView:
     if not sizes or len(sizes) == len(view.sizes):
         return view
     return replace(view, sizes=sizes, requested=min(view.requested, sizes[-1]))
-
-
-def gpus_per_node(nodes: tuple[Node, ...]) -> dict[str, int]:
-    """The largest number of GPUs of each type on one node."""
-    most: dict[str, int] = {}
-    for node in nodes:
-        counts: dict[str, int] = {}
-        for gpu in node.gpus:
-            counts[gpu.type] = counts.get(gpu.type, 0) + 1
-        for gpu_type, count in counts.items():
-            most[gpu_type] = max(most.get(gpu_type, 0), count)
-    return dict(sorted(most.items()))
 
 
 def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:

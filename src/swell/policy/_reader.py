@@ -11,10 +11,9 @@ from itertools import chain
 import numpy as np
 
 from swell.core.ids import JobId
-from swell.core.resources import GPU_MILLI, Node
+from swell.core.resources import GPU_MILLI, Node, gpus_per_node
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy._envelope import NONE, Envelopes, Floats, Ints, chain_at
-from swell.policy._nodes import most_on_one_node
 
 _URGENT = 10.0
 """The most a deadline can multiply a job's weight by."""
@@ -130,7 +129,7 @@ class Reader:
         stale = types != self._types or len(self._table) > 4 * len(snapshot.jobs) + 4096
         if snapshot.nodes is not self._nodes:
             self._nodes = snapshot.nodes
-            most = most_on_one_node(snapshot.nodes)
+            most = gpus_per_node(snapshot.nodes)
             stale = stale or most != self._most
             self._most = most
         if stale:

@@ -18,11 +18,11 @@ import numpy as np
 
 from swell.core.decision import Decision, Grant, Reason
 from swell.core.ids import JobId
+from swell.core.resources import gpus_per_node
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy import options as opts
 from swell.policy._envelope import Floats, useful_sizes
 from swell.policy._highs import Program, highs, solve
-from swell.policy._nodes import most_on_one_node
 from swell.policy.base import Memory, Purse, grant, remember, speed_at
 from swell.ports import Random
 
@@ -133,7 +133,7 @@ def _choices(jobs: list[JobView], news: dict[JobId, dict[str, float]], snapshot:
     power = opts.number(snapshot, OPTIONS, "fairness")
     queue = opts.number(snapshot, OPTIONS, "queue")
     growth = opts.number(snapshot, OPTIONS, "growth")
-    per_node = most_on_one_node(snapshot.nodes)
+    per_node = gpus_per_node(snapshot.nodes)
     choices: list[_Choice] = []
     for index, job in enumerate(jobs):
         past = news[job.id]

@@ -27,7 +27,7 @@ from swell.core.events import (
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import apply
-from swell.core.resources import Node
+from swell.core.resources import Node, gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, JobState, Run, State
 from swell.plan.picture import DEFAULT_RESTART_COST_S
@@ -188,7 +188,7 @@ class Expected:
     def __init__(self, book: SpeedBook, state: State, now_s: float, errors: _Errors) -> None:
         self._book = book
         self._errors = errors
-        self._per_node = _gpus_per_node(state)
+        self._per_node = gpus_per_node(state.nodes.values())
         self._tasks: dict[JobId, _Task] = {}
         self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
         for job_id in state.active:
@@ -277,15 +277,6 @@ class Expected:
         left = Remaining(at_speed_1_s=task.expected_s, as_of_s=task.as_of_s, sigma=task.sigma, known=task.known)
         self._remaining[job.id] = (job, left)
         return left
-
-
-def _gpus_per_node(state: State) -> dict[str, int]:
-    most: dict[str, int] = {}
-    for node in state.nodes.values():
-        for gpu_type in sorted({gpu.type for gpu in node.gpus}):
-            count = sum(gpu.type == gpu_type for gpu in node.gpus)
-            most[gpu_type] = max(most.get(gpu_type, 0), count)
-    return dict(sorted(most.items()))
 
 
 @dataclass(slots=True)
