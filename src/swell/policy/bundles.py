@@ -6,6 +6,8 @@ Whether they fit on one node is the placer's question. An amount of which the cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
 
 from swell.core.decision import Grant
 from swell.core.ids import JobId
@@ -21,6 +23,14 @@ def processes(job: JobView, n: int) -> int:
     spec = job.spec
     count = 1 if spec.launcher in _ONE_PROCESS or job.gpu_milli != 1000 else n
     return count + (spec.roles.servers if spec.roles else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Less:
+    """A job that is to have n instead of what it was given; 0: nothing."""
+
+    job: JobView
+    n: int
 
 
 class Stock(Purse):
@@ -44,6 +54,18 @@ class Stock(Purse):
                 self.cpus -= count * job.spec.cpus
                 self.memory_mib -= count * job.spec.memory_mib
         return self
+
+    def after(self, returns: Iterable[Less], grants: Mapping[JobId, Grant]) -> Stock:
+        """A stock of its own, with what these jobs give back."""
+        more = copy(self)
+        more.milli = dict(self.milli)
+        for less in returns:
+            job, given = less.job, grants[less.job.id]
+            more.take(job, less.n - given.n, given.gpu_type)
+            count = processes(job, given.n) - (processes(job, less.n) if less.n else 0)
+            more.cpus += count * job.spec.cpus
+            more.memory_mib += count * job.spec.memory_mib
+        return more
 
     def admit(self, job: JobView, n: int) -> Grant | None:
         """Take what the job needs for its first n, if it is there."""

@@ -37,8 +37,9 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> D
     table = _Table(policy, snapshot, memory, rng, ledger)
     for members in _classes(free):
         others, served = guard.serve(members, ledger)
-        table.serve(others)
-        _settle(policy, sorted(others + served, key=_in_order) if served else others, ledger, snapshot)
+        by_right = table.serve(others)
+        in_order = sorted(others + served, key=_in_order) if served else others
+        _settle(policy, in_order, by_right, ledger, snapshot)
     _explain(snapshot, jobs, ledger)
     return Decision(
         grants=ledger.grants, reasons=ledger.reasons, memory=_without_ended(guard.memory(table.memory), jobs)
@@ -52,11 +53,12 @@ class _Table:
         self._policy, self._snapshot, self._rng, self._ledger = policy, snapshot, rng, ledger
         self.memory = memory
 
-    def serve(self, jobs: Sequence[JobView]) -> None:
+    def serve(self, jobs: Sequence[JobView]) -> Sequence[JobView]:
+        """Decide about these jobs; the same jobs, those within their team's quota first."""
         ledger = self._ledger
         if not ledger.quotas:
             self._decide(jobs)
-            return
+            return jobs
         capacity = ledger.capacity(self._snapshot)
         groups = quotas.split(jobs, ledger, capacity, self._ask, elastic=self._policy.elastic)
         self._decide(groups.entitled)
@@ -65,8 +67,10 @@ class _Table:
             quotas.give_back(groups.entitled, ledger, self._snapshot, weigh_entitled)
         else:
             weigh_entitled()
+            admit(groups.entitled, ledger, self._snapshot, requested=True)
         self._decide(groups.borrowing)
         quotas.explain_borrowers(groups.borrowing, ledger)
+        return groups.by_right()
 
     def _decide(self, jobs: Sequence[JobView]) -> None:
         if jobs:
@@ -78,17 +82,22 @@ class _Table:
         return self._policy.decide(self._snapshot.restricted(tuple(jobs), capacity), self.memory, self._rng)
 
 
-def _settle(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
-    _weigh(policy, jobs, ledger, snapshot)
+def _settle(
+    policy: Policy, jobs: Sequence[JobView], by_right: Sequence[JobView], ledger: Ledger, snapshot: Snapshot
+) -> None:
+    """Undo changes that do not pay, give jobs with a right what is borrowed, use what is left."""
+    undone = _weigh(policy, jobs, ledger, snapshot)
+    if ledger.quotas:
+        quotas.take_back(by_right, ledger, snapshot, elastic=policy.elastic)
     if policy.elastic:
         fill(jobs, ledger, snapshot, resize=not _weighs_itself(policy))
-
-
-def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
-    """Undo changes that do not pay; what that leaves goes to jobs that wait (`fill` does it for elastic policies)."""
-    undone = not _weighs_itself(policy) and weigh(jobs, ledger, snapshot.now_s)
-    if (undone or ledger.quotas) and not policy.elastic:
+    elif undone or ledger.quotas:
         admit(jobs, ledger, snapshot, requested=True)
+
+
+def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> bool:
+    """Undo changes that do not pay. Were there any?"""
+    return not _weighs_itself(policy) and weigh(jobs, ledger, snapshot.now_s)
 
 
 def _weighs_itself(policy: Policy) -> bool:

@@ -70,6 +70,13 @@ class Ledger:
         self.grants[job.id] = given
         self.use(job, given.n - before.n)
 
+    def withdraw(self, job: JobView) -> None:
+        """Take back all that a job was given."""
+        given = self.grants.pop(job.id)
+        if job.gpu_milli:
+            self.purse.milli[given.gpu_type] += given.n * job.gpu_milli
+        self.use(job, -given.n)
+
     def may_use(self, job: JobView, more: int) -> bool:
         """Is the job's team allowed so many more (teams that may borrow always are)?"""
         limit = self.limits.get(job.team)

@@ -2,9 +2,11 @@
 
 A team's jobs that fit its quota (in the policy's own order) are entitled; the others borrow. Entitled jobs of all
 teams are decided first, then, on what is left, those that borrow: what is borrowed is given back by the next decision
-in which somebody entitled needs it. A team whose entitled jobs grew beyond its quota is cut back to it while an
-entitled job of another team waits. A team that may not borrow is always held to its quota; a team without one is
-entitled to all. O(jobs) and one more call of the policy for each team that asks for more than its quota.
+in which somebody entitled needs it. Who turns out to be within the quota is known at the end only: then every job
+that waits although it fits its team's quota takes back what it lacks from teams that are beyond theirs (`take_back`).
+A team whose entitled jobs grew beyond its quota is cut back to it while an entitled job of another team waits.
+A team that may not borrow is always held to its quota; a team without one is entitled to all. O(jobs), one more call
+of the policy for each team that asks for more than its quota, and O(jobs) for each job that takes something back.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from swell.core.decision import Decision, Reason, ReasonCode
+from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Snapshot
-from swell.policy.base import grant
+from swell.policy.base import grant, types_of
+from swell.policy.bundles import Less, Stock
 from swell.policy.ledger import Ledger
-from swell.policy.resizing import admit
+from swell.policy.resizing import admit, stock_left
 
 Ask = Callable[[Sequence[JobView], Capacity], Decision]
 """Let the policy decide about these jobs with so much to give."""
@@ -27,10 +31,14 @@ Ask = Callable[[Sequence[JobView], Capacity], Decision]
 class Split:
     entitled: list[JobView]
     borrowing: list[JobView]
+    barred: list[JobView]
+
+    def by_right(self) -> list[JobView]:
+        return [*self.entitled, *self.borrowing, *self.barred]
 
 
 def split(jobs: Sequence[JobView], ledger: Ledger, capacity: Capacity, ask: Ask, *, elastic: bool) -> Split:
-    """Who is within the quota of their team. Jobs that may not borrow and do not fit are in neither."""
+    """Who is within the quota of their team, who borrows, and who may not borrow and does not fit."""
     outside: dict[int, None] = {}
     barred: dict[int, None] = {}
     by_team: dict[str, list[JobView]] = {}
@@ -49,6 +57,7 @@ def split(jobs: Sequence[JobView], ledger: Ledger, capacity: Capacity, ask: Ask,
     return Split(
         entitled=[job for job in jobs if job.id not in outside],
         borrowing=[job for job in jobs if job.id in outside and job.id not in barred],
+        barred=[job for job in jobs if job.id in barred],
     )
 
 
@@ -77,10 +86,11 @@ def _at_quota(job: JobView, ledger: Ledger) -> Reason:
     return Reason(code=ReasonCode.QUOTA, detail={"team": job.team, "quota": quota, "used": used})
 
 
-def give_back(entitled: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, weigh: Callable[[], None]) -> None:
+def give_back(entitled: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, weigh: Callable[[], object]) -> None:
     """Cut teams that grew beyond their quota back to it: always those that may not borrow, the others while an
-    entitled job of another team waits. What is left of a growth after a cut is weighed again; then those that wait
-    are let in."""
+    entitled job of another team waits (what it cannot use is there to be borrowed: starting jobs is better than
+    growth). What is left of a growth after a cut is weighed again; then those that wait are let in, those within
+    their quota first."""
     for team in ledger.limits:
         _cut(team, entitled, ledger)
     weigh()
@@ -91,6 +101,7 @@ def give_back(entitled: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, w
         if any(job.team != team for job in waiting):
             _cut(team, entitled, ledger)
     weigh()
+    take_back(entitled, ledger, snapshot, elastic=True)
     admit(waiting, ledger, snapshot)
 
 
@@ -107,6 +118,87 @@ def _cut(team: str, jobs: Sequence[JobView], ledger: Ledger) -> None:
         n = max((size for size in job.sizes if size <= target), default=job.sizes[0])
         excess -= (given.n - n) * job.gpu_milli
         ledger.change(job, grant(n, given.gpu_type))
+
+
+def take_back(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, elastic: bool) -> None:
+    """Let in every job that waits although its team's quota covers it, if what is free and what teams beyond their
+    quota hold is enough. `jobs`: those with the best right first; the last of them give back first."""
+    stock: Stock | None = None
+    hopeless: dict[tuple[str, str], int] = {}  # what could not be had, so that thousands who wait do not all look
+    for job in jobs:
+        n = job.sizes[0] if elastic else job.requested
+        if job.id in ledger.grants or not job.gpu_milli or _excess(job.team, ledger, n * job.gpu_milli) > 0:
+            continue
+        for gpu_type in sorted(types_of(job), key=lambda t: not ledger.purse.fits(job, n, t)):
+            if n * job.gpu_milli >= hopeless.get((job.team, gpu_type), n * job.gpu_milli + 1):
+                continue
+            returns = _returns(job, n, gpu_type, jobs, ledger, elastic=elastic)
+            if returns is None:
+                hopeless[job.team, gpu_type] = n * job.gpu_milli
+                continue
+            after = (stock or stock_left(ledger, snapshot)).after(returns, ledger.grants)
+            given = after.admit(job, n)
+            if given is None:
+                continue
+            _hand_over(returns, ledger)
+            ledger.give(job, given)
+            ledger.reasons.pop(job.id, None)
+            stock = after
+            hopeless.clear()
+            break
+
+
+def _excess(team: str, ledger: Ledger, more: int = 0) -> int:
+    """How far beyond its quota the team is, or would be with so much more; a team without one never is."""
+    quota = ledger.quotas.get(team)
+    return ledger.used.get(team, 0) + more - quota.gpus * GPU_MILLI if quota else 0
+
+
+def _returns(
+    job: JobView, n: int, gpu_type: str, jobs: Sequence[JobView], ledger: Ledger, *, elastic: bool
+) -> list[Less] | None:
+    """Whom to make smaller (or stop: 0) so that the job gets n; None when that is not enough. Those that can shrink
+    do so before anybody is stopped."""
+    short = n * job.gpu_milli - ledger.purse.milli.get(gpu_type, 0)
+    excess = {team: over for team in ledger.quotas if team != job.team and (over := _excess(team, ledger)) > 0}
+    sizes: dict[JobId, Less] = {}
+    lent = [o for o in reversed(jobs) if o.team in excess and o.gpu_milli and o.id in ledger.grants] if excess else []
+    for smaller in (_shrunk, _stopped) if elastic else (_stopped,):
+        for other in lent:
+            given = ledger.grants[other.id]
+            if short <= 0:
+                return list(sizes.values())
+            if given.gpu_type != gpu_type or excess[other.team] <= 0:
+                continue
+            before = sizes[other.id].n if other.id in sizes else given.n
+            after = smaller(other, before, min(short, excess[other.team]))
+            freed = (before - after) * other.gpu_milli
+            if freed:
+                sizes[other.id] = Less(job=other, n=after)
+                short -= freed
+                excess[other.team] -= freed
+    return list(sizes.values()) if short <= 0 else None
+
+
+def _shrunk(job: JobView, n: int, milli: int) -> int:
+    """The size that gives back so much; of a growth all, since a part may not be worth its restart."""
+    target = n - -(-milli // job.gpu_milli)
+    if job.held_n and not job.stopping and job.held_n < n:
+        target = min(target, job.held_n)
+    return max((size for size in job.sizes if size <= target), default=job.sizes[0])
+
+
+def _stopped(_job: JobView, _n: int, _milli: int) -> int:
+    return 0
+
+
+def _hand_over(returns: Sequence[Less], ledger: Ledger) -> None:
+    for less in returns:
+        if less.n:
+            ledger.change(less.job, grant(less.n, ledger.grants[less.job.id].gpu_type))
+        else:
+            ledger.withdraw(less.job)
+            ledger.reasons[less.job.id] = (_at_quota(less.job, ledger),)
 
 
 def explain_borrowers(borrowing: Sequence[JobView], ledger: Ledger) -> None:

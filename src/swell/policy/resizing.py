@@ -78,7 +78,7 @@ def fill(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize:
         _grow([job for job in jobs if job.team not in ledger.limits], ledger, snapshot, resize=resize)
 
 
-def _stock(ledger: Ledger, snapshot: Snapshot) -> Stock:
+def stock_left(ledger: Ledger, snapshot: Snapshot) -> Stock:
     """What is left, CPUs and memory included: a GPU is no gain to a job without them."""
     return Stock(snapshot.capacity, ledger.purse.milli).without(snapshot.jobs, ledger.grants)
 
@@ -89,7 +89,7 @@ def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, reques
     fitting = [(job, n) for job, n in waiting if ledger.purse.best_type(job, n) is not None]
     if not fitting:
         return
-    stock = _stock(ledger, snapshot)
+    stock = stock_left(ledger, snapshot)
     for job, n in fitting:
         if ledger.may_use(job, n) and (given := stock.admit(job, n)) is not None:
             ledger.grants[job.id] = given
@@ -109,7 +109,7 @@ def _grow(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize
             return len(rungs.sizes)
         return max(index, bisect_right(rungs.speeds, worth_above(job, snapshot.now_s)))
 
-    grow_best_first(jobs, grants, _stock(ledger, snapshot), _per_gpu, first)
+    grow_best_first(jobs, grants, stock_left(ledger, snapshot), _per_gpu, first)
     for job in jobs:
         if job.id in before:
             ledger.use(job, grants[job.id].n - before[job.id])

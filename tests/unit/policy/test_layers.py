@@ -11,7 +11,8 @@ from swell.core.decision import Decision, Grant, ReasonCode
 from swell.core.job import JobSpec
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
-from swell.policy import layers
+from swell.policy import layers, quotas
+from swell.policy.ledger import Ledger
 from swell.policy.registry import POLICIES
 from unit.policy.views import NOW_S, counts, decide, power, snapshot, view
 
@@ -93,6 +94,44 @@ class TestQuotas:
         jobs = [view(1, 6, 6, team="a"), view(2, 1, 1, team="b")]
         for policy in POLICIES:
             assert counts(decide(policy, snapshot(jobs, 8, self.OPTIONS)), jobs) == [6, 1]
+
+    def test_who_turns_out_to_be_within_the_quota_takes_back_what_others_borrow(self) -> None:
+        """Job 4 uses up its team's quota on paper and finds no room: job 5 is within it after all."""
+        options = Options(quotas={"a": Quota(gpus=0), "b": Quota(gpus=4)})
+        jobs = [
+            view(1, 3, 3, held=3, rem=1.0),
+            view(2, milli=700, team="a", held=1, rem=10.0),
+            view(3, milli=700, team="a", held=1, rem=10.0),
+            view(4, 4, 4, team="b"),
+            view(5, milli=700, team="b", rem=1e6),
+        ]
+        for policy in sorted(POLICIES.keys() - {"sia"}):  # sia lets job 4 in, instead of job 1
+            decision = decide(policy, snapshot(jobs, 5, options))
+            assert counts(decision, jobs) == [3, 1, 0, 0, 1], policy
+            assert codes(decision, 3)[0] is ReasonCode.QUOTA
+
+    def test_a_job_let_in_beyond_the_quota_does_not_pass_one_with_a_right(self) -> None:
+        """Job 2 grew; what it gives back is for job 4, not for job 1 of its own team, which would be beyond again."""
+        options = Options(quotas={"a": Quota(gpus=5), "b": Quota(gpus=8)})
+        jobs = [
+            view(1, 2, 2, team="a", rem=1e6),
+            view(2, sizes=(2, 4, 6), team="a", held=6, rem=1e-3, restart_cost_s=3600.0),
+            view(3, 1, 1, held=1, rem=1.0),
+            view(4, 1, 1, team="b", rem=1e7),
+        ]
+        assert counts(decide("swell", snapshot(jobs, 7, options)), jobs)[1:] == [4, 1, 1]
+
+    @pytest.mark.parametrize(("mib", "expected"), [(500, [1, 0, 1]), (1000, [1, 1, 0])])
+    def test_nothing_is_taken_back_for_a_job_that_lacks_memory_anyhow(self, mib: int, expected: list[int]) -> None:
+        options = Options(quotas={"a": Quota(gpus=1), "b": Quota(gpus=1)})
+        small, other = (JobSpec(name="j", command=("true",), memory_mib=size) for size in (500, mib))
+        jobs = [view(1, team="a", spec=small), view(2, team="a", spec=small), view(3, team="b", spec=other)]
+        taken = snapshot(jobs, 2, options, memory_mib=1000)
+        ledger = Ledger(taken)
+        assert all(ledger.give(job, Grant(n=1, gpu_type="gpu")) for job in jobs[:2])
+        quotas.take_back(jobs, ledger, taken, elastic=True)
+        assert [int(job.id in ledger.grants) for job in jobs] == expected
+        assert ledger.used["a"] == 1000 * sum(expected[:2])
 
 
 class TestStarvation:
