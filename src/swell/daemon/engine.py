@@ -20,7 +20,7 @@ from swell.core.state import ENDED, JobRecord, Run, State, copy_of
 from swell.daemon.effects import Effects
 from swell.daemon.ledger import Ledger
 from swell.daemon.logwatch import LogWatch
-from swell.daemon.outlook import FrozenBook, Moment, Outlooks, forecast_sentence
+from swell.daemon.outlook import MAX_JOBS, FrozenBook, Moment, Outlooks, forecast_sentence
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import Position, RunReport, StopView
 from swell.daemon.stops import Stops
@@ -94,7 +94,7 @@ class Engine:
         self._tasks = [
             asyncio.create_task(self._watch(known), name="watch"),
             asyncio.create_task(self._passes.run(), name="passes"),
-            asyncio.create_task(self._outlooks.run(self._moment), name="outlook"),
+            asyncio.create_task(self._outlooks.run(self._moment_to_forecast), name="outlook"),
             asyncio.create_task(self._logs.run(), name="logs"),
         ]
 
@@ -275,6 +275,9 @@ class Engine:
         if now is None:
             raise Conflict("the daemon has not decided anything yet; ask again in a moment")
         return await self._outlooks.what_if(change, now)
+
+    def _moment_to_forecast(self) -> Moment | None:
+        return self._moment() if len(self.state.active) <= MAX_JOBS else None
 
     def _moment(self) -> Moment | None:
         policy, placer = self._passes.policy, self._passes.placer

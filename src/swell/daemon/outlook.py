@@ -26,6 +26,10 @@ from swell.sim.relax import relax
 log = logging.getLogger(__name__)
 
 SAMPLES = 4
+MAX_JOBS = 1000
+"""With more jobs than this nothing is forecast: a thread that computes for seconds would slow the answers."""
+LOOKS_AT_JOBS = 800
+"""So many jobs over all samples of one forecast; at least one sample is made."""
 EVERY_S = 3.0
 SHARE = 20.0
 """A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
@@ -118,7 +122,8 @@ class Outlooks:
 
 def _forecast(now: Moment) -> tuple[Mapping[JobId, Interval], float]:
     began_s = time.thread_time()
-    found = forecast(now.state, now.book, now.policy, now.placer, now.options, now.now_s, SAMPLES)
+    samples = max(1, min(SAMPLES, LOOKS_AT_JOBS // len(now.state.active)))
+    found = forecast(now.state, now.book, now.policy, now.placer, now.options, now.now_s, samples)
     return found, time.thread_time() - began_s
 
 

@@ -6,6 +6,7 @@ epochs of each configuration of a job, the last members of a family, `KEEP_JOBS`
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 from swell.core.events import (
@@ -34,6 +35,8 @@ from swell.speed.fitting import fit_family, fit_jobs
 from swell.speed.remaining import estimate
 
 KEEP_JOBS = 50_000
+KEEP_ENDED = 200
+"""So many finished jobs wait for their last fit; older ones tell their family nothing."""
 KEEP_FAMILIES = 5_000
 NO_NODES: Mapping[str, int] = {}
 
@@ -78,6 +81,7 @@ class Book:
         self._priors: dict[str, Fit] = {}  # by reference type
         self._shared: dict[tuple[int, int, int], tuple[Fit, Mapping[str, int], FittedSpeed]] = {}
         self._news: dict[JobId, None] = {}  # jobs to fit again
+        self._ended: deque[_Entry] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
 
     # -- learning
@@ -152,12 +156,16 @@ class Book:
 
     def _finished(self, job: JobId, entry: _Entry) -> None:
         """Its length is what its family may expect of the next one."""
+        if job in self._news and entry.home is not None:
+            self._ended.append(entry)  # fitted with the others, once: a replay of many short jobs stays quick
+        else:
+            self._tell_family(entry)
+        self._forget(job)
+
+    def _tell_family(self, entry: _Entry) -> None:
         if entry.home is not None:
-            if job in self._news:
-                self._fit()
             work_1_s = entry.evidence.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
             entry.home.finished(entry.evidence.epochs, work_1_s)
-        self._forget(job)
 
     def _forget(self, job: JobId) -> None:
         self._jobs.pop(job, None)
@@ -184,7 +192,7 @@ class Book:
 
     def _current(self, job: JobRecord) -> _Entry:
         """The job's entry, with everything fitted that there was news of."""
-        if self._news or self._family_news:
+        if self._news or self._family_news or self._ended:
             self._fit()
         entry = self._jobs.get(job.id)
         if entry is None or entry.home is None:
@@ -247,9 +255,14 @@ class Book:
                 family.learned(fit_family(family))
         self._family_news.clear()
         entries = [entry for job in self._news if (entry := self._jobs.get(job)) is not None and entry.evidence.times]
+        ended = list(self._ended)
+        entries += [entry for entry in ended if entry.evidence.times]
         self._news.clear()
+        self._ended.clear()
         priors = [(entry.home.fit if entry.home else None) or NOTHING_KNOWN for entry in entries]
         fits = fit_jobs([(entry.evidence, prior) for entry, prior in zip(entries, priors, strict=True)])
         for entry, fit in zip(entries, fits, strict=True):
             entry.fit = fit
             entry.record = None
+        for entry in ended:
+            self._tell_family(entry)
