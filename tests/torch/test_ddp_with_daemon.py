@@ -21,7 +21,7 @@ pytestmark = [
 ]
 SCRIPT = ROOT / "examples" / "pytorch-ddp" / "train.py"
 EPOCH = re.compile(r"epoch (\d+) loss \S+ workers (\d+)")
-EPOCHS = 60
+EPOCHS = 150
 COMPARE = """
 import sys, torch
 a, b = (torch.load(path) for path in sys.argv[1:])
@@ -42,12 +42,16 @@ def test_other_jobs_resize_and_preempt_it(tmp_path: Path) -> None:
     ours, reference = tmp_path / "ours.pt", tmp_path / "reference.pt"
     options = {"workdir": str(SCRIPT.parent), "launcher": "per-gpu", "uses_library": True}
     command = [str(PYTHON), "train.py", "--pause-s", "0.02", "--weights", str(ours)]
+    (tmp_path / "home").mkdir()
+    # Epochs here take a fraction of a second: a run may change again after two.
+    (tmp_path / "home" / "config.yaml").write_text("options: {min_run_s: 2.0}\n")
     with daemon(tmp_path / "home", gpus=3, args=("--policy", "elastic-fifo")) as served:
         (job,) = served.submit(name="ddp", command=command, gpus="1-3", epochs=EPOCHS, **options)
         for other in ({"gpus": 2}, {"gpus": 3, "priority": "urgent"}):
             began = len(epochs(served, job))
             eventually(lambda before=began: len(epochs(served, job)) > before + 3, 90, what="some epochs")  # type: ignore[misc]
-            served.submit(name="other", command=["sleep", "2"], **other)
+            (rival,) = served.submit(name="other", command=["sleep", "2"], **other)
+            eventually(lambda who=rival: record(served, who)["state"] == "completed", 90, what="the other had its turn")  # type: ignore[misc]
         eventually(lambda: record(served, job)["state"] == "completed", 180, what="the training ends")
         found, seen = record(served, job), epochs(served, job)
     cost_s = found["restart_cost_s"]
