@@ -5,6 +5,7 @@ Adapters see `core` and this file, nothing else of the package.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -171,6 +172,14 @@ class Launch:
 class RunUp:
     run: RunId
     at_s: float
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+
+
+def start_failure(number: int | None) -> ExitReason:
+    """What an error of the system (errno) at the start of a run means: a node without room is no fault of the job."""
+    return ExitReason.NODE_FULL if number in _NO_ROOM else ExitReason.START_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ from swell.store.open import open_store
 
 log = logging.getLogger(__name__)
 
+SWEEP_S = 3600.0
 STOP_GRACE_S = 2
 """Open streams are given so long at a graceful stop."""
 
@@ -203,12 +204,31 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         launch_of=launch_of,
         settings=_settings(config),
     )
+    sweeper: asyncio.Task[None] | None = None
     try:
         await engine.start()
+        sweeper = asyncio.create_task(_sweep(config, engine, clock))
         yield engine
         await engine.stop()
     finally:
+        if sweeper is not None:
+            sweeper.cancel()
         store.close()
+
+
+async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:
+    """Every hour: working files that no waiting or running job starts from any more are deleted after some days."""
+    while True:
+        jobs = engine.state.jobs
+        needed = frozenset(jobs[job].spec.files for job in engine.state.active)
+        before_s = clock.now_s() - config.snapshot_keep_days * 86400.0
+        try:
+            swept = await asyncio.to_thread(files.sweep, config.files_dir, needed, before_s)
+        except OSError as error:
+            log.warning("old working files could not be deleted: %s", error)
+        else:
+            log.info("deleted %d snapshots of working files that no job needs", len(swept))
+        await asyncio.sleep(SWEEP_S)
 
 
 def _settings(config: Config) -> Settings:

@@ -189,8 +189,7 @@ async def get_events(
 
 @router.get("/v1/files/{content_hash}")
 async def has_files(request: Request, content_hash: str) -> Response:
-    root = files.unpacked_path(context_of(request).config.files_dir, _hash(content_hash))
-    if not root.is_dir():
+    if not files.touch(context_of(request).config.files_dir, _hash(content_hash)):
         raise NotFound(f"snapshot {content_hash[:7]} is not here; send it with PUT")
     return json_response({"hash": content_hash})
 

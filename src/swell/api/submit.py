@@ -149,7 +149,7 @@ def _check_files(context: Context, document: Mapping[str, Any], spec: JobSpec) -
     if not spec.files:
         return
     root = files.unpacked_path(context.config.files_dir, spec.files)
-    if not root.is_dir():
+    if not files.touch(context.config.files_dir, spec.files):
         fix = f"send it first: PUT /v1/files/{spec.files}"
         raise one("files", f"snapshot {spec.files[:7]} is not here", fix)
     script = document.get("script")

@@ -28,7 +28,7 @@ class StopWhy(StrEnum):
 
 
 class ExitReason(StrEnum):
-    """Why a run ended. Only `user-error`, `out-of-memory` and `killed` count as failures."""
+    """Why a run ended. `user-error`, `out-of-memory`, `killed` and `start-failed` count as failures of the job."""
 
     FINISHED = "finished"
     STOPPED = "stopped"  # as asked; `StopWhy` says why
@@ -38,6 +38,7 @@ class ExitReason(StrEnum):
     NODE_LOST = "node-lost"
     SHIM_LOST = "shim-lost"  # what held the process died with it; no exit record
     START_FAILED = "start-failed"  # the executor could not start it (missing script, no such user, ...)
+    NODE_FULL = "node-full"  # its node had no room to start it (disk, memory): it waits, and is tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ MAX_LOST_RUNS = 10
 """A job whose runs were lost so often is given up: something about it takes its machines down."""
 
 MAX_BACKOFF_S = 3600.0
+NODE_FULL_RETRY_S = 30.0
+"""A node without room is no fault of the job: it is tried again, for as long as it takes."""
 RESTART_COST_MEMORY = 0.5
 """Weight of the newest measured restart in the running mean."""
 
@@ -108,7 +110,7 @@ def _trigger_of_end(job: JobRecord, end: ev.RunEnded) -> Trigger:
         return Trigger.GIVE_UP
     if stop is not None and stop.why is StopWhy.TIMED_OUT:
         return Trigger.FAIL
-    if end.reason is ExitReason.STOPPED:
+    if end.reason in (ExitReason.STOPPED, ExitReason.NODE_FULL):
         return Trigger.REQUEUE
     if end.reason in _LOSSES:
         again = job.spec.restart is RestartPolicy.ON_FAILURE and job.lost_runs < MAX_LOST_RUNS
@@ -319,7 +321,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     target = TRANSITIONS[job.state, trigger]
     run = _with_run(job, ended_s=event.at_s, exit_reason=event.reason, exit_code=event.exit_code, message=event.message)
     why = job.run.stop.why if job.run.stop else None
-    failed = event.reason in _FAILURES
+    failed, full = event.reason in _FAILURES, event.reason is ExitReason.NODE_FULL
     changes: dict[str, Any] = {
         "state": target,
         "run": run,
@@ -331,10 +333,10 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         "gpu_s": job.gpu_s + service_s(run, event.at_s),
         "queued_since_s": event.at_s,
         # Why a run was stopped is the run's own story; the job's message says how the job ended or last failed.
-        "message": event.message if failed or target in ENDED else job.message,
+        "message": event.message if failed or full or target in ENDED else job.message,
     }
-    if failed and target is JobState.QUEUED:
-        backoff_s = min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**job.failures)
+    if (failed or full) and target is JobState.QUEUED:
+        backoff_s = NODE_FULL_RETRY_S if full else min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**job.failures)
         changes["not_before_s"] = event.at_s + backoff_s
     if target in ENDED:
         _retire(state, evolve(job, ended_s=event.at_s, **changes))

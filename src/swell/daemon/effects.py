@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.state import JobRecord
 from swell.plan.deadlines import Force
-from swell.ports import Executor, Launch, RunGone
+from swell.ports import Executor, Launch, RunGone, start_failure
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class Effects:
                 log.exception("run %s could not be started", record.run.id)
                 gone = RunGone(
                     run=record.run.id,
-                    reason=ExitReason.START_FAILED,
+                    reason=start_failure(error.errno if isinstance(error, OSError) else None),
                     at_s=self._now_s(),
                     message=f"could not be started: {error}",
                 )

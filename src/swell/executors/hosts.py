@@ -33,7 +33,7 @@ from swell.executors.verdict import (
     sight_from_json,
     verdict,
 )
-from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, RunGone, RunUp, Worker
+from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, RunGone, RunUp, Worker, start_failure
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,16 @@ class _Tracked:
     sight: Sight | None = None
     up_told: bool = False
     failed: str = ""  # why it could not be started
+    failed_as: ExitReason = ExitReason.START_FAILED
     asked_s: float = 0.0  # monotonic
     asked: int = 0
     broken_s: float | None = None  # monotonic, when its gang broke
     told_rest: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def could_not(self, be_done: str, error: OSError) -> None:
+        self.failed = f"the run could not be {be_done}: {error}; see `swell doctor`"
+        self.failed_as = start_failure(error.errno)
 
 
 class HostExecutor:
@@ -105,7 +110,7 @@ class HostExecutor:
                     await self._local.put(launch.run, "discovery", launch.discovery.encode())
                 await self._start_absent(tracked)
             except OSError as error:
-                tracked.failed = f"the run could not be prepared: {error}; see `swell doctor`"
+                tracked.could_not("prepared", error)
         self._hint(launch.run)
 
     async def resize(self, launch: Launch, allocation: Allocation) -> None:
@@ -253,7 +258,7 @@ class HostExecutor:
         if gone is None:
             gone = await self._tend(tracked, sight)
         elif tracked.failed:
-            gone = replace(gone, reason=ExitReason.START_FAILED, message=tracked.failed)
+            gone = replace(gone, reason=tracked.failed_as, message=tracked.failed)
         if gone is not None:
             del self._tracked[run]
             await self._tell_gone(tracked.roster, gone)
@@ -298,9 +303,7 @@ class HostExecutor:
         if absent and (tracked.failed or breaker or sight.stop_s is not None):
             fenced = await self._stop(tracked, absent, kill=True)
             if not fenced and len(absent) == len(sight.workers):
-                return RunGone(
-                    run=run, reason=ExitReason.START_FAILED, at_s=self._clock.now_s(), message=tracked.failed
-                )
+                return RunGone(run=run, reason=tracked.failed_as, at_s=self._clock.now_s(), message=tracked.failed)
         if breaker or tracked.failed:
             tracked.broken_s = now_s if tracked.broken_s is None else tracked.broken_s
             at_once = bool(tracked.failed) or (breaker is not None and breaker.reason is ExitReason.START_FAILED)
@@ -326,7 +329,7 @@ class HostExecutor:
         try:
             await self._start_absent(tracked)
         except OSError as error:
-            tracked.failed = f"the run could not be started: {error}; see `swell doctor`"
+            tracked.could_not("started", error)
 
     async def _stop(self, tracked: _Tracked, workers: Sequence[Seen], *, kill: bool) -> bool:
         ranks = {seen.rank for seen in workers}

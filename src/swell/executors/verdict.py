@@ -11,7 +11,7 @@ from typing import Any
 
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
-from swell.ports import Launch, RunGone
+from swell.ports import Launch, RunGone, start_failure
 
 EXIT_STOPPED = 85
 """What training code leaves with when it stopped as asked."""
@@ -173,7 +173,7 @@ def _signal_name(number: int) -> str:
 def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
     if failed["step"] == "stopped":
         return End(rank=rank, reason=ExitReason.STOPPED, at_s=at_s, message="stopped before it started")
-    return End(rank=rank, reason=ExitReason.START_FAILED, at_s=at_s, message=why_not_started(failed))
+    return End(rank=rank, reason=start_failure(failed.get("errno")), at_s=at_s, message=why_not_started(failed))
 
 
 def why_not_started(failed: Mapping[str, Any]) -> str:
@@ -187,7 +187,7 @@ def why_not_started(failed: Mapping[str, Any]) -> str:
     if step == "exec":
         return _why_not_executed(failed)
     if step == "log":
-        return f"cannot write the log ({said}); make room on the node's disk, then submit the job again"
+        return f"cannot write the log ({said}); make room on the node's disk"
     return f"the process could not be set up: {said}"
 
 

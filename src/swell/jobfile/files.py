@@ -15,7 +15,7 @@ import stat
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -237,6 +237,28 @@ def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
         fresh.rename(target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def touch(files_dir: Path, content_hash: str) -> bool:
+    """Is this snapshot here? Then it is in use from now on: whoever asked is about to submit a job with it."""
+    try:
+        os.utime(archive_path(files_dir, content_hash))
+    except FileNotFoundError:
+        return False
+    return unpacked_path(files_dir, content_hash).is_dir()
+
+
+def sweep(files_dir: Path, needed: Container[str], before_s: float) -> list[str]:
+    """Delete snapshots that no job in `needed` starts from and nobody asked for since `before_s`; their hashes."""
+    stale = [
+        archive.stem
+        for archive in sorted(files_dir.glob("*.tar"))
+        if is_hash(archive.stem) and archive.stem not in needed and archive.stat().st_mtime < before_s
+    ]
+    for content_hash in stale:
+        archive_path(files_dir, content_hash).unlink(missing_ok=True)
+        shutil.rmtree(unpacked_path(files_dir, content_hash), ignore_errors=True)
+    return stale
 
 
 def unpack(archive: Path, target: Path) -> None:

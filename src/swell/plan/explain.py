@@ -145,7 +145,7 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ),
     ReasonCode.STARVED: lambda d: f"has waited {duration(float(d.get('waited_s', 0)))}, so it goes ahead of its order",
     ReasonCode.PAUSED: lambda _: "paused; `swell resume` lets it go on",
-    ReasonCode.BACKOFF: lambda d: f"failed before; tried again in {_in(d)}",
+    ReasonCode.BACKOFF: lambda d: f"{d.get('why', 'failed before')}; tried again in {_in(d)}",
     ReasonCode.DEPENDS: lambda d: f"waits for job {d.get('jobs', '?')} to complete",
     ReasonCode.FREEING: lambda d: f"its GPUs are being freed by job {d.get('by', '?')}",
     ReasonCode.NO_GAIN: lambda d: f"more than {d.get('at', 'its')} GPUs would not make it faster",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from swell.core.decision import Reason, ReasonCode
+from swell.core.events import ExitReason
 from swell.core.ids import JobId
 from swell.core.job import Launcher
 from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition, gpus_per_node
@@ -106,11 +107,17 @@ def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
     if record.paused:
         return Reason(code=ReasonCode.PAUSED)
     if record.not_before_s > now_s:
-        return Reason(code=ReasonCode.BACKOFF, detail={"until_s": record.not_before_s})
+        return _backoff(record)
     waiting_for = [job for job in record.spec.depends_on if _not_completed(state, job)]
     if waiting_for:
         return Reason(code=ReasonCode.DEPENDS, detail={"jobs": ", ".join(map(str, waiting_for))})
     return None
+
+
+def _backoff(record: JobRecord) -> Reason:
+    full = record.run is not None and record.run.exit_reason is ExitReason.NODE_FULL
+    why = {"why": record.message} if full else {}
+    return Reason(code=ReasonCode.BACKOFF, detail={"until_s": record.not_before_s, **why})
 
 
 def _not_completed(state: State, job: JobId) -> bool:

@@ -63,7 +63,7 @@ def test_on_a_full_disk_running_work_ends_with_its_record_and_nothing_new_starts
             ballast = fill(small_disk)
             await watch.executor.launch(launch_of(bench, "finish", run=refused))
             gone = await watch.until(RunGone, refused)
-            assert gone.reason is ExitReason.START_FAILED  # type: ignore[union-attr]
+            assert gone.reason is ExitReason.NODE_FULL  # type: ignore[union-attr]
             assert "No space left" in gone.message  # type: ignore[union-attr]
             assert watch.of(running) == ["RunUp"]
             pid, start = _child_of(bench.runs / str(running) / "0")

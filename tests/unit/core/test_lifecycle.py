@@ -12,7 +12,7 @@ from swell.core.events import ExitReason, StopWhy
 from swell.core.ids import RunId
 from swell.core.invariants import violations
 from swell.core.job import GpuRequest, JobSpec, RestartPolicy
-from swell.core.lifecycle import MAX_LOST_RUNS, TRANSITIONS, Trigger, apply, replay
+from swell.core.lifecycle import MAX_LOST_RUNS, NODE_FULL_RETRY_S, TRANSITIONS, Trigger, apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import ENDED, JobState, State
 
@@ -66,7 +66,7 @@ EVENT_FOR: dict[Trigger, list[ev.Event]] = {
     ],
     Trigger.STOP: [ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.RESIZING, at_s=5.0)],
     Trigger.FINISH: [ended(ExitReason.FINISHED)],
-    Trigger.REQUEUE: [ended(ExitReason.STOPPED), ended(ExitReason.NODE_LOST), ended(ExitReason.SHIM_LOST)],
+    Trigger.REQUEUE: [ended(ExitReason.STOPPED), ended(ExitReason.SHIM_LOST), ended(ExitReason.NODE_FULL)],
     Trigger.FAIL: [ended(ExitReason.USER_ERROR), ended(ExitReason.OUT_OF_MEMORY), ended(ExitReason.START_FAILED)],
     Trigger.EDIT: [
         ev.JobPaused(job=1, at_s=5.0),
@@ -153,6 +153,15 @@ def test_a_failed_run_is_tried_again_with_a_back_off_that_doubles() -> None:
     assert world.jobs[1].not_before_s == 30.0
     replay([planned(3, at_s=30.0), ended(ExitReason.USER_ERROR, 3, at_s=31.0)], world)
     assert (world.jobs[1].state, world.jobs[1].failures) == (JobState.FAILED, 3)
+
+
+def test_a_node_without_room_is_never_the_jobs_failure() -> None:
+    world = submitted(retries=0, restart=RestartPolicy.NEVER)
+    for attempt in range(1, 9):
+        replay([planned(attempt), ended(ExitReason.NODE_FULL, attempt)], world)
+        job = world.jobs[1]
+        assert (job.state, job.failures, job.lost_runs) == (JobState.QUEUED, 0, 0)
+        assert job.not_before_s == 10.0 + NODE_FULL_RETRY_S
 
 
 def test_a_job_that_takes_its_machines_down_is_given_up_in_the_end() -> None:

@@ -74,7 +74,7 @@ R = ExitReason
         ({"signal": 9, "oom": True}, None, R.OUT_OF_MEMORY, None),
         ({"code": 137, "oom": True}, None, R.OUT_OF_MEMORY, None),
         ({"failed": {"step": "stopped"}}, None, R.STOPPED, "stopped before it started"),
-        ({"failed": {"step": "log", "errno": 28, "said": "full"}}, None, R.START_FAILED, None),
+        ({"failed": {"step": "log", "errno": 28, "said": "full"}}, None, R.NODE_FULL, None),
     ],
 )
 def test_how_one_worker_ended(said: dict[str, Any], stop_s: float | None, reason: R, message: str | None) -> None:

@@ -1,12 +1,23 @@
 """Snapshots: what is taken, that the hash names the content, and that unpacking never writes outside."""
 
 import io
+import os
 import subprocess
 import tarfile
 
 import pytest
 
-from swell.jobfile.files import SnapshotError, adopt, archive_path, list_files, pack, unpack
+from swell.jobfile.files import (
+    SnapshotError,
+    adopt,
+    archive_path,
+    list_files,
+    pack,
+    sweep,
+    touch,
+    unpack,
+    unpacked_path,
+)
 
 
 def tree(root, files):
@@ -81,6 +92,24 @@ def test_adopting_twice_is_harmless(tmp_path):
         (tmp_path / "part").write_bytes(data)
         adopt(tmp_path, result.hash, tmp_path / "part")
     assert [p.name for p in tmp_path.glob(".unpack-*")] == []
+
+
+def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_for(tmp_path):
+    kept = []
+    for name in ("old", "needed", "asked"):
+        tree(tmp_path / name, {"a": name})
+        result, data = packed(tmp_path / name)
+        (tmp_path / "part").write_bytes(data)
+        adopt(tmp_path, result.hash, tmp_path / "part")
+        os.utime(archive_path(tmp_path, result.hash), (100.0, 100.0))
+        kept.append(result.hash)
+    old, needed, asked = kept
+    assert touch(tmp_path, asked)
+    assert sweep(tmp_path, {needed}, before_s=200.0) == [old]
+    assert not touch(tmp_path, old)
+    assert not unpacked_path(tmp_path, old).exists()
+    assert [touch(tmp_path, one) for one in (needed, asked)] == [True, True]
+    assert sweep(tmp_path, (), before_s=200.0) == []
 
 
 def test_too_large_names_the_largest_and_the_setting(tmp_path):
