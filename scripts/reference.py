@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: the command line, the REST API, the job file.
+"""Writes docs/reference from the code: the command line, the REST API, the job file, the configuration.
 
 python scripts/reference.py           write the pages
 python scripts/reference.py --check   exit 1 if a page is not what the code says
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +23,10 @@ from swell.api.port import Engine
 from swell.cli.main import VERBS, swell
 from swell.config import Config
 from swell.core.job import PRIORITIES
+from swell.core.snapshot import Options, Quota
 from swell.jobfile.expand import NAME_RULE
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel, json_schema
+from swell.policy.registry import POLICIES, options_of
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- made by scripts/reference.py from the code; change the code, then run it again -->\n\n"
@@ -199,7 +204,53 @@ def _default(field: Any) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"cli.md": cli_page, "rest.md": rest_page, "job-file.md": job_file_page}
+# -- configuration ----------------------------------------------------------------------------------------------------
+
+
+def configuration_page() -> str:
+    lines = [
+        "# Configuration",
+        "",
+        "None is needed. What is said in `config.yaml` in Swell's home directory (`~/.swell`, or `$SWELL_HOME`) holds "
+        "from the daemon's next start; options of the command win over it. For example:",
+        "",
+        "    gpus: 4",
+        "    policy: elastic-fifo",
+        "    options:",
+        "      starvation_s: 7200",
+        "      quotas: {vision: {gpus: 8}, speech: {gpus: 4, borrow: false}}",
+        "",
+        *_settings("Settings", Config),
+        *_settings("options", Options),
+        *_settings("options.quotas, by team", Quota),
+    ]
+    for name in sorted(POLICIES):
+        declared = options_of(name)
+        if declared:
+            lines += [f"## Policy {name}", "", f"`swell policy {name} name=value`, or `options.policy`.", ""]
+            lines += ["| option | default | |", "|---|---|---|"]
+            lines += [f"| `{key}` | `{option.default}` | {_cell(option.doc)} |" for key, option in declared.items()]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _settings(title: str, kind: type) -> Iterator[str]:
+    """Fields with the comments beside them."""
+    yield from (f"## {title}", "", inspect.getdoc(kind) or "", "", "| setting | default | |", "|---|---|---|")
+    said = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(kind), flags=re.MULTILINE))
+    for field in fields(kind):
+        default = "needed" if field.default_factory is MISSING else ""
+        shown = default if field.default is MISSING else f"`{json.dumps(field.default)}`"
+        yield f"| `{field.name}` | {shown} | {_cell(said.get(field.name, ''))} |"
+    yield ""
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "rest.md": rest_page,
+    "job-file.md": job_file_page,
+    "configuration.md": configuration_page,
+}
 
 
 def main() -> int:

@@ -3,8 +3,9 @@ then options of the command. Zero configuration is a complete one: everything on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,15 @@ class ConfigError(SwellError):
 class Config:
     """Times in seconds. Paths that are not said lie under `home`."""
 
-    home: Path = field(default_factory=default_home)
-    host: str = "127.0.0.1"
+    home: Path = field(default_factory=default_home)  # where everything is kept
+    host: str = "127.0.0.1"  # the address to listen on
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
     gpus: int | None = None  # declare so many slots on this machine, instead of looking for GPUs
     policy: str = ""  # at the first start only; later the last one that was set holds. Empty: the default
-    placer: str = ""
+    placer: str = ""  # as `policy`
     policy_files: tuple[str, ...] = ()  # Python files with policies of one's own
-    options: Options = field(default_factory=Options)
+    options: Options = field(default_factory=Options)  # about decisions in general, see below
     pass_interval_s: float = 10.0  # the slow periodic pass; events bring their own
     coalesce_s: float = 0.05  # events this close together are one pass
     gang_timeout_s: float = 120.0  # a run that is not whole by then is stopped and planned again
@@ -91,27 +92,85 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _merge(config: Config, data: Mapping[str, Any], where: str) -> Config:
-    known = {f.name for f in fields(Config)}
-    for key in data:
-        if key not in known:
-            raise ConfigError(f"{where}: there is no setting {key!r}; there are: {', '.join(sorted(known))}")
-    changes = dict(data)
-    if "options" in changes and not isinstance(changes["options"], Options):
-        changes["options"] = _options(changes["options"], where)
-    for key in ("home",):
-        if key in changes:
-            changes[key] = Path(changes[key]).expanduser().resolve()
-    if "policy_files" in changes:
-        changes["policy_files"] = tuple(str(item) for item in changes["policy_files"])
-    return replace(config, **changes)
+    return replace(config, **_checked(Config, data, where))
 
 
-def _options(data: Mapping[str, Any], where: str) -> Options:
-    known = {f.name for f in fields(Options)}
+def _checked(kind: type[Config | Options | Quota], data: object, where: str) -> dict[str, Any]:
+    """The settings of `data` that are fields of `kind`, each of its type; else an error that names the setting."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where} must hold settings, `name: value`, not {data!r}")
+    types = {f.name: str(f.type) for f in fields(kind)}
     for key in data:
-        if key not in known:
-            raise ConfigError(f"{where}: options has no {key!r}; there are: {', '.join(sorted(known))}")
-    changes = dict(data)
-    if "quotas" in changes:
-        changes["quotas"] = {team: Quota(**quota) for team, quota in changes["quotas"].items()}
-    return Options(**changes)
+        if key not in types:
+            near = get_close_matches(str(key), types, n=1)
+            instead = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(types))}"
+            raise ConfigError(f"{where}: there is no setting {key!r}; {instead}")
+    return {key: _READERS[types[key]](value, f"{where}: {key}") for key, value in data.items()}
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{where} must be text, not {value!r}")
+    return value
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ConfigError(f"{where} must be a number of at least 0, not {value!r}")
+    return float(value)
+
+
+def _whole(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{where} must be a whole number of at least 0, not {value!r}")
+    return value
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where} must be true or false, not {value!r}")
+    return value
+
+
+def _path(value: object, where: str) -> Path:
+    return Path(value if isinstance(value, Path) else _text(value, where)).expanduser().resolve()
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ConfigError(f"{where} must be a list of texts, such as [my_policy.py], not {value!r}")
+    return tuple(_text(item, where) for item in value)
+
+
+def _quotas(value: object, where: str) -> dict[str, Quota]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must name teams, such as `vision: {{gpus: 8}}`, not {value!r}")
+    return {str(team): _quota(said, f"{where}: {team}") for team, said in value.items()}
+
+
+def _quota(value: object, where: str) -> Quota:
+    found = _checked(Quota, value, where)
+    if "gpus" not in found:
+        raise ConfigError(f"{where} must say how many GPUs the team is entitled to, such as `gpus: 8`")
+    return Quota(**found)
+
+
+def _policy_options(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(v, str | int | float) for v in value.values()):
+        raise ConfigError(f"{where} must hold options of the policy, `name: value`, not {value!r}")
+    return {str(name): said for name, said in value.items()}
+
+
+_READERS: Mapping[str, Callable[[object, str], Any]] = {
+    "Path": _path,
+    "str": _text,
+    "bool": _flag,
+    "int": _whole,
+    "int | None": _whole,
+    "float": _number,
+    "tuple[str, ...]": _texts,
+    "Options": lambda value, where: Options(**_checked(Options, value, where)),
+    "Mapping[str, Quota]": _quotas,
+    "Mapping[str, float | int | str | bool]": _policy_options,
+}
+"""By the type of a field, as it is written there."""

@@ -104,8 +104,8 @@ class JobView:
 class Quota:
     """What a team is entitled to while others wait; more than that is borrowed and given back when asked for."""
 
-    gpus: int
-    borrow: bool = True
+    gpus: int  # entitled to while others wait
+    borrow: bool = True  # more than that while nobody else needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +117,8 @@ class Options:
     move_interval_s: float = 600.0  # no second move of an unchanged job sooner
     max_moves: int = 8  # of unchanged jobs, in one pass
     share_overload_milli: int = GPU_MILLI  # 1200 tolerates 20 % more utilisation than a GPU has
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
-    policy: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by team
+    policy: Mapping[str, float | int | str | bool] = field(default_factory=dict)  # what is set about the policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,81 @@
+"""The configuration file: what it may say, and what a person is told about what it may not."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from swell.config import _READERS, Config, ConfigError, load_config
+from swell.core.snapshot import Options, Quota
+
+
+def written(home: Path, text: str) -> Config:
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+    return load_config(home)
+
+
+def test_nothing_said_is_a_complete_configuration(tmp_path: Path) -> None:
+    config = load_config(tmp_path)
+    assert config.database_url == f"sqlite:///{tmp_path}/swell.db"
+    assert written(tmp_path, "") == config
+
+
+def test_everything_said_is_heard(tmp_path: Path) -> None:
+    config = written(
+        tmp_path,
+        """
+        port: 7000
+        gpus: 4
+        policy_files: [mine.py]
+        pass_interval_s: 5
+        options:
+          starvation_s: 60
+          quotas: {vision: {gpus: 8, borrow: false}}
+          policy: {tolerance: 1.4}
+        """,
+    )
+    assert (config.port, config.gpus, config.policy_files, config.pass_interval_s) == (7000, 4, ("mine.py",), 5.0)
+    assert config.options == Options(
+        starvation_s=60.0, quotas={"vision": Quota(gpus=8, borrow=False)}, policy={"tolerance": 1.4}
+    )
+
+
+def test_options_of_the_command_win_unless_they_are_not_said(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("port: 7000\ngpus: 4\n", encoding="utf-8")
+    config = load_config(tmp_path, {"port": 8000, "gpus": None})
+    assert (config.port, config.gpus) == (8000, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("port: [", "not valid YAML"),
+        ("- port", "must hold a mapping"),
+        ("prot: 7000", "did you mean 'port'"),
+        ("port: many", "port must be a whole number"),
+        ("gpus: -1", "gpus must be a whole number of at least 0"),
+        ("gpus: true", "gpus must be a whole number"),
+        ("pass_interval_s: soon", "pass_interval_s must be a number"),
+        ("pass_interval_s: .inf", "pass_interval_s must be a number"),
+        ("policy: 5", "policy must be text"),
+        ("policy_files: mine.py", "policy_files must be a list"),
+        ("options: 5", "options must hold settings"),
+        ("options: {starvation: 5}", "did you mean 'starvation_s'"),
+        ("options: {quotas: 8}", "must name teams"),
+        ("options: {quotas: {vision: 8}}", "vision must hold settings"),
+        ("options: {quotas: {vision: {borrow: true}}}", "vision must say how many GPUs"),
+        ("options: {quotas: {vision: {gpus: 8, borrow: 1}}}", "borrow must be true or false"),
+        ("options: {policy: {tolerance: [1]}}", "must hold options of the policy"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        written(tmp_path, text)
+
+
+def test_every_setting_has_a_reader() -> None:
+    for kind in (Config, Options, Quota):
+        for setting in fields(kind):
+            assert str(setting.type) in _READERS, setting.name
