@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from swell.core.events import Event, JobSubmitted
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
+from swell.core.lifecycle import wait_s
 from swell.core.resources import Allocation, Gpu, Node
 from swell.core.state import JobRecord, Run, State
 from swell.ports import Stored
@@ -114,7 +115,7 @@ def _progress(record: JobRecord) -> ProgressView:
 
 
 def _current_wait_s(record: JobRecord, now_s: float) -> float:
-    return 0.0 if record.holding or record.ended else max(0.0, now_s - record.queued_since_s)
+    return 0.0 if record.holding or record.ended else wait_s(record, now_s)
 
 
 def _current_run_s(record: JobRecord, now_s: float) -> float:

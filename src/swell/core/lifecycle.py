@@ -219,7 +219,7 @@ def _planned(state: State, event: ev.RunPlanned) -> None:
         attempts=event.run.attempt,
         migrations=job.migrations + moved,
         first_started_s=event.at_s if job.first_started_s is None else job.first_started_s,
-        waited_s=job.waited_s + max(0.0, event.at_s - job.queued_since_s),
+        waited_s=job.waited_s + wait_s(job, event.at_s),
     )
 
 
@@ -308,6 +308,11 @@ def _resized(state: State, event: ev.RunResized) -> None:
     )
 
 
+def wait_s(job: JobRecord, until_s: float) -> float:
+    """Of the current wait of a queued job. While it is paused it waits for its user, not for us."""
+    return 0.0 if job.paused else max(0.0, until_s - job.queued_since_s)
+
+
 def service_s(run: Run, until_s: float) -> float:
     """GPU-seconds of the run since its allocation last changed."""
     since = max(run.changed_s, run.started_s if run.started_s is not None else run.planned_s)
@@ -364,16 +369,20 @@ def _forget(state: State, job_id: int) -> None:
 def _cancelled(state: State, event: ev.JobCancelled) -> None:
     job = state.jobs[event.job]
     message = event.reason or (f"cancelled by {event.by}" if event.by else "cancelled")
-    waited_s = job.waited_s + max(0.0, event.at_s - job.queued_since_s)
+    waited_s = job.waited_s + wait_s(job, event.at_s)
     _retire(state, evolve(job, state=JobState.CANCELLED, message=message, waited_s=waited_s, ended_s=event.at_s))
 
 
 def _paused(state: State, event: ev.JobPaused) -> None:
-    state.jobs[event.job] = evolve(state.jobs[event.job], paused=True)
+    job = state.jobs[event.job]
+    waited_s = job.waited_s + wait_s(job, event.at_s) if job.state is JobState.QUEUED else job.waited_s
+    state.jobs[event.job] = evolve(job, paused=True, waited_s=waited_s)
 
 
 def _resumed(state: State, event: ev.JobResumed) -> None:
-    state.jobs[event.job] = evolve(state.jobs[event.job], paused=False)
+    job = state.jobs[event.job]
+    queued_since_s = event.at_s if job.paused and job.state is JobState.QUEUED else job.queued_since_s
+    state.jobs[event.job] = evolve(job, paused=False, queued_since_s=queued_since_s)
 
 
 def _priority(state: State, event: ev.PriorityChanged) -> None:

@@ -52,7 +52,8 @@ class Picture:
             if reason is not None:
                 held_back[job_id] = reason
             else:
-                views.append(self._view(record))
+                view = self._view(record)
+                views.append(_since_it_could_run(view, state) if record.spec.depends_on else view)
         self._forget_ended(state)
         snapshot = Snapshot(now_s=now_s, jobs=tuple(views), nodes=self._nodes, capacity=self._capacity, options=options)
         return snapshot, held_back
@@ -100,6 +101,14 @@ def on_one_node(view: JobView, gpus_per_node: Mapping[str, int]) -> JobView:
     if not sizes or len(sizes) == len(view.sizes):
         return view
     return replace(view, sizes=sizes, requested=min(view.requested, sizes[-1]))
+
+
+def _since_it_could_run(view: JobView, state: State) -> JobView:
+    """Nobody passed it over while it waited for other jobs to complete."""
+    if view.waiting_since_s is None:
+        return view
+    ends_s = [state.jobs[job].ended_s or 0.0 for job in view.spec.depends_on if job in state.jobs]
+    return replace(view, waiting_since_s=max([view.waiting_since_s, *ends_s]))
 
 
 def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
@@ -183,7 +192,7 @@ def view_of(
         restart_cost_s=_restart_cost_s(record, restart_cost_s),
         attained_gpu_s=attained,
         first_started_s=record.first_started_s,
-        waiting_since_s=record.queued_since_s if not record.holding else None,
+        waiting_since_s=max(record.queued_since_s, record.not_before_s) if not record.holding else None,
         waited_s=record.waited_s,
         ran_s=record.ran_s,
         changed_s=run.changed_s if run else 0.0,

@@ -200,6 +200,17 @@ def test_service_waiting_and_running_time_are_added_up() -> None:
     assert (job.waited_s, job.ran_s, job.gpu_s) == (9.0, 10.0, 20.0)
 
 
+def test_a_pause_never_counts_as_waiting() -> None:
+    world = submitted()
+    replay([ev.JobPaused(job=1, at_s=10.0), ev.JobPaused(job=1, at_s=20.0), ev.JobResumed(job=1, at_s=100.0)], world)
+    assert (world.jobs[1].waited_s, world.jobs[1].queued_since_s) == (10.0, 100.0)
+    replay([ev.JobResumed(job=1, at_s=103.0), planned(at_s=105.0)], world)
+    assert world.jobs[1].waited_s == 15.0
+    replay([ev.JobPaused(job=1, at_s=106.0), ended(ExitReason.STOPPED, at_s=110.0)], world)
+    replay([ev.JobResumed(job=1, at_s=200.0), ev.JobCancelled(job=1, at_s=201.0)], world)
+    assert world.jobs[1].waited_s == 16.0
+
+
 def test_restart_cost_is_measured_from_the_last_whole_epoch_to_the_first_of_the_next_run() -> None:
     world = submitted()
     replay(

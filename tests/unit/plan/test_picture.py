@@ -1,0 +1,43 @@
+"""What decisions see of jobs: since when each could have run."""
+
+from __future__ import annotations
+
+from swell.core import events as ev
+from swell.core.events import ExitReason
+from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.lifecycle import replay
+from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.snapshot import Options
+from swell.plan.picture import Picture
+from swell.speed.book import Book
+
+NODE = Node(name="n1", gpus=(Gpu(index=0),))
+ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
+
+
+def submitted(job: int, **changes: object) -> ev.JobSubmitted:
+    spec = JobSpec(name=f"j{job}", command=("true",), **changes)  # type: ignore[arg-type]  # fields of a spec
+    return ev.JobSubmitted(job=job, spec=spec, at_s=0.0)
+
+
+def run(reason: ExitReason, at_s: float) -> list[ev.Event]:
+    one = RunId(1, 1)
+    planned = ev.RunPlanned(run=one, allocation=ALLOCATION, at_s=1.0)
+    return [planned, ev.RunStarted(run=one, at_s=2.0), ev.RunEnded(run=one, reason=reason, at_s=at_s)]
+
+
+def waiting_since_s(*events: ev.Event, now_s: float) -> dict[int, float | None]:
+    state = replay([ev.NodeObserved(node=NODE, at_s=0.0), *events])
+    snapshot, _ = Picture(Book()).take(state, now_s, Options())
+    return {view.id: view.waiting_since_s for view in snapshot.jobs}
+
+
+def test_a_job_waits_from_when_the_jobs_it_depends_on_completed() -> None:
+    events = [submitted(1), submitted(2, depends_on=(1,)), *run(ExitReason.FINISHED, at_s=500.0)]
+    assert waiting_since_s(*events, now_s=600.0) == {2: 500.0}
+
+
+def test_a_job_waits_from_when_its_back_off_is_over() -> None:
+    events = [submitted(1, retries=1, backoff_s=60.0), *run(ExitReason.USER_ERROR, at_s=500.0)]
+    assert waiting_since_s(*events, now_s=600.0) == {1: 560.0}
