@@ -75,7 +75,7 @@ def starts_within_passes(state: State, policy: str, now_s: float, job: int) -> b
     return False
 
 
-@pytest.mark.parametrize("policy", ["fifo", "elastic-fifo", "srjf", "tiresias", "afs-l"])
+@pytest.mark.parametrize("policy", ["fifo", "elastic-fifo", "srjf", "tiresias", "afs-l", "swell"])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=st.sampled_from(CLUSTERS), jobs=st.lists(specs(), min_size=2, max_size=7))
 def test_a_job_starts_after_what_was_advised(policy: str, cluster: str, jobs: list[JobSpec]) -> None:

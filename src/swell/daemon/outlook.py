@@ -1,7 +1,8 @@
 """What will happen, as the daemon tells it: the live state run forward in the background, advice, and what-if.
 
 All of it works on a copy (frozen records, frozen answers of the speed book) in a thread, so that deciding and answering
-go on meanwhile. What a forecast took says how soon the next may come: a small part of a core at most.
+go on meanwhile. What a forecast took says how soon the next may come: a small part of a core at most. What came of
+forecasts says how wide their intervals must be (`sim.accuracy`); a daemon that starts anew begins with the prior.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from swell.core.events import Event, ExitReason, JobCancelled, RunEnded
+from swell.core.events import Event
 from swell.core.ids import JobId
 from swell.core.resources import gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, State
 from swell.plan.explain import duration
 from swell.ports import Placer, Policy, Remaining, SpeedBook
-from swell.sim.accuracy import Accuracy
+from swell.sim.accuracy import Accuracy, TrackRecord
 from swell.sim.forecast import Change, Effect, Interval, forecast, what_if
 from swell.sim.relax import relax
 
@@ -72,21 +73,20 @@ class Moment:
 class Outlooks:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
+        self._track = TrackRecord()
+        self._live = State()  # where the jobs are that have not ended, as of the last event
         self.intervals: Mapping[JobId, Interval] = {}
-        self.accuracy = Accuracy()
+
+    @property
+    def accuracy(self) -> Accuracy:
+        return self._track.accuracy
 
     def happened(self, events: Sequence[Event], state: State) -> None:
         """Events have become true: forecasts are old, and some can be judged."""
+        self._live = state
         self._changed.set()
         for event in events:
-            if isinstance(event, RunEnded):
-                record = state.jobs.get(event.run.job)
-                if event.reason is ExitReason.FINISHED:
-                    self.accuracy.happened(event.run.job, event.at_s)
-                elif record is None or record.ended:
-                    self.accuracy.forget(event.run.job)
-            elif isinstance(event, JobCancelled):
-                self.accuracy.forget(event.job)
+            self._track.happened(event, state)
 
     async def run(self, moment: Callable[[], Moment | None]) -> None:
         """Forecast again and again, as things change. Until cancelled."""
@@ -104,9 +104,8 @@ class Outlooks:
         """Returns the CPU time it took."""
         if now is None or not now.state.active:
             return 0.0
-        self.intervals, cpu_s = await asyncio.to_thread(_forecast, now)
-        for job, interval in self.intervals.items():
-            self.accuracy.said(job, now.now_s, interval)
+        raw, cpu_s = await asyncio.to_thread(_forecast, now)
+        self.intervals = self._track.told(raw, self._live, now.now_s)
         return cpu_s
 
     async def advice(self, job: JobId, now: Moment) -> str:

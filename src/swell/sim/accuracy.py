@@ -1,11 +1,20 @@
-"""How good forecasts were: each job's first and last one is compared with its end."""
+"""How good forecasts were, and what is learned from it: each job's first one is compared with its end."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
+from swell.core.events import Event, ExitReason, JobCancelled, RunEnded, RunPlanned
 from swell.core.ids import JobId
+from swell.core.state import State
+from swell.sim.calibration import COVERAGE, Calibration, guesses_of, honest
 from swell.sim.forecast import Interval
+
+RECENT = 1000
+"""The median error is of so many jobs."""
 
 
 @dataclass(slots=True)
@@ -15,7 +24,8 @@ class Accuracy:
     first: dict[JobId, tuple[float, Interval]] = field(default_factory=dict)  # when it was said, and what
     ended: int = 0
     inside: int = 0  # ended within the interval first said
-    error_sum: float = 0.0  # of |end - expected| / time from the forecast to the end
+    errors: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """|end - expected| / time from the forecast to the end."""
 
     def said(self, job: JobId, at_s: float, interval: Interval) -> None:
         self.first.setdefault(job, (at_s, interval))
@@ -27,13 +37,57 @@ class Accuracy:
         at_s, interval = said
         self.ended += 1
         self.inside += interval.end_low_s <= end_s <= interval.end_high_s
-        self.error_sum += abs(end_s - interval.end_mid_s) / max(1.0, end_s - at_s)
+        self.errors.append(abs(end_s - interval.end_mid_s) / max(1.0, end_s - at_s))
 
     def forget(self, job: JobId) -> None:
         """Cancelled or failed: says nothing of the forecast."""
         self.first.pop(job, None)
 
     def summary(self) -> dict[str, float]:
-        """Share of ends inside their interval, and the mean relative error of the expected end."""
-        jobs = max(1, self.ended)
-        return {"jobs": self.ended, "inside": self.inside / jobs, "mean_error": self.error_sum / jobs}
+        """Share of ends inside their interval and what it should be; relative errors of the expected end."""
+        return {
+            "jobs": self.ended,
+            "inside": self.inside / max(1, self.ended),
+            "inside_wanted": COVERAGE,
+            "median_error": median(self.errors) if self.errors else 0.0,
+            "mean_error": sum(self.errors) / max(1, len(self.errors)),
+        }
+
+
+@dataclass(slots=True)
+class TrackRecord:
+    """Between who forecasts and who is told: intervals become honest, and what was told is judged when it happens."""
+
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    calibration: Calibration = field(default_factory=Calibration)
+
+    def told(self, raw: Mapping[JobId, Interval], state: State, now_s: float) -> dict[JobId, Interval]:
+        """What to tell people at `now_s`. Jobs that have ended since the forecast was begun are left out."""
+        scales = self.calibration.scales(now_s)
+        found: dict[JobId, Interval] = {}
+        for job, interval in raw.items():
+            if job not in state.active:
+                continue
+            guesses = guesses_of(interval, now_s, waiting=not state.jobs[job].holding)
+            found[job] = honest(interval, guesses, scales)
+            self.accuracy.said(job, now_s, found[job])
+            for guess in guesses:
+                self.calibration.said(job, guess)
+        return found
+
+    def happened(self, event: Event, state: State) -> None:
+        if isinstance(event, RunPlanned):
+            self.calibration.started(event.run.job, event.at_s)
+        elif isinstance(event, RunEnded) and event.reason is ExitReason.FINISHED:
+            self.accuracy.happened(event.run.job, event.at_s)
+            self.calibration.ended(event.run.job, event.at_s)
+        elif isinstance(event, RunEnded):
+            record = state.jobs.get(event.run.job)
+            if record is None or record.ended:
+                self._forget(event.run.job)
+        elif isinstance(event, JobCancelled):
+            self._forget(event.job)
+
+    def _forget(self, job: JobId) -> None:
+        self.accuracy.forget(job)
+        self.calibration.forget(job)

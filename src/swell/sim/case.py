@@ -96,12 +96,12 @@ def simulate(case: Case) -> Outcome:
     rows: list[JobRow] = []
     held: list[tuple[float, int, int]] = []
     gpus = events = passes = unfinished = 0
-    for scene in _scenes(case):
+    for scene in scenes(case):
         share = gpus_by_type(scene.nodes)
         recorder = Recorder(world=scene.world, share=share, interval_s=case.interval_s, first_job=len(rows))
         workload = at_load(scene.workload, case.load)
         faults = failures(scene.nodes, workload, case.failure_hours, case.seed)
-        setup = replace(_setup(case, scene.nodes), faults=faults)
+        setup = replace(setup_of(case, scene.nodes), faults=faults)
         simulation = Simulation(setup, scene.world, scene.book, (recorder,))
         simulation.run(workload)
         rows += recorder.rows(name, case.policy)
@@ -141,7 +141,8 @@ def format_of(path: Path) -> str:
     raise SwellError(f"{path} is in none of the formats {', '.join(FORMATS[1:])}; say which with --format")
 
 
-def _scenes(case: Case) -> Iterator[Scene]:
+def scenes(case: Case) -> Iterator[Scene]:
+    """One, or one a virtual cluster of a trace."""
     kind = case.kind
     if kind in MEASURED:
         yield _measured_scene(case)
@@ -173,7 +174,7 @@ def _duration_scene(case: Case, workload: Workload) -> Scene:
     return Scene(workload=workload, nodes=nodes, world=world, book=book)
 
 
-def _setup(case: Case, nodes: tuple[Node, ...]) -> Setup:
+def setup_of(case: Case, nodes: tuple[Node, ...]) -> Setup:
     return Setup(
         nodes=nodes,
         policy=policy_named(case.policy),

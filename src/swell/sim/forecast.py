@@ -34,6 +34,7 @@ from swell.plan.picture import DEFAULT_RESTART_COST_S
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Setup, Simulation
 from swell.sim.workload import Arrival
+from swell.speed.remaining import LEAST_LEFT
 
 LOOKS = 60_000
 """Times a sample may look at a job: a few seconds of work, whatever the number of jobs."""
@@ -200,7 +201,10 @@ class Expected:
         task = _Task(speed, left.at_speed_1_s, factor, left.as_of_s, known=left.known, sigma=left.sigma)
         if job.state is JobState.RUNNING and job.run is not None:
             task.rate = self._rate(task, job.run)
+        done = task.rate * max(0.0, now_s - left.as_of_s)
         task.settle(max(now_s, left.as_of_s))
+        if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
+            task.expected_s = max(task.expected_s, LEAST_LEFT * done)
         self._tasks[job.id] = task
         return task
 

@@ -1,0 +1,185 @@
+"""The pictures of `make bench-policies`, as small SVG files: points are thinned, letters stay letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from swell.sim.bench import (
+    ADAPTIVE_LEARNING,
+    ADAPTIVE_TOLD,
+    BIN_S,
+    COLUMNS,
+    FIXED_TOLD,
+    LOADS,
+    Bench,
+    Choice,
+    Column,
+    Kept,
+)
+from swell.sim.bench_tables import FOR_LOADS, FOR_SIA, PUBLISHED_POLLUX, mean
+
+SHOWN = ("swell", "srjf", "afs-l", "elastic-fifo", "tiresias", "sia")
+"""Few enough to tell their lines apart."""
+COLOURS = {
+    "swell": "#d62728",
+    "srjf": "#1f77b4",
+    "afs-l": "#2ca02c",
+    "elastic-fifo": "#ff7f0e",
+    "tiresias": "#9467bd",
+    "elastic-srjf": "#17becf",
+    "sia": "#8c564b",
+}
+POINTS = 100
+"""Of a line of a distribution."""
+
+
+def draw_all(bench: Bench, directory: Path, choice: Choice) -> list[Path]:
+    """Those for which something was measured."""
+    return [
+        directory / name
+        for name, picture in PICTURES.items()
+        if _save(directory / name, picture.size, picture.panels, partial(picture.draw, bench=bench, choice=choice))
+    ]
+
+
+def _save(path: Path, size: tuple[float, float], panels: tuple[int, int], draw: Callable[[Any], bool]) -> bool:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "swell"  # the same picture is the same file
+    mpl.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(*panels, figsize=size, constrained_layout=True, squeeze=False)
+    drawn = draw(axes.flatten())
+    if drawn:
+        figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return drawn
+
+
+def _bars(panel: Any, title: str, found: Mapping[str, Sequence[Kept]]) -> bool:
+    bars = sorted((mean(kept, "mean_jct_s"), policy) for policy, kept in found.items() if kept)
+    colours = ["#d62728" if policy == "swell" else "#8da9c4" for _, policy in bars]
+    panel.barh([policy for _, policy in bars], [seconds for seconds, _ in bars], color=colours)
+    for index, (seconds, _) in enumerate(bars):
+        panel.text(seconds, index, f" {seconds:.0f}", va="center", fontsize=8)
+    panel.invert_yaxis()
+    panel.margins(x=0.12)
+    panel.set(title=title, xlabel="mean completion time, s")
+    return bool(bars)
+
+
+def _means(axes: Any, bench: Bench, choice: Choice) -> bool:
+    drawn = False
+    for panel, column in zip(axes, COLUMNS, strict=True):
+        found = {policy: bench.measure(bench.pollux(policy, column)) for policy in choice.policies}
+        drawn = _bars(panel, column.title, found) or drawn
+        if column.adaptive:
+            published_s = sum(PUBLISHED_POLLUX) / len(PUBLISHED_POLLUX)
+            panel.axvline(published_s, color="black", linewidth=0.8, linestyle="--", label="Pollux, as published")
+            panel.legend(fontsize="small", loc="lower right")
+    return drawn
+
+
+def _distribution(panel: Any, bench: Bench, choice: Choice, column: Column, key: str, unit: float) -> bool:
+    drawn = False
+    for policy in choice.of(SHOWN):
+        kept = bench.measure(bench.pollux(policy, column))
+        if kept:
+            values = sorted(value / unit for one in kept for value in _list(one, key))
+            panel.step(*thinned(values), where="post", label=policy, color=COLOURS[policy], linewidth=1.0)
+            drawn = True
+    panel.set(xscale="log", title=column.title, ylabel="part of the jobs")
+    if drawn:
+        panel.legend(fontsize="small")
+    return drawn
+
+
+def thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The distribution of sorted values at `POINTS` heights, always with its last value."""
+    count = len(values)
+    picked = sorted({min(count - 1, round(i * (count - 1) / POINTS)) for i in range(POINTS + 1)})
+    return [values[i] for i in picked], [(i + 1) / count for i in picked]
+
+
+def _list(kept: Kept, key: str) -> Sequence[float]:
+    values = kept[key]
+    assert isinstance(values, list)  # as it was kept
+    return values
+
+
+def _completion(axes: Any, bench: Bench, choice: Choice) -> bool:
+    drawn = False
+    for panel, column in zip(axes, (FIXED_TOLD, ADAPTIVE_LEARNING), strict=True):
+        drawn = _distribution(panel, bench, choice, column, "jct_each_s", 3600.0) or drawn
+        panel.set(xlabel="completion time, hours")
+    return drawn
+
+
+def _fairness(axes: Any, bench: Bench, choice: Choice) -> bool:
+    drawn = False
+    for panel, column in zip(axes, (FIXED_TOLD, ADAPTIVE_LEARNING), strict=True):
+        drawn = _distribution(panel, bench, choice, column, "rho_each", 1.0) or drawn
+        panel.axvline(1.0, color="grey", linewidth=0.8)
+        panel.set(xlabel="finish-time fairness ρ")
+    return drawn
+
+
+def _utilisation(axes: Any, bench: Bench, choice: Choice) -> bool:
+    drawn = False
+    for panel, column in zip(axes, (FIXED_TOLD, ADAPTIVE_LEARNING), strict=True):
+        for policy in choice.of(SHOWN[:4]):
+            for one in bench.measure(bench.pollux(policy, column))[:1]:
+                used = _list(one, "used")
+                hours = [i * BIN_S / 3600 for i in range(len(used))]
+                panel.step(hours, used, where="post", label=policy, color=COLOURS[policy], linewidth=0.9)
+                drawn = True
+        panel.set(title=column.title, xlabel="hours", ylabel="part of the GPUs held", ylim=(0, 1.05))
+        if drawn:
+            panel.legend(fontsize="small")
+    return drawn
+
+
+def _loads(axes: Any, bench: Bench, choice: Choice) -> bool:
+    drawn = False
+    for panel, column in zip(axes, (FIXED_TOLD, ADAPTIVE_LEARNING), strict=True):
+        for policy in choice.of(FOR_LOADS):
+            found = [(load, bench.measure(bench.pollux(policy, column, load))) for load in LOADS]
+            points = [(load, mean(kept, "mean_jct_s")) for load, kept in found if kept]
+            if points:
+                panel.plot(*zip(*points, strict=True), marker="o", markersize=3, label=policy, color=COLOURS[policy])
+                drawn = True
+        panel.set(title=column.title, xlabel="load", ylabel="mean completion time, s", yscale="log")
+        if drawn:
+            panel.legend(fontsize="small")
+    return drawn
+
+
+def _sia(axes: Any, bench: Bench, choice: Choice) -> bool:
+    drawn = False
+    for panel, column in zip(axes, (ADAPTIVE_TOLD, ADAPTIVE_LEARNING), strict=True):
+        found = {policy: bench.measure(bench.sia(policy, column)) for policy in choice.of(FOR_SIA)}
+        drawn = _bars(panel, column.title, found) or drawn
+    return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    draw: Callable[..., bool]  # (axes, bench, choice): false if there is nothing to show
+    panels: tuple[int, int]
+    size: tuple[float, float]  # inches
+
+
+PICTURES: Mapping[str, Picture] = {
+    "policies-mean.svg": Picture(_means, (2, 2), (11, 8)),
+    "policies-completion.svg": Picture(_completion, (1, 2), (11, 4)),
+    "policies-fairness.svg": Picture(_fairness, (1, 2), (11, 4)),
+    "policies-gpus.svg": Picture(_utilisation, (2, 1), (11, 6)),
+    "policies-loads.svg": Picture(_loads, (1, 2), (11, 4)),
+    "policies-sia.svg": Picture(_sia, (1, 2), (11, 3.2)),
+}
