@@ -7,7 +7,11 @@ Envelopes are cached by the identity of the curve (the same object as long as no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +20,7 @@ from swell.core.snapshot import Curve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Number = TypeVar("Number", np.int64, np.float64)
 NONE = 0
 """The row of a job that cannot use a GPU type: no size at all."""
 _MANY_SIZES = 12
@@ -71,45 +76,113 @@ def _under(a: tuple[int, float], b: tuple[int, float], c: tuple[int, float]) -> 
     return (b[1] - a[1]) * (c[0] - b[0]) <= (c[1] - b[1]) * (b[0] - a[0])
 
 
+def envelopes(sizes: Ints, speeds: Floats) -> tuple[Ints, Floats]:
+    """As `envelope`, for many rows at once and in the same steps: the vertices, padded by repeating the last one.
+
+    Points of speed 0 are no points: rows are filled up with them.
+    """
+    count, width = sizes.shape
+    stack_n, stack_y = np.zeros((width + 1, count), dtype=np.int64), np.zeros((width + 1, count))
+    top = np.zeros(count, dtype=np.int64)
+    for n, y in zip(np.ascontiguousarray(sizes.T), np.ascontiguousarray(speeds.T), strict=True):
+        rows = np.flatnonzero(y > stack_y[top, np.arange(count)])
+        _pop(stack_n, stack_y, top, rows, (n, y))
+        top[rows] += 1
+        stack_n[top[rows], rows], stack_y[top[rows], rows] = n[rows], y[rows]
+    last = np.minimum(np.arange(1, max(2, int(top.max(initial=0)) + 1))[:, None], top)
+    return np.take_along_axis(stack_n, last, axis=0).T, np.take_along_axis(stack_y, last, axis=0).T
+
+
+def _pop(stack_n: Ints, stack_y: Floats, top: Ints, rows: Ints, point: tuple[Ints, Floats]) -> None:
+    """Take vertices off these rows' stacks that lie under the chord to the point."""
+    n, y = point
+    rows = rows[top[rows] > 0]
+    while len(rows):
+        at = top[rows]
+        a_n, a_y, b_n, b_y = stack_n[at - 1, rows], stack_y[at - 1, rows], stack_n[at, rows], stack_y[at, rows]
+        rows = rows[(b_y - a_y) * (n[rows] - b_n) <= (y[rows] - b_y) * (b_n - a_n)]
+        top[rows] -= 1
+        rows = rows[top[rows] > 0]
+
+
+@lru_cache(maxsize=4096)
+def _picker(sizes: tuple[int, ...], last: int) -> Callable[[Curve], tuple[float, ...]]:
+    """Speeds at these sizes of a curve that ends at `last`; S(0) before them, so that it always is a tuple."""
+    return itemgetter(0, *(min(n, last) for n in sizes))
+
+
+def _many(curves: list[Curve], wanted: list[tuple[int, ...]]) -> tuple[Ints, Floats]:
+    """Envelopes of curves at the sizes wanted of each."""
+    counts = np.fromiter(map(len, wanted), np.int64, len(wanted))
+    filled = np.arange(int(counts.max()))[None, :] < counts[:, None]
+    sizes, speeds = np.zeros(filled.shape, dtype=np.int64), np.zeros(filled.shape)
+    sizes[filled] = np.fromiter(chain.from_iterable(wanted), np.int64)
+    picked = (_picker(own, len(curve) - 1)(curve)[1:] for curve, own in zip(curves, wanted, strict=True))
+    speeds[filled] = np.fromiter(chain.from_iterable(picked), np.float64)
+    return envelopes(sizes, speeds)
+
+
+def _few(curves: list[Curve], wanted: list[tuple[int, ...]]) -> tuple[Ints, Floats]:
+    """The same, one by one: for a few that is faster."""
+    found = [envelope(curve, own) or [(0, 0.0)] for curve, own in zip(curves, wanted, strict=True)]
+    width = max(map(len, found))
+    padded = [points + points[-1:] * (width - len(points)) for points in found]
+    return (
+        np.array([[n for n, _ in points] for points in padded], dtype=np.int64),
+        np.array([[y for _, y in points] for points in padded], dtype=np.float64),
+    )
+
+
+_FEW = 100
+
+
 class Envelopes:
     """Rows of vertices, padded by repeating the last one; row 0 is empty (`NONE`)."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, tuple[int, ...], int], tuple[Curve, int]] = {}
-        self._points: list[list[tuple[int, float]]] = [[(0, 0.0)]]
-        self._table = np.zeros((0, 1, 2))
+        self._rows: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}  # by sizes and GPUs a node; by id of curve
+        self._sizes: Ints = np.zeros((1, 1), dtype=np.int64)
+        self._speeds: Floats = np.zeros((1, 1))
+        # Kept as long as their rows: while a curve lives here its id cannot be given to another.
+        self._curves: list[Curve] = []
+        self._wanted: list[tuple[int, ...]] = []  # of the curves that have no row in the tables yet
 
     def __len__(self) -> int:
-        return len(self._points)
+        return len(self._curves) + 1
 
     def row(self, curve: Curve, sizes: tuple[int, ...], per_node: int) -> int:
-        key = (id(curve), sizes, per_node)
-        known = self._rows.get(key)
-        if known is None:
-            # The curve is kept beside its row: while it lives here its id cannot be given to another.
-            known = self._rows[key] = (curve, self._append(envelope(curve, useful_sizes(sizes, per_node))))
-        return known[1]
+        """Where the envelope is, or will be once it is asked for."""
+        if not curve:
+            return NONE
+        rows = self._rows.get((sizes, per_node))
+        if rows is None:
+            rows = self._rows[sizes, per_node] = {}
+        row = rows.get(id(curve))
+        if row is None:
+            self._curves.append(curve)
+            self._wanted.append(useful_sizes(sizes, per_node))
+            row = rows[id(curve)] = len(self._curves)
+        return row
 
     def of(self, rows: Ints) -> tuple[Ints, Floats]:
         """Sizes and speeds, one row a job."""
-        if len(self._table) < len(self._points):
+        if self._wanted:
             self._write()
-        found = self._table[rows]
-        return found[:, :, 0].astype(np.int64), found[:, :, 1]
-
-    def _append(self, points: list[tuple[int, float]]) -> int:
-        if not points:
-            return NONE
-        self._points.append(points)
-        return len(self._points) - 1
+        return self._sizes.take(rows, axis=0), self._speeds.take(rows, axis=0)
 
     def _write(self) -> None:
         """Add the rows that are new since the last time."""
-        fresh = self._points[len(self._table) :]
-        width = max(self._table.shape[1], max(map(len, fresh)))
-        padded = np.array([points + points[-1:] * (width - len(points)) for points in fresh], dtype=np.float64)
-        wider = np.pad(self._table, ((0, 0), (0, width - self._table.shape[1]), (0, 0)), mode="edge")
-        self._table = np.concatenate([wider, padded])
+        make = _few if len(self._wanted) < _FEW else _many
+        sizes, speeds = make(self._curves[-len(self._wanted) :], self._wanted)
+        width = max(self._sizes.shape[1], sizes.shape[1])
+        self._sizes = np.concatenate([_wider(self._sizes, width), _wider(sizes, width)])
+        self._speeds = np.concatenate([_wider(self._speeds, width), _wider(speeds, width)])
+        self._wanted = []
+
+
+def _wider(table: NDArray[Number], width: int) -> NDArray[Number]:
+    missing = width - table.shape[1]
+    return np.pad(table, ((0, 0), (0, missing)), mode="edge") if missing else table
 
 
 def with_held(sizes: Ints, values: Floats, held: Ints, held_values: Floats) -> tuple[Ints, Floats]:

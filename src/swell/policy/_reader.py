@@ -1,12 +1,14 @@
 """Job views as columns of numbers, one array an attribute, so that thousands of jobs are weighed at once.
 
-A view is read once for as long as it is the same object (`plan.picture` reuses views of jobs nothing happened to).
+Numbers are read anew each time, in C; envelopes of its speeds are looked for once for as long as a view is the same
+object (`plan.picture` reuses views of jobs nothing happened to). No object is made for a job that outlives the reading:
+with ten thousand of them Python's garbage collector would cost more than the rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
@@ -99,16 +101,13 @@ class Columns:
         return np.minimum(1.0 / np.maximum(1.0 - tightness, 1e-9), _URGENT)
 
 
-_Row = tuple[float, ...]
-_FIELDS = 17
-
-
 class Reader:
     """Holds nothing but a cache: a fresh one reads the same."""
 
     def __init__(self) -> None:
         self._table = Envelopes()
-        self._rows: dict[JobId, tuple[JobView, _Row]] = {}
+        self._seen: dict[JobId, JobView] = {}
+        self._rows: list[dict[JobId, int]] = []  # of the table, by GPU type, for the views seen
         self._nodes: tuple[Node, ...] = ()
         self._types: tuple[str, ...] = ()
         self._most: dict[str, int] = {}
@@ -119,10 +118,7 @@ class Reader:
         if not types:
             return None
         self._refresh(types, snapshot)
-        rows = self._read(jobs)
-        width = _FIELDS + len(types)
-        table = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * width).reshape(-1, width)
-        return self._columns(table, [snapshot.capacity.gpu_milli[t] for t in types])
+        return self._columns(jobs, [snapshot.capacity.gpu_milli[t] for t in types])
 
     def _refresh(self, types: tuple[str, ...], snapshot: Snapshot) -> None:
         """Forget what was cached if the kinds of nodes changed, or the cache outgrew its use."""
@@ -133,57 +129,32 @@ class Reader:
             stale = stale or most != self._most
             self._most = most
         if stale:
-            self._types = types
             self._table = Envelopes()
-            self._rows = {}
+        if stale or len(self._seen) > 2 * len(snapshot.jobs) + 1000:
+            self._types = types
+            self._seen = {}
+            self._rows = [{} for _ in types]
 
-    def _read(self, jobs: list[JobView]) -> list[_Row]:
-        known = self._rows
-        if len(known) > 2 * len(jobs) + 1000:
-            known.clear()
-        rows: list[_Row] = []
-        for job in jobs:
-            entry = known.get(job.id)
-            if entry is None or entry[0] is not job:
-                entry = known[job.id] = (job, self._row(job))
-            rows.append(entry[1])
-        return rows
+    def _envelopes(self, jobs: list[JobView]) -> list[tuple[Ints, Floats]]:
+        """Sizes and speeds by type. Only of views that are new a row is looked for."""
+        seen = self._seen
+        fresh = [job for job in jobs if seen.get(job.id) is not job]
+        table = self._table
+        for gpu_type, rows in zip(self._types, self._rows, strict=True):
+            most = self._most.get(gpu_type, 1)
+            for job in fresh:
+                usable = gpu_type in job.gpu_types
+                rows[job.id] = table.row(job.speed.curve(gpu_type), job.sizes, most) if usable else NONE
+        seen.update(zip(map(_id, fresh), fresh, strict=True))
+        count = len(jobs)
+        return [table.of(np.fromiter(map(rows.__getitem__, map(_id, jobs)), np.int64, count)) for rows in self._rows]
 
-    def _row(self, job: JobView) -> _Row:
-        types = self._types
-        curves = [job.curve(t) if t in job.gpu_types else () for t in types]
-        on = job.allocation.gpu_type if job.allocation is not None and job.held_n and not job.stopping else None
-        kind = types.index(on) if on in types and job.held_n in job.sizes else -1
-        held = job.held_n if kind >= 0 else 0
-        held_curve = curves[kind] or (0.0,)
-        rows = [
-            self._table.row(curve, job.sizes, self._most.get(t, 1)) if curve else NONE
-            for t, curve in zip(types, curves, strict=True)
-        ]
-        return (
-            job.remaining_1_s,
-            job.as_of_s,
-            job.rate_now,
-            job.restart_cost_s,
-            job.weight,
-            job.gpu_milli,
-            held,
-            kind,
-            held_curve[min(held, len(held_curve) - 1)] if held else 0.0,
-            0.0 if job.remaining_known else job.remaining_sigma,
-            job.deadline_s,
-            job.max,
-            job.submitted_s,
-            job.waited_s,
-            np.inf if job.waiting_since_s is None else job.waiting_since_s,
-            job.attained_gpu_s,
-            job.held_n * job.gpu_milli / GPU_MILLI,
-            *rows,
-        )
-
-    def _columns(self, table: Floats, capacity: list[int]) -> Columns:
-        envelopes = [self._table.of(table[:, _FIELDS + kind].astype(np.int64)) for kind in range(len(self._types))]
+    def _columns(self, jobs: list[JobView], capacity: list[int]) -> Columns:
+        envelopes = self._envelopes(jobs)
         gpu_speed, value = _values([sizes for sizes, _ in envelopes], [speeds for _, speeds in envelopes], capacity)
+        held, held_kind, held_speed = _held(jobs, self._types)
+        milli = _column(jobs, "gpu_milli")
+        known = _column(jobs, "remaining_known")
         return Columns(
             types=self._types,
             capacity=capacity,
@@ -193,25 +164,51 @@ class Reader:
             relative_value=value,
             gpus=sum(capacity) / GPU_MILLI,
             gpu_speed=gpu_speed,
-            left_1_s=table[:, 0],
-            as_of_s=table[:, 1],
-            rate=table[:, 2],
-            restart_s=table[:, 3],
-            weight=table[:, 4],
-            milli=table[:, 5].astype(np.int64),
-            held=table[:, 6].astype(np.int64),
-            held_kind=table[:, 7].astype(np.int64),
-            held_speed=table[:, 8],
-            sigma=table[:, 9],
-            deadline_s=table[:, 10],
-            top_size=table[:, 11].astype(np.int64),
-            submitted_s=table[:, 12],
-            waited_s=table[:, 13],
-            waiting_since_s=table[:, 14],
-            attained_gpu_s=table[:, 15],
-            held_gpus=table[:, 16],
+            left_1_s=_column(jobs, "remaining_1_s"),
+            as_of_s=_column(jobs, "as_of_s"),
+            rate=_column(jobs, "rate_now"),
+            restart_s=_column(jobs, "restart_cost_s"),
+            weight=_column(jobs, "weight"),
+            milli=milli.astype(np.int64),
+            held=held,
+            held_kind=held_kind,
+            held_speed=held_speed,
+            sigma=np.where(known > 0, 0.0, _column(jobs, "remaining_sigma")),
+            deadline_s=_column(jobs, "deadline_s"),
+            top_size=np.array([job.sizes[-1] for job in jobs], dtype=np.int64),
+            submitted_s=_column(jobs, "submitted_s"),
+            waited_s=_column(jobs, "waited_s"),
+            waiting_since_s=_waiting_since_s(jobs),
+            attained_gpu_s=_column(jobs, "attained_gpu_s"),
+            held_gpus=_column(jobs, "held_n") * milli / GPU_MILLI,
             top_speed=np.max([speeds[:, -1] for _, speeds in envelopes], axis=0),
         )
+
+
+_id = attrgetter("id")
+
+
+def _column(jobs: list[JobView], name: str) -> Floats:
+    return np.fromiter(map(attrgetter(name), jobs), np.float64, len(jobs))
+
+
+def _waiting_since_s(jobs: list[JobView]) -> Floats:
+    since = map(attrgetter("waiting_since_s"), jobs)
+    return np.fromiter((np.inf if at is None else at for at in since), np.float64, len(jobs))
+
+
+def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[Ints, Ints, Floats]:
+    """What each job holds, where, and its speed there; nothing while it is stopping."""
+    held, kind, speed = [0] * len(jobs), [-1] * len(jobs), [0.0] * len(jobs)
+    for index, job in enumerate(jobs):
+        n = job.held_n
+        if not n or job.stopping or job.allocation is None or n not in job.sizes:
+            continue
+        on = job.allocation.gpu_type
+        if on in types:
+            curve = (job.speed.curve(on) if on in job.gpu_types else ()) or (0.0,)
+            held[index], kind[index], speed[index] = n, types.index(on), curve[min(n, len(curve) - 1)]
+    return np.array(held, dtype=np.int64), np.array(kind, dtype=np.int64), np.array(speed)
 
 
 def _values(sizes: list[Ints], speeds: list[Floats], capacity: list[int]) -> tuple[Floats, list[float]]:

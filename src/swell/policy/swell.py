@@ -13,9 +13,9 @@ step).
 
 A size other than the held one is discounted by t / (t + c · restart cost), t being the time left at that size: near its
 end a job is left alone; and by what the restart takes out of the time a size is expected to last. Sizes that do not
-pack XX
+pack into nodes are for leftovers only (`_envelope.useful_sizes`).
 
-O(jobs × vertices × types), in numpy: milliseconds for hundreds of jobs, about 70 ms for 10,000 jobs on 8,000 GPUs.
+O(jobs × vertices × types), in numpy: milliseconds for hundreds of jobs; for 10,000 see docs/figures/policies.md.
 """
 
 from __future__ import annotations

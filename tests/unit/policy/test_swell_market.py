@@ -80,7 +80,25 @@ def test_rows_of_different_length_are_read_side_by_side() -> None:
     assert first.tolist() == [[1]]
     assert sizes.tolist() == [[1, 1, 1, 1], [1, 2, 3, 4], [0, 0, 0, 0]]
     assert speeds[1].tolist() == [1.0, 1.9, 2.7, 3.3]
-    assert table.row((0.0,), (1,), 1) == 0
+    assert table.of(np.array([table.row((0.0,), (1,), 1)]))[0].tolist() == [[0, 0, 0, 0]]
+    assert table.row((), (1,), 1) == 0
+
+
+def test_many_envelopes_at_once_are_the_same_as_one_by_one() -> None:
+    """To the bit; with pauses, straight lines, curves that end early and jobs that get nowhere."""
+    rng = random.Random(4)
+    shapes = [rising(rng, rng.randrange(1, 40)) for _ in range(300)]
+    shapes += [tuple(k * slope for k in range(41)) for slope in (0.0, 0.1, 1.0, 1 / 3)]
+    table = Envelopes()
+    wanted, rows = [], []
+    for curve in shapes:
+        sizes = tuple(sorted(rng.sample(range(1, 41), rng.randrange(1, 12))))
+        wanted.append(envelope(curve, useful_sizes(sizes, 8)))
+        rows.append(table.row(curve, sizes, 8))
+    sizes_of, speeds_of = table.of(np.array(rows))
+    for points, n, speed in zip(wanted, sizes_of.tolist(), speeds_of.tolist(), strict=True):
+        padded = (points or [(0, 0.0)]) + [points[-1] if points else (0, 0.0)] * (len(n) - max(1, len(points)))
+        assert list(zip(n, speed, strict=True)) == padded
 
 
 def random_offers(rng: random.Random, jobs: int, types: int, *, unit: bool) -> list[Offers]:
