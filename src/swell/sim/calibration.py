@@ -25,10 +25,10 @@ from swell.core.ids import JobId
 from swell.sim.forecast import Interval
 
 COVERAGE = 0.8
-PRIOR_JOBS = 10.0
+PRIOR_JOBS = 20.0
 """The prior weighs as much as so many jobs."""
-PRIOR_SCORE = 1.3
-"""Standard deviation of scores before anything is known."""
+PRIOR_SCORE = 1.0
+"""Standard deviation of scores before anything is known: spreads are taken at their word."""
 LEAST_SPREAD = 0.5
 """Of the logarithm, however sure models are: what others will do to a job is not known better."""
 KEPT = 1000
