@@ -26,6 +26,13 @@ def test_jobs_of_one_kind_share_the_time_equally() -> None:
         assert wants(decision.memory, job.id)["gpu"] == pytest.approx(2 / 3)
 
 
+def test_thousands_of_jobs_share_the_time_equally_too() -> None:
+    jobs = [view(i, 1, 1) for i in range(1, 2402)]
+    memory = bare("max-min", snapshot(jobs, 1200)).memory
+    for job in jobs:
+        assert wants(memory, job.id)["gpu"] == pytest.approx(1200 / 2401, rel=1e-4)
+
+
 def test_the_one_that_gains_from_the_fast_type_gets_more_of_it() -> None:
     # Normalised speeds: job 1 has 1.6 on a100 and 0.4 on t4, job 2 has 1 on both. With x the part of job 1 on a100:
     # 0.4 + 1.2x for job 1 and 1 for job 2 whatever it gets, so the smaller one is greatest at x ≥ 0.5; the sum wants 1.

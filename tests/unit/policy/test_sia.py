@@ -10,8 +10,9 @@ import pytest
 
 from swell.core.errors import SwellError
 from swell.core.snapshot import JobView, Options, Snapshot
+from swell.policy import sia
 from swell.policy.registry import policy_named
-from swell.policy.sia import _choices, _restart_factor
+from swell.policy.sia import _choices, _history, _restart_factor
 from unit.policy.views import NOW_S, bare, counts, linear, power, snapshot, view
 
 pytest.importorskip("highspy")
@@ -20,8 +21,7 @@ FREE = Options(policy={"growth": 1000.0})
 
 def best_total(jobs: list[JobView], taken: Snapshot) -> float:
     """Every combination of choices."""
-    news = {job.id: {"restarts": 0.0, "most": float(job.held_n)} for job in jobs}
-    choices = _choices(jobs, news, taken)
+    choices = _choices(jobs, {job.id: _history(job, {}) for job in jobs}, taken)
     per_job = [[None, *(c for c in choices if c.job == index)] for index in range(len(jobs))]
     best = 0.0
     for combination in itertools.product(*per_job):
@@ -35,26 +35,52 @@ def best_total(jobs: list[JobView], taken: Snapshot) -> float:
 
 
 def total_of(jobs: list[JobView], taken: Snapshot) -> float:
-    news = {job.id: {"restarts": 0.0, "most": float(job.held_n)} for job in jobs}
+    news = {job.id: _history(job, {}) for job in jobs}
     grants = bare("sia", taken).grants
     return sum(c.value for c in _choices(jobs, news, taken) if grants.get(jobs[c.job].id) == c.grant)
+
+
+def two_types(rng: random.Random, count: int, most: int) -> list[JobView]:
+    """Every other one runs, so that it may grow."""
+    return [
+        view(
+            i,
+            1,
+            most,
+            curves={"a": power(most, rng.uniform(0.3, 1)), "b": tuple(2 * y for y in power(most, rng.uniform(0.3, 1)))},
+            types=("a", "b"),
+            held=i % 2,
+        )
+        for i in range(1, count + 1)
+    ]
 
 
 def test_the_answer_is_the_best_of_all_combinations() -> None:
     rng = random.Random(5)
     for _ in range(25):
-        jobs = [
-            view(
-                i,
-                1,
-                4,
-                curves={"a": power(4, rng.uniform(0.3, 1)), "b": tuple(2 * y for y in power(4, rng.uniform(0.3, 1)))},
-                types=("a", "b"),
-            )
-            for i in range(1, 5)
-        ]
+        jobs = two_types(rng, 4, 4)
         taken = snapshot(jobs, {"a": rng.randrange(1, 8), "b": rng.randrange(1, 8)}, FREE)
         assert total_of(jobs, taken) == pytest.approx(best_total(jobs, taken), rel=2e-4)
+
+
+def test_with_many_choices_no_more_is_lost_than_one_job_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(6)
+    for _ in range(10):
+        jobs = two_types(rng, 40, 8)
+        taken = snapshot(jobs, {"a": rng.randrange(10, 60), "b": rng.randrange(10, 60)}, FREE)
+        best = total_of(jobs, taken)
+        monkeypatch.setattr(sia, "_MANY", 0)
+        assert best - 2 * 1.1 <= total_of(jobs, taken) <= best * (1 + 2e-4)
+        monkeypatch.undo()
+
+
+def test_hundreds_of_jobs_are_shared_out_better_than_by_the_greedy() -> None:
+    jobs = two_types(random.Random(7), 800, 8)
+    taken = snapshot(jobs, {"a": 900, "b": 500}, FREE)
+    choices = _choices(jobs, {job.id: _history(job, {}) for job in jobs}, taken)
+    assert len(choices) > sia._MANY
+    greedy = sum(c.value for c, x in zip(choices, sia._greedy(choices, taken), strict=True) if x)
+    assert total_of(jobs, taken) > greedy * 1.02
 
 
 def test_each_job_goes_to_the_type_where_it_gains_most() -> None:
