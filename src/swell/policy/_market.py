@@ -32,6 +32,7 @@ class Offers:
 
     def __init__(self, costs: Ints, values: Floats, capacity: int) -> None:
         self.costs, self.values, self.capacity = costs, values, capacity
+        self.usable = costs > 0
         self.step = np.diff(costs, axis=1, prepend=0)
         gain = np.diff(values, axis=1, prepend=0.0)
         real = self.step > 0
@@ -40,17 +41,20 @@ class Offers:
         self.density = np.where(real, np.minimum.accumulate(density, axis=1), 0.0)
 
     def steps_above(self, floor: Floats) -> tuple[Floats, Ints]:
-        """Value per cost and cost of each step for jobs that have `floor` elsewhere: the first step is the tangent."""
-        above = self.values - floor[:, None]
-        ratio = np.divide(above, self.costs, out=np.full(self.values.shape, -1.0), where=self.costs > 0)
+        """Value per cost and cost of the steps that jobs who have `floor` elsewhere would take, in no order: the first
+        step of each is the tangent from there."""
+        ratio = self.values - floor[:, None]
+        np.divide(ratio, self.costs, out=ratio, where=self.usable)
+        np.copyto(ratio, -1.0, where=~self.usable)
         first = np.argmax(ratio, axis=1)
         rows = np.arange(len(first))
-        later = np.arange(self.costs.shape[1])[None, :] > first[:, None]
-        density = np.where(later, self.density, 0.0)
-        density[rows, first] = np.maximum(ratio[rows, first], 0.0)
-        step = self.step.copy()
-        step[rows, first] = self.costs[rows, first]
-        return density, step
+        tangent = ratio[rows, first]
+        begun = tangent > 0
+        later = (np.arange(self.costs.shape[1])[None, :] > first[:, None]) & (self.density > 0)
+        return (
+            np.concatenate([tangent[begun], self.density[later]]),
+            np.concatenate([self.costs[rows, first][begun], self.step[later]]),
+        )
 
 
 @dataclass(slots=True)
@@ -135,17 +139,21 @@ def _what_still_fits(order: Ints, steps: Ints, width: int, reached: Ints, left: 
 def _price(offer: Offers, floor: Floats) -> float:
     """The price at which what jobs want of this type is what there is, if they have `floor` elsewhere."""
     density, step = offer.steps_above(floor)
-    wanted = density > 0
-    density, step = density[wanted], step[wanted]
+    spent = 0  # on steps that are taken at `high` already; only those between are looked at again
     if int(step.sum()) <= offer.capacity:
         return 0.0
     low, high = 0.0, float(density.max())
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if int(step[density > middle].sum()) > offer.capacity:
+        above = density > middle
+        wanted = int(step[above].sum())
+        if spent + wanted > offer.capacity:
             low = middle
         else:
             high = middle
+            spent += wanted
+            above = ~above
+        density, step = density[above], step[above]
     return high
 
 
@@ -175,8 +183,7 @@ def _surplus_at(offers: list[Offers], prices: Floats) -> Floats:
 
 
 def _best_at(offer: Offers, price: float) -> Floats:
-    usable = offer.costs > 0
-    return np.asarray(np.where(usable, offer.values - price * offer.costs, -np.inf).max(axis=1))
+    return np.asarray(np.where(offer.usable, offer.values - price * offer.costs, -np.inf).max(axis=1))
 
 
 def _each_alone(offers: list[Offers], kind: Ints) -> list[Shares]:

@@ -1,12 +1,13 @@
 """Job views as columns of numbers, one array an attribute, so that thousands of jobs are weighed at once.
 
-Numbers are read anew each time, in C; envelopes of its speeds are looked for once for as long as a view is the same
-object (`plan.picture` reuses views of jobs nothing happened to). No object is made for a job that outlives the reading:
-with ten thousand of them Python's garbage collector would cost more than the rest.
+A view is read once for as long as it is the same object (`plan.picture` reuses views of jobs nothing happened to).
+What was read is kept in one table of numbers, not in objects by job: with ten thousand of those Python's garbage
+collector would cost more than the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -101,13 +102,30 @@ class Columns:
         return np.minimum(1.0 / np.maximum(1.0 - tightness, 1e-9), _URGENT)
 
 
+_PLAIN = {
+    "left_1_s": "remaining_1_s",
+    "as_of_s": "as_of_s",
+    "rate": "rate_now",
+    "restart_s": "restart_cost_s",
+    "weight": "weight",
+    "milli": "gpu_milli",
+    "deadline_s": "deadline_s",
+    "submitted_s": "submitted_s",
+    "waited_s": "waited_s",
+    "attained_gpu_s": "attained_gpu_s",
+}
+"""Columns that are an attribute of the view as it is."""
+_NUMBERS = (*_PLAIN, "sigma", "top_size", "waiting_since_s", "held_gpus", "held", "held_kind", "held_speed")
+
+
 class Reader:
     """Holds nothing but a cache: a fresh one reads the same."""
 
     def __init__(self) -> None:
         self._table = Envelopes()
         self._seen: dict[JobId, JobView] = {}
-        self._rows: list[dict[JobId, int]] = []  # of the table, by GPU type, for the views seen
+        self._slots: dict[JobId, int] = {}
+        self._numbers: Floats = np.zeros((0, 0))  # slots across; down `_NUMBERS`, then the envelope's row by type
         self._nodes: tuple[Node, ...] = ()
         self._types: tuple[str, ...] = ()
         self._most: dict[str, int] = {}
@@ -118,7 +136,12 @@ class Reader:
         if not types:
             return None
         self._refresh(types, snapshot)
-        return self._columns(jobs, [snapshot.capacity.gpu_milli[t] for t in types])
+        seen = self._seen
+        fresh = [job for job in jobs if seen.get(job.id) is not job]
+        if fresh:
+            self._write(fresh)
+        slots = np.fromiter(map(self._slots.__getitem__, map(_id, jobs)), np.int64, len(jobs))
+        return self._columns(self._numbers.take(slots, axis=1), [snapshot.capacity.gpu_milli[t] for t in types])
 
     def _refresh(self, types: tuple[str, ...], snapshot: Snapshot) -> None:
         """Forget what was cached if the kinds of nodes changed, or the cache outgrew its use."""
@@ -132,29 +155,29 @@ class Reader:
             self._table = Envelopes()
         if stale or len(self._seen) > 2 * len(snapshot.jobs) + 1000:
             self._types = types
-            self._seen = {}
-            self._rows = [{} for _ in types]
+            self._seen, self._slots = {}, {}
+            self._numbers = np.zeros((len(_NUMBERS) + len(types), 0))
 
-    def _envelopes(self, jobs: list[JobView]) -> list[tuple[Ints, Floats]]:
-        """Sizes and speeds by type. Only of views that are new a row is looked for."""
-        seen = self._seen
-        fresh = [job for job in jobs if seen.get(job.id) is not job]
-        table = self._table
-        for gpu_type, rows in zip(self._types, self._rows, strict=True):
-            most = self._most.get(gpu_type, 1)
-            for job in fresh:
-                usable = gpu_type in job.gpu_types
-                rows[job.id] = table.row(job.speed.curve(gpu_type), job.sizes, most) if usable else NONE
-        seen.update(zip(map(_id, fresh), fresh, strict=True))
-        count = len(jobs)
-        return [table.of(np.fromiter(map(rows.__getitem__, map(_id, jobs)), np.int64, count)) for rows in self._rows]
+    def _write(self, fresh: list[JobView]) -> None:
+        """Read these views into their slots; a job that is new gets one."""
+        slots = self._slots
+        at = np.array([slots.setdefault(job.id, len(slots)) for job in fresh])
+        missing = len(slots) - self._numbers.shape[1]
+        if missing > 0:
+            self._numbers = np.pad(self._numbers, ((0, 0), (0, missing + len(slots) // 4)))
+        rows = [self._rows(fresh, gpu_type) for gpu_type in self._types]
+        for line, values in zip(self._numbers, [*_numbers(fresh, self._types), *rows], strict=True):
+            line[at] = values
+        self._seen.update(zip(map(_id, fresh), fresh, strict=True))
 
-    def _columns(self, jobs: list[JobView], capacity: list[int]) -> Columns:
-        envelopes = self._envelopes(jobs)
+    def _rows(self, jobs: list[JobView], gpu_type: str) -> list[int]:
+        row, most = self._table.row, self._most.get(gpu_type, 1)
+        return [row(job.speed.curve(gpu_type), job.sizes, most) if gpu_type in job.gpu_types else NONE for job in jobs]
+
+    def _columns(self, table: Floats, capacity: list[int]) -> Columns:
+        at = dict(zip(_NUMBERS, table[: len(_NUMBERS)], strict=True))
+        envelopes = [self._table.of(rows.astype(np.int64)) for rows in table[len(_NUMBERS) :]]
         gpu_speed, value = _values([sizes for sizes, _ in envelopes], [speeds for _, speeds in envelopes], capacity)
-        held, held_kind, held_speed = _held(jobs, self._types)
-        milli = _column(jobs, "gpu_milli")
-        known = _column(jobs, "remaining_known")
         return Columns(
             types=self._types,
             capacity=capacity,
@@ -164,23 +187,23 @@ class Reader:
             relative_value=value,
             gpus=sum(capacity) / GPU_MILLI,
             gpu_speed=gpu_speed,
-            left_1_s=_column(jobs, "remaining_1_s"),
-            as_of_s=_column(jobs, "as_of_s"),
-            rate=_column(jobs, "rate_now"),
-            restart_s=_column(jobs, "restart_cost_s"),
-            weight=_column(jobs, "weight"),
-            milli=milli.astype(np.int64),
-            held=held,
-            held_kind=held_kind,
-            held_speed=held_speed,
-            sigma=np.where(known > 0, 0.0, _column(jobs, "remaining_sigma")),
-            deadline_s=_column(jobs, "deadline_s"),
-            top_size=np.array([job.sizes[-1] for job in jobs], dtype=np.int64),
-            submitted_s=_column(jobs, "submitted_s"),
-            waited_s=_column(jobs, "waited_s"),
-            waiting_since_s=_waiting_since_s(jobs),
-            attained_gpu_s=_column(jobs, "attained_gpu_s"),
-            held_gpus=_column(jobs, "held_n") * milli / GPU_MILLI,
+            left_1_s=at["left_1_s"],
+            as_of_s=at["as_of_s"],
+            rate=at["rate"],
+            restart_s=at["restart_s"],
+            weight=at["weight"],
+            milli=at["milli"].astype(np.int64),
+            held=at["held"].astype(np.int64),
+            held_kind=at["held_kind"].astype(np.int64),
+            held_speed=at["held_speed"],
+            sigma=at["sigma"],
+            deadline_s=at["deadline_s"],
+            top_size=at["top_size"].astype(np.int64),
+            submitted_s=at["submitted_s"],
+            waited_s=at["waited_s"],
+            waiting_since_s=at["waiting_since_s"],
+            attained_gpu_s=at["attained_gpu_s"],
+            held_gpus=at["held_gpus"],
             top_speed=np.max([speeds[:, -1] for _, speeds in envelopes], axis=0),
         )
 
@@ -188,18 +211,27 @@ class Reader:
 _id = attrgetter("id")
 
 
+def _numbers(jobs: list[JobView], types: tuple[str, ...]) -> list[Floats]:
+    """As `_NUMBERS`. Attribute by attribute: no tuple is made for a job."""
+    plain = [_column(jobs, attribute) for attribute in _PLAIN.values()]
+    sigma = np.where(_column(jobs, "remaining_known") > 0, 0.0, _column(jobs, "remaining_sigma"))
+    top = _floats(jobs, (job.sizes[-1] for job in jobs))
+    since = _floats(jobs, (np.inf if job.waiting_since_s is None else job.waiting_since_s for job in jobs))
+    gpus = _column(jobs, "held_n") * _column(jobs, "gpu_milli") / GPU_MILLI
+    return [*plain, sigma, top, since, gpus, *_held(jobs, types)]
+
+
 def _column(jobs: list[JobView], name: str) -> Floats:
-    return np.fromiter(map(attrgetter(name), jobs), np.float64, len(jobs))
+    return _floats(jobs, map(attrgetter(name), jobs))
 
 
-def _waiting_since_s(jobs: list[JobView]) -> Floats:
-    since = map(attrgetter("waiting_since_s"), jobs)
-    return np.fromiter((np.inf if at is None else at for at in since), np.float64, len(jobs))
+def _floats(jobs: list[JobView], values: Iterable[float]) -> Floats:
+    return np.fromiter(values, np.float64, len(jobs))
 
 
-def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[Ints, Ints, Floats]:
-    """What each job holds, where, and its speed there; nothing while it is stopping."""
-    held, kind, speed = [0] * len(jobs), [-1] * len(jobs), [0.0] * len(jobs)
+def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    """What each job holds, of which type, and its speed there; nothing while it is stopping."""
+    held, kind, speed = [0.0] * len(jobs), [-1.0] * len(jobs), [0.0] * len(jobs)
     for index, job in enumerate(jobs):
         n = job.held_n
         if not n or job.stopping or job.allocation is None or n not in job.sizes:
@@ -208,7 +240,7 @@ def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[Ints, Ints, Floa
         if on in types:
             curve = (job.speed.curve(on) if on in job.gpu_types else ()) or (0.0,)
             held[index], kind[index], speed[index] = n, types.index(on), curve[min(n, len(curve) - 1)]
-    return np.array(held, dtype=np.int64), np.array(kind, dtype=np.int64), np.array(speed)
+    return np.array(held), np.array(kind), np.array(speed)
 
 
 def _values(sizes: list[Ints], speeds: list[Floats], capacity: list[int]) -> tuple[Floats, list[float]]:
