@@ -139,21 +139,15 @@ def _what_still_fits(order: Ints, steps: Ints, width: int, reached: Ints, left: 
 def _price(offer: Offers, floor: Floats) -> float:
     """The price at which what jobs want of this type is what there is, if they have `floor` elsewhere."""
     density, step = offer.steps_above(floor)
-    spent = 0  # on steps that are taken at `high` already; only those between are looked at again
-    if int(step.sum()) <= offer.capacity:
+    order = np.argsort(-density)
+    spent = np.cumsum(step[order])
+    if not len(spent) or spent[-1] <= offer.capacity:
         return 0.0
-    low, high = 0.0, float(density.max())
-    for _ in range(HALVINGS):
+    marginal = float(density[order[np.searchsorted(spent, offer.capacity, side="right")]])
+    low, high = 0.0, float(density[order[0]])
+    for _ in range(HALVINGS):  # a little above the first step that there is not enough for
         middle = (low + high) / 2
-        above = density > middle
-        wanted = int(step[above].sum())
-        if spent + wanted > offer.capacity:
-            low = middle
-        else:
-            high = middle
-            spent += wanted
-            above = ~above
-        density, step = density[above], step[above]
+        low, high = (middle, high) if marginal > middle else (low, middle)
     return high
 
 
