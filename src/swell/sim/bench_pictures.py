@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swell.sim.bench import (
+from swell.sim.bench_runs import (
     ADAPTIVE_LEARNING,
     ADAPTIVE_TOLD,
     BIN_S,
@@ -62,6 +62,11 @@ def _save(path: Path, size: tuple[float, float], panels: tuple[int, int], draw: 
     return drawn
 
 
+def _legend(panel: Any) -> None:
+    if panel.get_legend_handles_labels()[1]:
+        panel.legend(fontsize="small")
+
+
 def _bars(panel: Any, title: str, found: Mapping[str, Sequence[Kept]]) -> bool:
     bars = sorted((mean(kept, "mean_jct_s"), policy) for policy, kept in found.items() if kept)
     colours = ["#d62728" if policy == "swell" else "#8da9c4" for _, policy in bars]
@@ -82,7 +87,7 @@ def _means(axes: Any, bench: Bench, choice: Choice) -> bool:
         if column.adaptive:
             published_s = sum(PUBLISHED_POLLUX) / len(PUBLISHED_POLLUX)
             panel.axvline(published_s, color="black", linewidth=0.8, linestyle="--", label="Pollux, as published")
-            panel.legend(fontsize="small", loc="lower right")
+            panel.legend(fontsize="small", loc="upper right")
     return drawn
 
 
@@ -95,8 +100,7 @@ def _distribution(panel: Any, bench: Bench, choice: Choice, column: Column, key:
             panel.step(*thinned(values), where="post", label=policy, color=COLOURS[policy], linewidth=1.0)
             drawn = True
     panel.set(xscale="log", title=column.title, ylabel="part of the jobs")
-    if drawn:
-        panel.legend(fontsize="small")
+    _legend(panel)
     return drawn
 
 
@@ -140,8 +144,7 @@ def _utilisation(axes: Any, bench: Bench, choice: Choice) -> bool:
                 panel.step(hours, used, where="post", label=policy, color=COLOURS[policy], linewidth=0.9)
                 drawn = True
         panel.set(title=column.title, xlabel="hours", ylabel="part of the GPUs held", ylim=(0, 1.05))
-        if drawn:
-            panel.legend(fontsize="small")
+        _legend(panel)
     return drawn
 
 
@@ -155,8 +158,7 @@ def _loads(axes: Any, bench: Bench, choice: Choice) -> bool:
                 panel.plot(*zip(*points, strict=True), marker="o", markersize=3, label=policy, color=COLOURS[policy])
                 drawn = True
         panel.set(title=column.title, xlabel="load", ylabel="mean completion time, s", yscale="log")
-        if drawn:
-            panel.legend(fontsize="small")
+        _legend(panel)
     return drawn
 
 

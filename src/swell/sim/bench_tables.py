@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from swell.sim.bench import (
+from swell.sim.bench_runs import (
     ADAPTIVE_LEARNING,
     ADAPTIVE_TOLD,
     FIXED_LEARNING,
