@@ -21,6 +21,7 @@ from swell.core.state import JobRecord, State
 from swell.plan.explain import duration
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.accuracy import Accuracy, TrackRecord
+from swell.sim.calibration import Calibration, Kind, Scales
 from swell.sim.forecast import Change, Effect, Interval, forecast, what_if
 from swell.sim.relax import relax
 
@@ -31,6 +32,8 @@ MAX_JOBS = 1000
 """With more jobs than this nothing is forecast: a thread that computes for seconds would slow the answers."""
 LOOKS_AT_JOBS = 800
 """So many jobs over all samples of one forecast; at least one sample is made."""
+JOBS_AT_ONCE = 100
+"""Of a forecast that is done: so many are told of between two looks at what else there is to do."""
 EVERY_S = 3.0
 SHARE = 20.0
 """A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
@@ -104,9 +107,15 @@ class Outlooks:
         """Returns the CPU time it took."""
         if now is None or not now.state.active:
             return 0.0
-        raw, cpu_s = await asyncio.to_thread(_forecast, now)
-        self.intervals = self._track.told(raw, self._live, now.now_s)
-        return cpu_s
+        ahead = await asyncio.to_thread(_look_ahead, now, self._track.calibration.copy())
+        told: dict[JobId, Interval] = {}
+        jobs = list(ahead.raw)
+        for start in range(0, len(jobs), JOBS_AT_ONCE):
+            some = {job: ahead.raw[job] for job in jobs[start : start + JOBS_AT_ONCE]}
+            told.update(self._track.told(some, self._live, now.now_s, ahead.scales))
+            await asyncio.sleep(0)  # answers come first
+        self.intervals = told
+        return ahead.cpu_s
 
     async def advice(self, job: JobId, now: Moment) -> str:
         """The cheapest change that would let it start, in words; empty if there is none."""
@@ -119,11 +128,19 @@ class Outlooks:
         )
 
 
-def _forecast(now: Moment) -> tuple[Mapping[JobId, Interval], float]:
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    raw: Mapping[JobId, Interval]  # as the models say
+    scales: Mapping[Kind, Scales]  # how honest that was so far
+    cpu_s: float
+
+
+def _look_ahead(now: Moment, past: Calibration) -> _Ahead:
     began_s = time.thread_time()
     samples = max(1, min(SAMPLES, LOOKS_AT_JOBS // len(now.state.active)))
-    found = forecast(now.state, now.book, now.policy, now.placer, now.options, now.now_s, samples)
-    return found, time.thread_time() - began_s
+    raw = forecast(now.state, now.book, now.policy, now.placer, now.options, now.now_s, samples)
+    scales = past.scales(now.now_s)
+    return _Ahead(raw, scales, time.thread_time() - began_s)
 
 
 def forecast_sentence(record: JobRecord, interval: Interval | None, now_s: float) -> str:

@@ -10,7 +10,7 @@ from statistics import median
 from swell.core.events import Event, ExitReason, JobCancelled, RunEnded, RunPlanned
 from swell.core.ids import JobId
 from swell.core.state import State
-from swell.sim.calibration import COVERAGE, Calibration, guesses_of, honest
+from swell.sim.calibration import COVERAGE, Calibration, Kind, Scales, guesses_of, honest
 from swell.sim.forecast import Interval
 
 RECENT = 1000
@@ -61,9 +61,10 @@ class TrackRecord:
     accuracy: Accuracy = field(default_factory=Accuracy)
     calibration: Calibration = field(default_factory=Calibration)
 
-    def told(self, raw: Mapping[JobId, Interval], state: State, now_s: float) -> dict[JobId, Interval]:
+    def told(
+        self, raw: Mapping[JobId, Interval], state: State, now_s: float, scales: Mapping[Kind, Scales]
+    ) -> dict[JobId, Interval]:
         """What to tell people at `now_s`. Jobs that have ended since the forecast was begun are left out."""
-        scales = self.calibration.scales(now_s)
         found: dict[JobId, Interval] = {}
         for job, interval in raw.items():
             if job not in state.active:

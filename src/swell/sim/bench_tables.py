@@ -50,6 +50,35 @@ def faithful(bench: Bench, choice: Choice) -> list[str]:
     return lines
 
 
+def overview(bench: Bench, choice: Choice) -> list[str]:
+    """One line a policy: mean completion time in each column, and finish-time fairness."""
+    lines = [
+        "Mean JCT in s over the four workloads; in brackets worst ρ and the part of the jobs with ρ > 1.",
+        "",
+        "| policy | " + " | ".join(column.title for column in choice.columns) + " |",
+        "|---" * (len(choice.columns) + 1) + "|",
+    ]
+    found = {p: [bench.measure(bench.pollux(p, column)) for column in choice.columns] for p in choice.policies}
+    for policy in sorted(found, key=lambda policy: _total(found[policy])):
+        cells = [_fair_cell(kept) for kept in found[policy]]
+        if any(cells):
+            lines.append(f"| {policy} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _total(columns: Sequence[Sequence[Kept]]) -> float:
+    """Best first, by the columns that were measured."""
+    means = [mean(kept, "mean_jct_s") for kept in columns if kept]
+    return sum(means) / len(means) if means else 0.0
+
+
+def _fair_cell(kept: Sequence[Kept]) -> str:
+    if not kept:
+        return ""
+    worst = max(figure(one, "worst_rho") for one in kept)
+    return f"{mean(kept, 'mean_jct_s'):.0f} ({worst:.1f}, {100 * mean(kept, 'rho_above_1'):.0f} %)"
+
+
 def best(bench: Bench, choice: Choice) -> list[str]:
     lines: list[str] = []
     for column in choice.columns:
@@ -170,6 +199,7 @@ def _forecast_row(head: str, said: Verdict) -> str:
 
 SECTIONS: Mapping[str, tuple[str, Callable[[Bench, Choice], list[str]]]] = {
     "faithful": ("Faithful: mean JCT (s) as published and as simulated here", faithful),
+    "overview": ("Every policy in every column", overview),
     "best": ("Every policy on the four Pollux workloads", best),
     "loads": ("Other loads", loads),
     "sia": ("Heterogeneous: the shared Sia workloads", heterogeneous),

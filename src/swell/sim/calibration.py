@@ -111,6 +111,11 @@ class Calibration:
         for one in guesses:
             self._scores[one.kind].append((one.score(at_s - one.at_s), 1.0 / len(guesses)))
 
+    def copy(self) -> Calibration:
+        """One to compute with elsewhere, while this one goes on."""
+        scores = {kind: deque(found, maxlen=KEPT) for kind, found in self._scores.items()}
+        return Calibration({job: list(guesses) for job, guesses in self._open.items()}, scores)
+
     def scales(self, now_s: float) -> Mapping[Kind, Scales]:
         tail = (1.0 - COVERAGE) / 2.0
         waits = list(self._waits(now_s))

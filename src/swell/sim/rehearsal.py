@@ -68,7 +68,8 @@ class Rehearsal:
         setup = self.setup
         policy = policy_named(setup.policy.name)  # the simulation's own remembers what it saw
         raw = forecast(state, self.scene.book, policy, setup.placer, setup.options, now_s, SAMPLES)
-        for job, said in self.track.told(raw, state, now_s).items():
+        scales = self.track.calibration.scales(now_s)
+        for job, said in self.track.told(raw, state, now_s, scales).items():
             self.told.append(
                 Told(
                     job=job,

@@ -100,6 +100,18 @@ def test_what_is_kept_of_a_job_grows_with_the_logarithm_of_its_time_and_goes_wit
     assert not calibration._open
 
 
+def test_a_copy_says_the_same_and_learns_nothing_of_what_comes_later() -> None:
+    calibration = Calibration()
+    calibration.said(1, Guess(Kind.RUNNING, 0.0, 100.0, 0.5))
+    calibration.ended(1, 500.0)
+    calibration.said(2, Guess(Kind.RUNNING, 0.0, 100.0, 0.5))
+    copy = calibration.copy()
+    before = copy.scales(600.0)
+    assert before == calibration.scales(600.0)
+    calibration.ended(2, 900.0)
+    assert copy.scales(600.0) == before
+
+
 def live_state() -> State:
     state = State()
     (node,) = parse_cluster("1x2")
@@ -112,12 +124,13 @@ def live_state() -> State:
 def test_a_job_that_has_ended_since_the_forecast_was_begun_is_never_told_of() -> None:
     state, track = live_state(), TrackRecord()
     raw = {1: interval(0.0, 100.0), 2: interval(0.0, 100.0), 7: interval(0.0, 100.0)}
-    assert set(track.told(raw, state, 0.0)) == {1, 2}
+    assert set(track.told(raw, state, 0.0, track.calibration.scales(0.0))) == {1, 2}
 
 
 def test_ends_are_judged_and_cancelled_jobs_are_not() -> None:
     state, track = live_state(), TrackRecord()
-    track.told({1: interval(0.0, 100.0), 2: interval(0.0, 100.0)}, state, 0.0)
+    raw = {1: interval(0.0, 100.0), 2: interval(0.0, 100.0)}
+    track.told(raw, state, 0.0, track.calibration.scales(0.0))
     track.happened(JobCancelled(job=2, at_s=50.0), state)
     track.happened(RunEnded(run=RunId(1, 1), reason=ExitReason.FINISHED, at_s=100.0), state)
     assert track.accuracy.summary()["jobs"] == 1
