@@ -84,6 +84,19 @@ def test_afs_l_equals_the_textbook_scan(jobs: list[JobView], gpus: int) -> None:
     assert counts(bare("afs-l", taken), jobs) == textbook_afs_l(taken)
 
 
+def test_afs_l_equals_the_textbook_scan_when_lengths_are_equal() -> None:
+    """Job 2 is as long on two GPUs as job 3 on one; found by 20,000 random cases."""
+    tail = (1.25,) * 5
+    jobs = [
+        view(1, sizes=(1, 2), rem=10.0, curve=(0.0, 1.0, *tail)),
+        view(2, sizes=(2, 3), rem=25.0, curve=(0.0, 1.0, 2.5, *[3.0] * 4)),
+        view(3, sizes=(1, 2), rem=10.0, curve=(0.0, 1.0, *tail)),
+    ]
+    for gpus in range(9):
+        taken = snapshot(jobs, gpus)
+        assert counts(bare("afs-l", taken), jobs) == textbook_afs_l(taken)
+
+
 def test_afs_l_equals_the_textbook_scan_with_many_jobs() -> None:
     """Long enough for blocks to split and to empty."""
     shape = (0.0, 1.0, 1.9, 2.6, 3.1, 3.4, 3.5, 3.5, 5.0)

@@ -25,8 +25,8 @@ from swell.policy.base import Ladder, Memory, Purse, Reasons, grant, ladder
 from swell.ports import Random
 
 BLOCK = 48
-Key = tuple[float, int]
-"""(length now, place in order of submission): the order of the scan."""
+Key = tuple[float, float, int]
+"""(length now, remaining time, place in order of submission): the order of the scan."""
 
 
 class AfsL:
@@ -58,7 +58,7 @@ class _Runner:
         speed = rungs.speeds[self.rung] or 1e-9
         faster = rungs.speeds[self.rung + 1]
         gained = (faster - speed) / (rungs.sizes[self.rung + 1] - self.n)
-        self.key: Key = (self.remaining_s / speed, self.place)
+        self.key: Key = (self.remaining_s / speed, self.remaining_s, self.place)
         self.as_longer = gained / faster
         self.as_shorter = gained / speed
         return True
@@ -185,7 +185,7 @@ class _Line:
         self._most[at : at + 1] = [self._max(half) for half in halves]
 
     def _max(self, block: list[Key]) -> float:
-        return max(self._by_place[place].as_longer for _, place in block)
+        return max(self._by_place[place].as_longer for _, _, place in block)
 
     def remove(self, runner: _Runner) -> None:
         if self._new:
@@ -204,7 +204,7 @@ class _Line:
     def first(self) -> _Runner | None:
         if self._new:
             self._file()
-        return self._by_place[self._blocks[0][0][1]] if self._blocks else None
+        return self._by_place[self._blocks[0][0][-1]] if self._blocks else None
 
     def after(self, key: Key, gain: float) -> _Runner | None:
         """The shortest runner beyond `key` that gains more than this."""
@@ -212,7 +212,7 @@ class _Line:
         begin = bisect_left(self._blocks[at], key) + 1
         for number in range(at, len(self._blocks)):
             if self._most[number] > gain:
-                for _, place in self._blocks[number][begin:]:
+                for _, _, place in self._blocks[number][begin:]:
                     runner = self._by_place[place]
                     if runner.as_longer > gain:
                         return runner
