@@ -7,7 +7,7 @@ Envelopes are cached by the identity of the curve (the same object as long as no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -76,55 +76,76 @@ def _under(a: tuple[int, float], b: tuple[int, float], c: tuple[int, float]) -> 
     return (b[1] - a[1]) * (c[0] - b[0]) <= (c[1] - b[1]) * (b[0] - a[0])
 
 
-def envelopes(sizes: Ints, speeds: Floats) -> tuple[Ints, Floats]:
+def envelopes(sizes: Floats, speeds: Floats) -> tuple[Ints, Floats]:
     """As `envelope`, for many rows at once and in the same steps: the vertices, padded by repeating the last one.
 
     Points of speed 0 are no points: rows are filled up with them.
     """
     count, width = sizes.shape
-    stack_n, stack_y = np.zeros((width + 1, count), dtype=np.int64), np.zeros((width + 1, count))
+    stacks = np.zeros((2, width + 1, count))  # sizes and speeds, vertex by vertex
     top = np.zeros(count, dtype=np.int64)
-    for n, y in zip(np.ascontiguousarray(sizes.T), np.ascontiguousarray(speeds.T), strict=True):
-        rows = np.flatnonzero(y > stack_y[top, np.arange(count)])
-        _pop(stack_n, stack_y, top, rows, (n, y))
-        top[rows] += 1
-        stack_n[top[rows], rows], stack_y[top[rows], rows] = n[rows], y[rows]
-    last = np.minimum(np.arange(1, max(2, int(top.max(initial=0)) + 1))[:, None], top)
-    return np.take_along_axis(stack_n, last, axis=0).T, np.take_along_axis(stack_y, last, axis=0).T
+    before, last = np.zeros((2, count)), np.zeros((2, count))  # the two topmost vertices
+    for point in np.stack([sizes.T, speeds.T], axis=1):
+        rises = point[1] > last[1]
+        under = np.flatnonzero(rises & (top > 0) & _all_under(before, last, point))
+        if len(under):
+            _pop(stacks, top, under, point)
+            last[:, under] = stacks[:, top[under], under]
+        np.copyto(before, last, where=rises)
+        np.copyto(last, point, where=rises)
+        top += rises
+        rows = np.flatnonzero(rises)
+        stacks[:, top[rows], rows] = point[:, rows]
+    filled = np.minimum(np.arange(1, max(2, int(top.max(initial=0)) + 1))[:, None], top)
+    found = stacks[:, filled, np.arange(count)[None, :]]
+    return found[0].T.astype(np.int64), found[1].T
 
 
-def _pop(stack_n: Ints, stack_y: Floats, top: Ints, rows: Ints, point: tuple[Ints, Floats]) -> None:
-    """Take vertices off these rows' stacks that lie under the chord to the point."""
-    n, y = point
-    rows = rows[top[rows] > 0]
+def _all_under(a: Floats, b: Floats, c: Floats) -> NDArray[np.bool_]:
+    """As `_under`, for rows of points."""
+    return np.asarray((b[1] - a[1]) * (c[0] - b[0]) <= (c[1] - b[1]) * (b[0] - a[0]))
+
+
+def _pop(stacks: Floats, top: Ints, rows: Ints, point: Floats) -> None:
+    """Take the last vertex off these rows, and those before it that are under the chord to the point too."""
     while len(rows):
-        at = top[rows]
-        a_n, a_y, b_n, b_y = stack_n[at - 1, rows], stack_y[at - 1, rows], stack_n[at, rows], stack_y[at, rows]
-        rows = rows[(b_y - a_y) * (n[rows] - b_n) <= (y[rows] - b_y) * (b_n - a_n)]
         top[rows] -= 1
         rows = rows[top[rows] > 0]
+        at = top[rows]
+        rows = rows[_all_under(stacks[:, at - 1, rows], stacks[:, at, rows], point[:, rows])]
 
 
-@lru_cache(maxsize=4096)
-def _picker(sizes: tuple[int, ...], last: int) -> Callable[[Curve], tuple[float, ...]]:
-    """Speeds at these sizes of a curve that ends at `last`; S(0) before them, so that it always is a tuple."""
-    return itemgetter(0, *(min(n, last) for n in sizes))
+class _Group:
+    """Curves that are read at the same sizes."""
+
+    __slots__ = ("_pick", "rows", "sizes")
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        self.rows: dict[int, int] = {}  # by id of curve
+        self._pick: Callable[[Curve], tuple[float, ...]] = itemgetter(0, *sizes)  # 0, so that it always is a tuple
+
+    def speeds(self, curve: Curve) -> Sequence[float]:
+        last = len(curve) - 1
+        if last < self.sizes[-1]:
+            return [curve[min(n, last)] for n in self.sizes]
+        return self._pick(curve)[1:]
 
 
-def _many(curves: list[Curve], wanted: list[tuple[int, ...]]) -> tuple[Ints, Floats]:
-    """Envelopes of curves at the sizes wanted of each."""
-    counts = np.fromiter(map(len, wanted), np.int64, len(wanted))
+def _many(curves: list[Curve], groups: list[_Group]) -> tuple[Ints, Floats]:
+    """Envelopes of curves at the sizes of their group."""
+    counts = np.fromiter((len(group.sizes) for group in groups), np.int64, len(groups))
     filled = np.arange(int(counts.max()))[None, :] < counts[:, None]
-    sizes, speeds = np.zeros(filled.shape, dtype=np.int64), np.zeros(filled.shape)
-    sizes[filled] = np.fromiter(chain.from_iterable(wanted), np.int64)
-    picked = (_picker(own, len(curve) - 1)(curve)[1:] for curve, own in zip(curves, wanted, strict=True))
-    speeds[filled] = np.fromiter(chain.from_iterable(picked), np.float64)
+    sizes, speeds = np.zeros(filled.shape), np.zeros(filled.shape)
+    sizes[filled] = np.fromiter(chain.from_iterable(group.sizes for group in groups), np.float64)
+    read = (group.speeds(curve) for curve, group in zip(curves, groups, strict=True))
+    speeds[filled] = np.fromiter(chain.from_iterable(read), np.float64)
     return envelopes(sizes, speeds)
 
 
-def _few(curves: list[Curve], wanted: list[tuple[int, ...]]) -> tuple[Ints, Floats]:
+def _few(curves: list[Curve], groups: list[_Group]) -> tuple[Ints, Floats]:
     """The same, one by one: for a few that is faster."""
-    found = [envelope(curve, own) or [(0, 0.0)] for curve, own in zip(curves, wanted, strict=True)]
+    found = [envelope(curve, group.sizes) or [(0, 0.0)] for curve, group in zip(curves, groups, strict=True)]
     width = max(map(len, found))
     padded = [points + points[-1:] * (width - len(points)) for points in found]
     return (
@@ -140,12 +161,12 @@ class Envelopes:
     """Rows of vertices, padded by repeating the last one; row 0 is empty (`NONE`)."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}  # by sizes and GPUs a node; by id of curve
+        self._groups: dict[tuple[tuple[int, ...], int], _Group] = {}  # by sizes and GPUs a node
         self._sizes: Ints = np.zeros((1, 1), dtype=np.int64)
         self._speeds: Floats = np.zeros((1, 1))
         # Kept as long as their rows: while a curve lives here its id cannot be given to another.
         self._curves: list[Curve] = []
-        self._wanted: list[tuple[int, ...]] = []  # of the curves that have no row in the tables yet
+        self._fresh: list[_Group] = []  # of the curves that have no row in the tables yet
 
     def __len__(self) -> int:
         return len(self._curves) + 1
@@ -154,30 +175,30 @@ class Envelopes:
         """Where the envelope is, or will be once it is asked for."""
         if not curve:
             return NONE
-        rows = self._rows.get((sizes, per_node))
-        if rows is None:
-            rows = self._rows[sizes, per_node] = {}
-        row = rows.get(id(curve))
+        group = self._groups.get((sizes, per_node))
+        if group is None:
+            group = self._groups[sizes, per_node] = _Group(useful_sizes(sizes, per_node))
+        row = group.rows.get(id(curve))
         if row is None:
             self._curves.append(curve)
-            self._wanted.append(useful_sizes(sizes, per_node))
-            row = rows[id(curve)] = len(self._curves)
+            self._fresh.append(group)
+            row = group.rows[id(curve)] = len(self._curves)
         return row
 
     def of(self, rows: Ints) -> tuple[Ints, Floats]:
         """Sizes and speeds, one row a job."""
-        if self._wanted:
+        if self._fresh:
             self._write()
         return self._sizes.take(rows, axis=0), self._speeds.take(rows, axis=0)
 
     def _write(self) -> None:
         """Add the rows that are new since the last time."""
-        make = _few if len(self._wanted) < _FEW else _many
-        sizes, speeds = make(self._curves[-len(self._wanted) :], self._wanted)
+        make = _few if len(self._fresh) < _FEW else _many
+        sizes, speeds = make(self._curves[-len(self._fresh) :], self._fresh)
         width = max(self._sizes.shape[1], sizes.shape[1])
         self._sizes = np.concatenate([_wider(self._sizes, width), _wider(sizes, width)])
         self._speeds = np.concatenate([_wider(self._speeds, width), _wider(speeds, width)])
-        self._wanted = []
+        self._fresh = []
 
 
 def _wider(table: NDArray[Number], width: int) -> NDArray[Number]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from swell.core.decision import Reason, ReasonCode
@@ -21,24 +23,34 @@ def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats,
     by_worth = waiting[np.argsort(-worth[waiting], kind="stable")]
     first = jobs[int(granted[np.argmax(worth[granted])])].id if len(granted) else None
     reasons: Reasons = {}
-    rooms: dict[tuple[int, tuple[str, ...]], Reason] = {}
+    rooms: dict[tuple[int, tuple[str, ...]], int] = {}
     for ahead, index in enumerate(by_worth.tolist(), start=len(granted)):
         job = jobs[index]
-        room = rooms.get((job.sizes[0], job.gpu_types))
-        if room is None:
-            room = rooms[job.sizes[0], job.gpu_types] = _room(job, columns, left)
-        if first is not None:
-            reasons[job.id] = (Reason(code=ReasonCode.BEHIND, detail={"ahead": ahead, "first": first}), room)
-        else:
-            reasons[job.id] = (room,)
+        needs = job.sizes[0]
+        free = rooms.get((needs, job.gpu_types))
+        if free is None:
+            free = rooms[needs, job.gpu_types] = _free(job, columns, left)
+        reasons[job.id] = (_room(needs, free),) if first is None else _behind(ahead, first, needs, free)
     return reasons
 
 
-def _room(job: JobView, columns: Columns, left: list[int]) -> Reason:
+def _free(job: JobView, columns: Columns, left: list[int]) -> int:
+    """GPUs of the type it may use of which most are left; −1 if it may use none."""
     usable = [milli for gpu_type, milli in zip(columns.types, left, strict=True) if gpu_type in job.gpu_types]
-    if not usable:
+    return max(usable) // GPU_MILLI if usable else -1
+
+
+@lru_cache(maxsize=1 << 14)
+def _behind(ahead: int, first: JobId, needs: int, free: int) -> tuple[Reason, ...]:
+    """Reasons are frozen, so equal ones are one object, also from decision to decision."""
+    return (Reason(code=ReasonCode.BEHIND, detail={"ahead": ahead, "first": first}), _room(needs, free))
+
+
+@lru_cache(maxsize=1 << 10)
+def _room(needs: int, free: int) -> Reason:
+    if free < 0:
         return Reason(code=ReasonCode.GPU_TYPE)
-    return Reason(code=ReasonCode.CAPACITY, detail={"needs": job.min, "free": max(usable) // GPU_MILLI})
+    return Reason(code=ReasonCode.CAPACITY, detail={"needs": needs, "free": free})
 
 
 def of_running(
