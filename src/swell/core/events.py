@@ -79,6 +79,21 @@ class TrainingBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How a job that adapts its batch size split it, what its gradients said, and within which bounds it may choose."""
+
+    initial: int  # its user's batch size: what progress is counted in
+    largest: int
+    local: int  # samples of one GPU in one micro-step
+    accumulate: int = 0  # micro-steps before the one that synchronises
+    local_min: int = 1
+    local_max: int = 0  # what one GPU can take; 0: not said
+    sync_s: float = 0.0  # of a step, beyond computing: waiting for gradients of others
+    grad_sqr: float = 0.0  # |G|²: squared norm of the gradient
+    grad_var: float = 0.0  # tr(Σ): variance of one sample's gradient; both 0: not known yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnded:
     """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from."""
 
@@ -96,6 +111,7 @@ class EpochEnded:
     goodput: float = 0.0  # useful samples/s, with adaptive batch sizes; 0: the same as samples_per_s
     gpu_memory_mib: int = 0  # peak, of one GPU
     metrics: Mapping[str, float] = field(default_factory=dict)
+    batching: Batching | None = None  # of jobs with adaptive batch sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

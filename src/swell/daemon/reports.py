@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from swell.core.events import EpochEnded
+from swell.core.events import Batching, EpochEnded
 from swell.core.ids import RunId
 
 Position = tuple[int, int]
@@ -40,6 +40,7 @@ class EpochReport:
     goodput: float = 0.0
     gpu_memory_mib: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    batching: Batching | None = None
 
     def event(self, run: RunId, at_s: float) -> EpochEnded:
         return EpochEnded(run=run, at_s=at_s, **{f.name: getattr(self, f.name) for f in fields(self)})

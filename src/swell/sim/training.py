@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from swell.core.events import EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
+from swell.core.events import Batching, EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord, Run
@@ -211,6 +211,25 @@ class Training:
             gpu_type=allocation.gpu_type,
             batch_size=total,
             goodput=work * app.initial / epoch_s,  # an epoch is the same progress at any batch size
+            batching=None if trainee.batch else self._batching(trainee, allocation, first.setting, blur),
+        )
+
+    def _batching(self, trainee: Trainee, allocation: Allocation, setting: Setting, blur: float) -> Batching:
+        """As the job measured it: no profile is told, only what it has run on and seen in its gradients."""
+        app = trainee.app
+        times = app.times(allocation.gpu_type)
+        _, sync_s = times.at(shape_of(allocation), setting.atomic)
+        sqr, var = trainee.gradients
+        return Batching(
+            initial=app.initial,
+            largest=app.largest,
+            local=setting.atomic,
+            accumulate=setting.accumulate,
+            local_min=times.min_local,
+            local_max=times.max_local,
+            sync_s=sync_s / trainee.run_factor * blur,
+            grad_sqr=sqr,
+            grad_var=var * app.initial,  # measured at the initial batch size: that of one sample
         )
 
     def _setting(self, trainee: Trainee, shape: Shape, gpu_type: str) -> Setting:

@@ -26,13 +26,14 @@ from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
+from swell.speed.adaptive import Goodput, GoodputSpeed, Practice, phase_of
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
 from swell.speed.evidence import Evidence
 from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
 from swell.speed.fitting import fit_family, fit_jobs
-from swell.speed.remaining import estimate
+from swell.speed.remaining import estimate, estimate_adaptive
 
 KEEP_JOBS = 50_000
 KEEP_ENDED = 200
@@ -45,11 +46,13 @@ class _Entry:
     """One job in the book."""
 
     __slots__ = (
+        "adaptive",
         "allocation",
         "edition",
         "epochs_total",
         "evidence",
         "fit",
+        "goodput",
         "home",
         "per_node",
         "record",
@@ -64,6 +67,8 @@ class _Entry:
         self.edition = -1  # the family's when `speed` and `remaining` were made
         self.evidence = Evidence()
         self.fit: Fit | None = None  # of its own evidence
+        self.adaptive: bool | None = None  # does it report how it splits its batch? None: nothing reported yet
+        self.goodput: Goodput | None = None  # the family's, for jobs with an adaptive batch size
         self.epochs_total = 0
         self.allocation: Allocation | None = None
         self.since_s: float | None = None
@@ -126,7 +131,11 @@ class Book:
         if entry.evidence.add(event):
             self._news[job] = None
         family = entry.home
+        entry.adaptive = event.batching is not None
         if family is not None:
+            if event.batching is not None:
+                family.practice = family.practice or Practice(event.batching)
+                family.practice.add(event, event.batching, entry.epochs_total)
             if job not in family.members:
                 family.join(job, entry.evidence)
             family.reports += max(1, event.count)
@@ -176,6 +185,8 @@ class Book:
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> FittedSpeed:
         entry = self._current(job)
         speed = entry.speed
+        if entry.goodput is not None:
+            return self._adaptive_speed(job, entry, entry.goodput, gpus_per_node)
         if speed is None or entry.per_node is not gpus_per_node or (entry.fit and speed.fit is not entry.fit):
             speed = self._speed(job, entry, gpus_per_node)
         return speed
@@ -202,7 +213,16 @@ class Book:
             entry.edition = home.edition
             entry.record = None
             entry.speed = entry.speed if entry.fit else None
+        self._follow(entry)
         return entry
+
+    def _follow(self, entry: _Entry) -> None:
+        """What the family has learned of jobs with adaptive batch sizes."""
+        practice = entry.home.practice if entry.home is not None else None
+        if practice is not None and entry.adaptive is not False:
+            goodput = practice.goodput
+            if entry.goodput is not goodput:
+                entry.goodput, entry.record, entry.speed = goodput, None, None
 
     def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description:
         """Everything a person may want to see."""
@@ -220,6 +240,23 @@ class Book:
         entry.per_node = gpus_per_node
         assert entry.speed is not None  # made here or before
         return entry.speed
+
+    def _adaptive_speed(
+        self, job: JobRecord, entry: _Entry, goodput: Goodput, gpus_per_node: Mapping[str, int]
+    ) -> FittedSpeed:
+        phase = phase_of(job.epochs_done, job.epochs_total)
+        before = entry.speed
+        if (
+            not isinstance(before, GoodputSpeed)
+            or before.goodput is not goodput
+            or before.phase != phase
+            or entry.per_node is not gpus_per_node
+        ):
+            fit = (entry.home.fit if entry.home else None) or self._prior(job, gpus_per_node)
+            entry.speed = before = GoodputSpeed(fit, job.spec.gpus.max, gpus_per_node, goodput, phase)
+            entry.per_node = gpus_per_node
+            entry.record = None
+        return before
 
     def _make(self, fit: Fit, most: int, gpus_per_node: Mapping[str, int], *, shared: bool) -> FittedSpeed:
         """Jobs without measurements of their own share one object, and so its curves."""
@@ -244,6 +281,8 @@ class Book:
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
+        if isinstance(speed, GoodputSpeed) and job.epochs_total:
+            return estimate_adaptive(job, entry.evidence, speed)
         return estimate(job, entry.evidence, speed, entry.home or Family(), entry.work_1_s)
 
     # -- fitting

@@ -70,7 +70,7 @@ class Evidence:
     by_sample: bool = False
     batch_size: int = 0  # the first one: what others are compared with
     efficiency: float = 1.0  # useful samples of all, as last seen with it
-    recent: list[tuple[Configuration, float]] = field(default_factory=list)
+    recent: list[tuple[Configuration, float, int]] = field(default_factory=list)  # (where, epoch's time, its number)
     losses: list[tuple[int, float]] = field(default_factory=list)  # (epoch, loss)
     epochs: int = 0  # done, as last reported
 
@@ -90,14 +90,14 @@ class Evidence:
         self.times[key] = times  # last in order: the most recent
         before = times.count
         times.add(unit_s, epoch_s, max(1, event.count))
-        self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s)]
+        self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s, event.epoch)]
         if len(self.times) > KEEP_CONFIGURATIONS:
             del self.times[next(iter(self.times))]
         return any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16
 
     def epoch_1_s(self, unit_1_s: float) -> float:
         """The time of an epoch at speed 1, as the last ones were; `unit_1_s` is the time of a unit there."""
-        works = [s * unit_1_s / self.times[key].typical_s for key, s in self.recent if key in self.times]
+        works = [s * unit_1_s / self.times[key].typical_s for key, s, _ in self.recent if key in self.times]
         return median(works) if works else 0.0
 
     def work_1_s(self, unit_1_s: float) -> float:

@@ -11,6 +11,7 @@ from statistics import median
 
 from swell.core.state import JobRecord
 from swell.ports import Remaining
+from swell.speed.adaptive import PHASES, GoodputSpeed, phase_of
 from swell.speed.convergence import fit_losses
 from swell.speed.curves import FittedSpeed
 from swell.speed.evidence import Evidence
@@ -43,6 +44,23 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
         left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
         return Remaining(at_speed_1_s=left_epochs * epoch_1_s, as_of_s=as_of_s, sigma=sigma)
     return _rest(PRIOR_REMAINING_S, done_1_s, as_of_s, sigma=1.0, known=False)
+
+
+def estimate_adaptive(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> Remaining:
+    """Each phase's epochs that are left, at speed 1, by how much slower or faster this job has been than expected."""
+    goodput, total = speed.goodput, job.epochs_total
+    times = goodput.at(speed.fit.reference_type, 1, 1)
+    done = min(1.0, job.epochs_done / total) * PHASES
+    left = sum(max(0.0, min(1.0, phase + 1 - done)) * float(time) for phase, time in enumerate(times))
+    seen = [
+        epoch_s / float(goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, total)])
+        for key, epoch_s, epoch in evidence.recent
+    ]
+    factor = median(seen) if seen else 1.0
+    sigma = sqrt(0.05**2 + (0.5 / (1 + evidence.count)) ** 2)
+    return Remaining(
+        at_speed_1_s=left * total / PHASES * factor, as_of_s=_as_of_s(job), sigma=sigma, known=True
+    )
 
 
 def _with_family(own_s: float, job: JobRecord, done_1_s: float, family: Family) -> float:

@@ -1,0 +1,214 @@
+"""Jobs that adapt their batch size: progress a second on any GPUs, from step times and gradient noise.
+
+More GPUs take a larger batch, and samples of a larger batch teach less each: how much less depends on the gradient's
+noise φ = tr(Σ)/|G|², which grows as training goes on. So a speed here is what would be left to do on one GPU divided by
+what would be left on k, each phase of training with the batch that is best for it:
+
+    goodput(k) = max over B of  B₀ · gain(B) / step time(k, B)        gain(B) = (φ/B₀ + 1) / (φ/B + 1)
+
+Step times and noise are shared by a family: `Practice` is what its members have shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import log
+from statistics import median
+
+import numpy as np
+
+from swell.core.events import Batching, EpochEnded
+from swell.core.snapshot import Curve
+from swell.speed.curves import FittedSpeed
+from swell.speed.fit import Fit
+from swell.speed.steps import Floats, Point, StepModel, fit_closely
+from swell.speed.types import prior_speed
+
+PHASES = 20
+"""Training is cut into so many parts of equal numbers of epochs, each with its noise and work."""
+BATCHES = 16
+"""Batch sizes considered, spaced evenly on a logarithmic scale between the smallest and the largest."""
+KEEP_POINTS = 64
+KEEP_TIMES = 5
+SURPRISE = 0.03
+"""Models are fitted again when a measured step differs from the predicted one by more than this part."""
+NOISE_SURPRISE = 0.1
+GROWTH = 1.0
+"""In phases that nobody has reached, noise is taken to grow with this power of the epochs done."""
+LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
+"""Of φ, in initial and in largest batches: beyond, only the one or the other counts."""
+
+
+@dataclass(slots=True)
+class Last:
+    """The last values of something, and how many there were."""
+
+    values: list[tuple[float, ...]] = field(default_factory=list)
+
+    def add(self, *value: float) -> None:
+        self.values.append(value)
+        if len(self.values) > KEEP_TIMES:
+            del self.values[0]
+
+    def typical(self) -> tuple[float, ...]:
+        return tuple(median(column) for column in zip(*self.values, strict=True))
+
+
+class Goodput:
+    """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
+
+    __slots__ = ("_at", "_limits", "_main", "_models", "_noise", "_tables", "_work")
+
+    def __init__(self, practice: Practice) -> None:
+        self._limits = practice.limits
+        seen = {t: {p: last.typical() for p, last in points.items()} for t, points in practice.points.items()}
+        self._models = {t: fit_closely({p: (v[0], v[1]) for p, v in points.items()}) for t, points in seen.items()}
+        self._main = max(seen, key=lambda t: (len(seen[t]), t))
+        self._noise = np.exp(_filled(practice.noise, GROWTH))
+        self._work = np.exp(_filled(practice.work, 0.0))
+        self._tables: dict[tuple[str, int, int], Floats] = {}
+        self._at: dict[tuple[str, int, int], Floats] = {}
+
+    def model(self, gpu_type: str) -> StepModel:
+        """Of a type that nobody has used: as another, so much faster or slower as types are known to be."""
+        found = self._models.get(gpu_type)
+        if found is None:
+            slower = prior_speed(self._main) / prior_speed(gpu_type)
+            found = self._models[gpu_type] = self._models[self._main].slower(slower)
+        return found
+
+    def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
+        """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
+        key = (gpu_type, max_gpus, per_node)
+        found = self._tables.get(key)
+        if found is None:
+            sizes = [(k, -(-k // max(1, per_node))) for k in range(1, max_gpus + 1)]
+            found = self._tables[key] = self._times(gpu_type, sizes)
+        return found
+
+    def at(self, gpu_type: str, gpus: int, nodes: int) -> Floats:
+        """Seconds of an epoch of each phase there."""
+        key = (gpu_type, gpus, nodes)
+        found = self._at.get(key)
+        if found is None:
+            found = self._at[key] = self._times(gpu_type, [(gpus, nodes)])[:, 0]
+        return found
+
+    def _times(self, gpu_type: str, sizes: list[tuple[int, int]]) -> Floats:
+        model, limits = self.model(gpu_type), self._limits
+        gpus = np.array([[float(k)] for k, _ in sizes])
+        network = np.array([[model.network_s(nodes, k)] for k, nodes in sizes])
+        smallest = np.minimum(np.maximum(limits.initial, limits.local_min * gpus), limits.largest)
+        batch = smallest * (limits.largest / smallest) ** np.linspace(0.0, 1.0, BATCHES)
+        most = limits.local_max or limits.largest
+        accumulate = np.maximum(np.ceil(batch / gpus / most - 1e-9) - 1.0, 0.0)
+        step_s = model.steps_s(network, batch / gpus / (accumulate + 1.0), accumulate)
+        noise = self._noise[:, None, None]
+        gain = (noise / limits.initial + 1.0) / (noise / batch + 1.0)
+        goodput = limits.initial * (gain / step_s).max(axis=2)
+        return np.asarray(self._work[:, None] / goodput)
+
+
+class Practice:
+    """What jobs of one family with adaptive batch sizes have shown."""
+
+    __slots__ = ("_goodput", "_news", "limits", "noise", "points", "work")
+
+    def __init__(self, limits: Batching) -> None:
+        self.limits = limits
+        self.points: dict[str, dict[Point, Last]] = {}  # by GPU type
+        self.noise: dict[int, Last] = {}  # log φ by phase
+        self.work: dict[int, Last] = {}  # log of useful samples of an epoch, by phase
+        self._goodput: Goodput | None = None
+        self._news = False
+
+    def add(self, event: EpochEnded, batching: Batching, epochs_total: int) -> None:
+        self.limits = batching
+        self._add_step(event, batching)
+        phase = phase_of(event.epoch - 0.5, epochs_total)
+        self._add_phase(self.noise, phase, _log_noise(batching))
+        if event.goodput > 0.0 and event.epoch_s > 0.0:
+            self._add_phase(self.work, phase, log(event.goodput * event.epoch_s))
+
+    def _add_step(self, event: EpochEnded, batching: Batching) -> None:
+        compute_s = (event.step_s - batching.sync_s) / (batching.accumulate + 1)
+        if not compute_s > 0.0:
+            return
+        point = (max(1, event.nodes), max(1, event.gpus), max(1, batching.local))
+        points = self.points.setdefault(event.gpu_type, {})
+        times = points.pop(point, None) or Last()
+        times.add(compute_s + batching.sync_s, batching.sync_s)
+        points[point] = times  # last in order: the most recent
+        if len(points) > KEEP_POINTS:
+            del points[next(iter(points))]
+        expected_s = self._goodput.model(event.gpu_type).step_s(*point) if self._goodput else 0.0
+        if abs(times.typical()[0] - expected_s) > SURPRISE * expected_s:
+            self._news = True
+
+    def _add_phase(self, by_phase: dict[int, Last], phase: int, value: float | None) -> None:
+        if value is None:
+            return
+        last = by_phase.get(phase)
+        if last is None:
+            last = by_phase[phase] = Last()
+            self._news = True
+        before = last.typical()[0] if last.values else value
+        last.add(value)
+        if abs(last.typical()[0] - before) > NOISE_SURPRISE:
+            self._news = True
+
+    @property
+    def goodput(self) -> Goodput | None:
+        """The same object until something surprising was learned. None: no step or no work was measured."""
+        if self._news and self.points and self.work:
+            self._news = False
+            self._goodput = Goodput(self)
+        return self._goodput
+
+
+def phase_of(epoch: float, epochs_total: int) -> int:
+    """Of a job whose number of epochs is not known, every epoch is in the first phase."""
+    if not epochs_total:
+        return 0
+    return min(PHASES - 1, max(0, int(PHASES * epoch / epochs_total)))
+
+
+def _log_noise(batching: Batching) -> float | None:
+    sqr, var = batching.grad_sqr, batching.grad_var
+    if sqr <= 0.0 and var <= 0.0:
+        return None
+    low, high = LEAST_NOISE * batching.initial, MOST_NOISE * batching.largest
+    return log(min(max(var / sqr, low), high)) if sqr > 0.0 else log(high)
+
+
+def _filled(by_phase: Mapping[int, Last], growth: float) -> Floats:
+    """Logarithms by phase: between known ones in proportion, before them as the first, after them growing."""
+    if not by_phase:
+        return np.zeros(PHASES)
+    known = sorted(by_phase)
+    middle = np.arange(PHASES) + 0.5
+    values = np.interp(middle, [p + 0.5 for p in known], [by_phase[p].typical()[0] for p in known])
+    after = np.maximum(np.log(middle / (known[-1] + 0.5)), 0.0)
+    return np.asarray(values + growth * after)
+
+
+class GoodputSpeed(FittedSpeed):
+    """Speeds of a job with an adaptive batch size from one phase of its training on."""
+
+    __slots__ = ("_reference_s", "goodput", "phase")
+
+    def __init__(
+        self, given: Fit, max_gpus: int, gpus_per_node: Mapping[str, int], goodput: Goodput, phase: int
+    ) -> None:
+        super().__init__(given, max_gpus, gpus_per_node)
+        self.goodput, self.phase = goodput, phase
+        self._reference_s = float(goodput.at(given.reference_type, 1, 1)[phase:].sum())
+
+    def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
+        return self._reference_s / float(self.goodput.at(gpu_type, max(1, gpus), max(1, nodes))[self.phase :].sum())
+
+    def _make(self, gpu_type: str) -> Curve:
+        table = self.goodput.table(gpu_type, self._max_gpus, self._per_node.get(gpu_type, self._max_gpus))
+        speed = self._reference_s / table[self.phase :].sum(axis=0)
+        return (0.0, *np.maximum.accumulate(speed).tolist())

@@ -1,0 +1,164 @@
+"""The time of one optimizer step by where it runs and how its batch is split, fitted to steps that were measured.
+
+The form is that of Pollux (OSDI'21): computing takes α + β·local batch, the network a constant plus a part per GPU
+(other constants on one node than between nodes), and a step the γ-norm of both. Fitted in closed form: β and α by least
+squares, the network from what a step takes beyond computing, γ on a small grid. What was never seen is assumed to be
+for free, so that it is tried: a fit becomes honest where somebody has been.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+GAMMAS = (1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0)
+GAMMA_PENALTY = 1e-5
+"""Prefers less overlap where the measurements do not tell."""
+BETWEEN_NODES = 1.1
+"""A network between nodes never seen is taken for this much slower than the one inside a node."""
+
+Point = tuple[int, int, int]
+"""(nodes, GPUs, local batch)"""
+Seen = Mapping[Point, tuple[float, float]]
+"""What was measured there: (step without accumulation, of which synchronisation) in seconds."""
+Line = tuple[float, float]
+"""(constant, slope)"""
+
+Ratios = tuple[tuple[float, float], ...]
+"""(logarithm of GPUs, logarithm of measured over fitted), in order of GPUs."""
+NOTHING_MEASURED: tuple[Ratios, Ratios] = ((), ())
+FARTHEST = 3.0
+"""A network is not taken to be more than this many times faster or slower than its line."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    alpha: float
+    beta: float
+    inside: Line  # (constant, per GPU beyond two) on one node
+    between: Line  # the same between nodes
+    gamma: float
+    measured: tuple[Ratios, Ratios] = NOTHING_MEASURED  # of the networks on one node and between nodes
+
+    def network_s(self, nodes: int, gpus: int) -> float:
+        if gpus <= 1:
+            return 0.0
+        constant, each = self.between if nodes > 1 else self.inside
+        ratios = self.measured[nodes > 1]
+        ratio = _between(ratios, math.log(gpus)) if ratios else 1.0
+        return (constant + each * max(0, gpus - 2)) * ratio
+
+    def step_s(self, nodes: int, gpus: int, local: float, accumulate: float = 0.0) -> float:
+        compute = self.alpha + self.beta * local
+        network = self.network_s(nodes, gpus)
+        whole = float((compute**self.gamma + network**self.gamma) ** (1 / self.gamma))
+        return whole + accumulate * compute
+
+    def steps_s(self, network_s: Floats | float, local: Floats, accumulate: Floats) -> Floats:
+        """`step_s` of many settings at once."""
+        compute = self.alpha + self.beta * local
+        whole = (compute**self.gamma + network_s**self.gamma) ** (1 / self.gamma)
+        return np.asarray(whole + accumulate * compute)
+
+    def slower(self, factor: float) -> StepModel:
+        """The same where computing takes `factor` times as long, on the same network."""
+        return StepModel(self.alpha * factor, self.beta * factor, self.inside, self.between, self.gamma, self.measured)
+
+
+def fit(seen: Seen) -> StepModel:
+    alpha, beta = _line([local for _, _, local in seen], [step - sync for step, sync in seen.values()])
+    fits = [_with_gamma(seen, alpha, beta, gamma) for gamma in GAMMAS]
+    return min(fits, key=lambda fitted: fitted[0])[1]
+
+
+def fit_closely(seen: Seen) -> StepModel:
+    """As `fit`, then as fast at each number of GPUs as was measured there: real networks follow no line (two nodes may
+    well be slower than four). Between and beyond, as the nearest measured ones, in proportion to the line."""
+    model = fit(seen)
+    ratios: tuple[dict[int, list[float]], dict[int, list[float]]] = ({}, {})
+    for (nodes, gpus, local), (step, _) in seen.items():
+        expected = model.network_s(nodes, gpus)
+        if expected > 0.0:
+            rest = step**model.gamma - (model.alpha + model.beta * local) ** model.gamma
+            ratio = max(rest, 0.0) ** (1 / model.gamma) / expected
+            near = min(max(ratio, 1.0 / FARTHEST), FARTHEST)
+            ratios[nodes > 1].setdefault(gpus, []).append(math.log(near))
+    inside, between = (tuple((math.log(k), median(found)) for k, found in sorted(by.items())) for by in ratios)
+    return replace(model, measured=(inside, between))
+
+
+def _between(points: Ratios, x: float) -> float:
+    """Linear between points, in logarithms; the outermost ones beyond."""
+    last = points[0]
+    if x <= last[0]:
+        return math.exp(last[1])
+    for point in points[1:]:
+        if x <= point[0]:
+            part = (x - last[0]) / (point[0] - last[0])
+            return math.exp(last[1] + part * (point[1] - last[1]))
+        last = point
+    return math.exp(last[1])
+
+
+def _line(x: list[int], y: list[float]) -> Line:
+    """Constant and slope, neither negative, by least squares of the relative error; half and half of a single x."""
+    if min(x) == max(x):
+        half = sum(y) / len(y) / 2
+        return half, half / x[0]
+    constant, slope = _least_squares(x, y, [1 / v**2 for v in y])
+    if constant < 0:
+        return 0.0, sum(v / u for u, v in zip(x, y, strict=True)) / len(x)
+    if slope < 0:
+        return sum(y) / len(y), 0.0
+    return constant, slope
+
+
+def _least_squares(x: list[int], y: list[float], weights: list[float]) -> Line:
+    total = sum(weights)
+    mean_x = sum(w * u for w, u in zip(weights, x, strict=True)) / total
+    mean_y = sum(w * v for w, v in zip(weights, y, strict=True)) / total
+    across = sum(w * (u - mean_x) ** 2 for w, u in zip(weights, x, strict=True))
+    slope = sum(w * (u - mean_x) * (v - mean_y) for w, u, v in zip(weights, x, y, strict=True)) / across
+    return mean_y - slope * mean_x, slope
+
+
+def _with_gamma(seen: Seen, alpha: float, beta: float, gamma: float) -> tuple[float, StepModel]:
+    """(error, model) for one degree of overlap between computing and the network."""
+    inside: list[tuple[int, float]] = []
+    between: list[tuple[int, float]] = []
+    for (nodes, gpus, local), (step, _) in seen.items():
+        if gpus > 1:
+            rest = step**gamma - (alpha + beta * local) ** gamma
+            network = max(rest, 0.0) ** (1 / gamma)
+            (between if nodes > 1 else inside).append((gpus, network))
+    inside_fit = _network(inside)
+    between_fit = _network(between)
+    if not between:
+        between_fit = (inside_fit[0] * BETWEEN_NODES, inside_fit[1] * BETWEEN_NODES)
+    model = StepModel(alpha, beta, inside_fit, between_fit, gamma)
+    error = sum(
+        math.log(model.step_s(nodes, gpus, local) / step) ** 2 for (nodes, gpus, local), (step, _) in seen.items()
+    )
+    return error + GAMMA_PENALTY * (gamma - 1) ** 2, model
+
+
+def _network(points: list[tuple[int, float]]) -> Line:
+    if not points:
+        return 0.0, 0.0
+    x = [max(0, gpus - 2) for gpus, _ in points]
+    y = [seconds for _, seconds in points]
+    if min(x) == max(x):
+        return sum(y) / len(y), 0.0
+    constant, slope = _least_squares(x, y, [1.0] * len(x))
+    if slope < 0:
+        return sum(y) / len(y), 0.0
+    if constant < 0:
+        return 0.0, sum(u * v for u, v in zip(x, y, strict=True)) / sum(u * u for u in x)
+    return constant, slope
