@@ -94,6 +94,7 @@ parts = _add(Part)
 allocations = _add(Allocation)
 stop_records = _add(StopRecord)
 runs = _add(Run)
+batchings = _add(ev.Batching)
 job_records = _add(JobRecord)
 events_by_name: dict[str, st.SearchStrategy[Any]] = {name: _values(kind) for name, kind in EVENT_TYPES.items()}
 assert set(EVENT_TYPES.values()) == {kind for group in get_args(ev.Event) for kind in (get_args(group) or (group,))}

@@ -69,6 +69,15 @@ def test_a_loss_that_is_no_number_comes_back(loss: float) -> None:
     assert repr(again.metrics["loss"]) == repr(loss)
 
 
+def test_how_a_batch_was_split_comes_back_and_old_reports_have_none() -> None:
+    batching = ev.Batching(initial=32, largest=512, local=16, sync_s=0.01, grad_sqr=1.0, grad_var=float("inf"))
+    event = ev.EpochEnded(run=RunId(1, 1), at_s=1.0, epoch=1, batching=batching)
+    assert codec.decode("EpochEnded", codec.encode(event)) == event
+    old = codec.decode("EpochEnded", _changed(event, batching="left out"))
+    assert isinstance(old, ev.EpochEnded)
+    assert old.batching is None
+
+
 def _changed(event: ev.Event, **changes: Any) -> bytes:
     body = msgspec.msgpack.decode(codec.encode(event))
     body.update(changes)

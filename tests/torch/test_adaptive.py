@@ -11,6 +11,7 @@ import pytest
 from integration.sdk.fake_daemon import fake_daemon
 from integration.sdk.launching import Attempts
 from integration.sdk.stable import Stable
+from swell.core.events import Batching
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.sdk import ship
 
@@ -47,4 +48,10 @@ def test_the_batch_follows_the_noise(tmp_path: Path, workers: int) -> None:
     assert seen[-1][0] > 64, "the noise scale grows as the loss falls, and the batch with it"
     assert 0.01 < seen[-1][1] < 0.01 * seen[-1][0] / 32, "the learning rate too, but less than linearly"
     assert entries[-1]["goodput"] > 0
+    batching = Batching(**entries[-1]["batching"])
+    assert (batching.initial, batching.local) == (32, seen[-1][0] // workers)
+    assert batching.grad_sqr > 0
+    assert batching.grad_var > 0
+    assert (batching.sync_s > 0) == (workers > 1), "only several workers wait for each other"
+    assert batching.sync_s < entries[-1]["step_s"]
     assert entries[-1]["batch_size"] == seen[-1][0]

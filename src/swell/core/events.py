@@ -95,12 +95,15 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnded:
-    """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from."""
+    """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from.
+
+    A run whose first epoch is long reports once from within it, so that nobody waits for its end to know the speed:
+    then `count` is 0, nothing has ended, and `epoch_s` is what the whole epoch will take."""
 
     run: RunId
     at_s: float
     epoch: int  # epochs done so far, over all runs
-    count: int = 1  # how many epochs this report covers
+    count: int = 1  # how many epochs this report covers; 0: still within one
     epoch_s: float = 0.0  # mean time of one
     step_s: float = 0.0  # mean time of a step
     samples_per_s: float = 0.0

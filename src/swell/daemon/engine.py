@@ -328,7 +328,7 @@ class Engine:
             events.append(ev.TrainingBegan(run=run, at_s=now_s, epoch=began.epoch, epochs=began.epochs))
         done = record.epochs_done if record is not None else 0
         # A report whose answer got lost is sent again: what is known is not learned twice.
-        events += [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done]
+        events += [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
         if record is not None:
             await self._commit(events)
         return await self._stops.heard(

@@ -22,6 +22,8 @@ workers (batch B); a single worker takes two steps in a row instead. Every worke
 from __future__ import annotations
 
 from importlib import import_module
+from math import isfinite
+from time import perf_counter
 from typing import Any
 
 from swell.sdk.session import Training
@@ -55,6 +57,13 @@ class NoiseScale:
             return 0.0 if self._noise <= 0 else float("inf")
         return self._noise / self._signal
 
+    @property
+    def signal_and_noise(self) -> tuple[float, float]:
+        """|G|² and tr(Σ), neither negative. Both 0: not known yet, or no numbers any more."""
+        if not self._weight or not isfinite(self._signal + self._noise):
+            return 0.0, 0.0
+        return max(0.0, self._signal / self._weight), max(0.0, self._noise / self._weight)
+
     def efficiency(self, batch: float, base: float) -> float:
         phi = self.value
         return 1.0 if phi == float("inf") else (phi + base) / (phi + batch)
@@ -85,8 +94,12 @@ class AdaptiveBatch:
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._own = self._averaged = 0.0
         self._before: Any = None  # a single worker's gradient of the step before
+        self._computed_s = self._averaged_s = 0.0  # when a step's last gradients were there, and when all had them
+        self._sync_s = 0.0  # waited in between, in this epoch
+        self._steps = 0
         self.noise = NoiseScale()
         self.batch_size = choose_batch(self.noise, batch_size, max_batch_size, run.world_size)
+        run.within = self._told
         if run.world_size > 1:
             model.register_comm_hook(None, self._hook())
 
@@ -101,16 +114,20 @@ class AdaptiveBatch:
         """DDP's averaging of one bucket, with both norms noted on the way."""
         hooks: Any = import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
         self._own += float(bucket.buffer().double().pow(2).sum())
+        self._computed_s = perf_counter()  # of the last bucket, it stays: what comes after is waiting
 
         def note(future: Any) -> Any:
             averaged = future.value()
             self._averaged += float(averaged.double().pow(2).sum())
+            self._averaged_s = perf_counter()
             return averaged
 
         return hooks.allreduce_hook(None, bucket).then(note)
 
     def step(self) -> None:
         """Learn from the gradient, scale the learning rate, step."""
+        self._sync_s += max(0.0, self._averaged_s - self._computed_s)
+        self._steps += 1
         if self._run.world_size > 1:
             self._learn_from_workers()
         else:
@@ -141,11 +158,32 @@ class AdaptiveBatch:
 
     def end_epoch(self) -> None:
         """Report goodput and choose the next epoch's batch."""
-        per_s = self.batch_size / self._run.step_s if self._run.step_s > 0 else 0.0
-        self._run.batch_size = self.batch_size
-        self._run.goodput = per_s * self.noise.efficiency(self.batch_size, self._base)
+        told = self._told()
+        self._run.batch_size, self._run.goodput, self._run.batching = (
+            told["batch_size"],
+            told["goodput"],
+            told["batching"],
+        )
         self._run.log(noise_scale=self.noise.value)
+        self._sync_s, self._steps = 0.0, 0
         self.batch_size = choose_batch(self.noise, self._base, self._most, self._run.world_size)
+
+    def _told(self) -> dict[str, Any]:
+        """Of this epoch so far, in the names of `core.events.EpochEnded`: what the daemon models the job's speed by."""
+        per_s = self.batch_size / self._run.step_s if self._run.step_s > 0 else 0.0
+        sqr, var = self.noise.signal_and_noise
+        return {
+            "batch_size": self.batch_size,
+            "goodput": per_s * self.noise.efficiency(self.batch_size, self._base),
+            "batching": {
+                "initial": self._base,
+                "largest": self._most,
+                "local": self.batch_size // self._run.world_size,
+                "sync_s": self._sync_s / self._steps if self._steps else 0.0,
+                "grad_sqr": sqr,
+                "grad_var": var,
+            },
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {"noise": self.noise.state()}

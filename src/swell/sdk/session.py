@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Sized, TypeVar  # noqa: UP035  see settings.py
+from typing import Any, Callable, Iterable, Iterator, Sized, TypeVar  # noqa: UP035  see settings.py
 
 from swell.sdk import checkpoint as ck
 from swell.sdk.gate import PATIENCE_S, Gate
@@ -34,6 +34,9 @@ LEAVING_S = 3.0
 """A run that leaves tells its last epoch first: the daemon has just spoken, so it is there."""
 
 PERCENTILES_EVERY_S = 1.0
+
+LONG_EPOCH_S = 30.0
+"""A run's first epoch that takes longer is reported once from within: by then its speed is known, and it is news."""
 
 Item = TypeVar("Item")
 
@@ -55,6 +58,8 @@ class Training:
         self._keep = keep
         self.batch_size = self._settings.batch_size
         self.goodput = 0.0  # useful samples/s, said by adaptive batch sizes
+        self.batching: dict[str, Any] | None = None  # how the batch was split, said by them too
+        self.within: Callable[[], dict[str, Any]] | None = None  # all three, of the epoch that runs
         self._place = read_place()
         self._meter, self._outbox = Meter(), Outbox()
         self._termination = Termination()
@@ -70,6 +75,8 @@ class Training:
         self._saved = False  # run.save is used: the progress file is not needed
         self._skip = 0  # batches of the resumed epoch that are done
         self._batches = 0  # done in this epoch
+        self._size = 0  # batches of a whole epoch; 0: not known
+        self._speed_told = False  # of this run, from within its first epoch
         self._boundaries = 0  # step boundaries passed in this epoch
         self._in_steps = False
         self._last_batch = False
@@ -147,6 +154,7 @@ class Training:
     def steps(self, loader: Iterable[Item]) -> Iterator[Item]:
         """The batches of `loader`, timed. After a stop within an epoch, those already done are passed over."""
         size = len(loader) if isinstance(loader, Sized) else -1
+        self._size = max(0, size)
         skip, self._skip = self._skip, 0
         self._batches = skip
         self._in_steps = True
@@ -349,7 +357,27 @@ class Training:
             self._percentiles_s = at_s
             for name, value in self._meter.percentiles().items():
                 self._outbox.add_point(name, at_s, value)
+        self._speed_told = True
         self._outbox.add_epoch({**entry, **self._circumstances(), "metrics": dict(self._metrics)})
+
+    def _tell_speed(self) -> None:
+        """From within a long first epoch of this run: nothing has ended, but how long it will take is known."""
+        epoch, step_s = self._epoch, self._meter.step_s
+        if self._speed_told or epoch is None or self._place.rank != 0 or not self._size or step_s <= 0.0:
+            return
+        if self._meter.epoch_s < LONG_EPOCH_S or self._meter.samples_said or not self._in_steps:
+            return
+        self._speed_told = True
+        epoch_s = self._size * step_s
+        entry = epoch_entry(
+            self._meter,
+            epoch=epoch,
+            epoch_s=epoch_s,
+            world_size=self._place.world_size,
+            dataset_size=self._settings.dataset_size,
+        )
+        within = self.within() if self.within is not None else {}
+        self._outbox.add_epoch({**entry, **self._circumstances(), **within, "count": 0})
 
     def _circumstances(self) -> dict[str, Any]:
         moving = self._settings.launcher == "horovod"
@@ -360,6 +388,7 @@ class Training:
             "batch_size": self.batch_size,
             "goodput": self.goodput,
             "gpu_memory_mib": self._memory.peak_mib,
+            "batching": self.batching,
         }
 
     def _position(self) -> tuple[int, int]:
@@ -371,6 +400,7 @@ class Training:
     def _in_background(self) -> None:
         """Between reports, in their thread."""
         self._memory.sample()
+        self._tell_speed()
         self._write_progress()
 
     def _write_progress(self) -> None:

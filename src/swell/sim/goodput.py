@@ -1,4 +1,4 @@
-"""What an adaptive job itself knows: a model of its step time fitted to what it has seen, to choose its batch size by."""
+"""What an adaptive job itself knows: a model of its step time fitted to what it has seen, to choose its batch by."""
 
 from __future__ import annotations
 

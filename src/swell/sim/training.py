@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swell.core.events import Batching, EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
 from swell.core.ids import JobId
@@ -19,7 +19,7 @@ from swell.sim.profiles import Application, Setting, Shape, canonical, packed
 from swell.sim.workload import Arrival
 
 REPORT_S = 30.0
-"""Epochs shorter than this are reported together."""
+"""Epochs shorter than this are reported together; the first one of a run, if longer, is also reported after this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +110,16 @@ class Training:
         return self._restart_s
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
-        if not isinstance(event, TrainingBegan | EpochEnded):
+        if not isinstance(event, TrainingBegan | EpochEnded) or (isinstance(event, EpochEnded) and not event.count):
             return ()
         trainee, run = self.trainees[job.id], _run(job)
         self._settle(trainee, event.at_s)
         if trainee.done:
             return (RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=event.at_s, exit_code=0),)
-        return (self._next_report(trainee, run, event.at_s),)
+        report = self._next_report(trainee, run, event.at_s)
+        if isinstance(event, TrainingBegan) and report.at_s > event.at_s + REPORT_S and report.count == 1:
+            return (replace(report, at_s=event.at_s + REPORT_S, epoch=trainee.epoch, count=0), report)
+        return (report,)
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         trainee, run = self.trainees[job.id], _run(job)

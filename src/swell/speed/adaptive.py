@@ -19,10 +19,12 @@ from statistics import median
 import numpy as np
 
 from swell.core.events import Batching, EpochEnded
+from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.speed.curves import FittedSpeed
+from swell.speed.evidence import LONGEST_S, SHORTEST_S
 from swell.speed.fit import Fit
-from swell.speed.steps import Floats, Point, StepModel, fit_closely
+from swell.speed.steps import STRANGE, Floats, Point, StepModel, fit_closely
 from swell.speed.types import prior_speed
 
 PHASES = 20
@@ -34,15 +36,19 @@ KEEP_TIMES = 5
 SURPRISE = 0.03
 """Models are fitted again when a measured step differs from the predicted one by more than this part."""
 NOISE_SURPRISE = 0.1
+NEAR = 4.0
+"""Up to so many times beyond the local batches that were measured, the time of computing is taken to be known."""
 GROWTH = 1.0
 """In phases that nobody has reached, noise is taken to grow with this power of the epochs done."""
+LEAST_WORK, MOST_WORK = 1e-3, 1e18
+"""Useful samples of an epoch; outside are clocks gone wrong."""
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
 """Of φ, in initial and in largest batches: beyond, only the one or the other counts."""
 
 
 @dataclass(slots=True)
 class Last:
-    """The last values of something, and how many there were."""
+    """The last values of something."""
 
     values: list[tuple[float, ...]] = field(default_factory=list)
 
@@ -58,24 +64,34 @@ class Last:
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_limits", "_main", "_models", "_noise", "_tables", "_work")
+    __slots__ = ("_at", "_limits", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
 
     def __init__(self, practice: Practice) -> None:
-        self._limits = practice.limits
+        self._limits = dict(practice.limits)
         seen = {t: {p: last.typical() for p, last in points.items()} for t, points in practice.points.items()}
         self._models = {t: fit_closely({p: (v[0], v[1]) for p, v in points.items()}) for t, points in seen.items()}
-        self._main = max(seen, key=lambda t: (len(seen[t]), t))
+        main = max(seen, key=lambda t: (len(seen[t]), t))
+        self.fit = Fit(reference_type=main, points=sum(map(len, seen.values())), epochs=practice.epochs)
         self._noise = np.exp(_filled(practice.noise, GROWTH))
         self._work = np.exp(_filled(practice.work, 0.0))
         self._tables: dict[tuple[str, int, int], Floats] = {}
         self._at: dict[tuple[str, int, int], Floats] = {}
+        self._speeds: dict[tuple[int, int], GoodputSpeed] = {}
+
+    def speed(self, phase: int, max_gpus: int, gpus_per_node: Mapping[str, int]) -> GoodputSpeed:
+        """Of a job in this phase; the same object each time."""
+        found = self._speeds.get((phase, max_gpus))
+        if found is None or found.gpus_per_node is not gpus_per_node:
+            found = self._speeds[phase, max_gpus] = GoodputSpeed(self, phase, max_gpus, gpus_per_node)
+        return found
 
     def model(self, gpu_type: str) -> StepModel:
         """Of a type that nobody has used: as another, so much faster or slower as types are known to be."""
         found = self._models.get(gpu_type)
         if found is None:
-            slower = prior_speed(self._main) / prior_speed(gpu_type)
-            found = self._models[gpu_type] = self._models[self._main].slower(slower)
+            known = self.fit.reference_type
+            slower = prior_speed(known) / prior_speed(gpu_type)
+            found = self._models[gpu_type] = self._models[known].slower(slower)
         return found
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
@@ -96,10 +112,11 @@ class Goodput:
         return found
 
     def _times(self, gpu_type: str, sizes: list[tuple[int, int]]) -> Floats:
-        model, limits = self.model(gpu_type), self._limits
+        model = self.model(gpu_type)
+        limits = self._limits.get(gpu_type) or self._limits[self.fit.reference_type]
         gpus = np.array([[float(k)] for k, _ in sizes])
         network = np.array([[model.network_s(nodes, k)] for k, nodes in sizes])
-        smallest = np.minimum(np.maximum(limits.initial, limits.local_min * gpus), limits.largest)
+        smallest = np.minimum(np.maximum(limits.initial, max(1, limits.local_min) * gpus), limits.largest)
         batch = smallest * (limits.largest / smallest) ** np.linspace(0.0, 1.0, BATCHES)
         most = limits.local_max or limits.largest
         accumulate = np.maximum(np.ceil(batch / gpus / most - 1e-9) - 1.0, 0.0)
@@ -113,38 +130,61 @@ class Goodput:
 class Practice:
     """What jobs of one family with adaptive batch sizes have shown."""
 
-    __slots__ = ("_goodput", "_news", "limits", "noise", "points", "work")
+    __slots__ = ("_goodput", "_news", "_paces", "epochs", "limits", "noise", "points", "work")
 
-    def __init__(self, limits: Batching) -> None:
-        self.limits = limits
+    def __init__(self) -> None:
+        self.limits: dict[str, Batching] = {}  # as last said, by GPU type
+        self.epochs = 0  # reported, ever
         self.points: dict[str, dict[Point, Last]] = {}  # by GPU type
         self.noise: dict[int, Last] = {}  # log φ by phase
         self.work: dict[int, Last] = {}  # log of useful samples of an epoch, by phase
+        self._paces: dict[JobId, Last] = {}  # computing time over what was expected, of the last members
         self._goodput: Goodput | None = None
         self._news = False
 
     def add(self, event: EpochEnded, batching: Batching, epochs_total: int) -> None:
-        self.limits = batching
-        self._add_step(event, batching)
-        phase = phase_of(event.epoch - 0.5, epochs_total)
+        if not 0 < batching.initial <= batching.largest or not self._add_step(event, batching):
+            return
+        self.limits[event.gpu_type] = batching
+        self.epochs += event.count
+        phase = phase_of(event.epoch - 0.5 if event.count else event.epoch + 0.5, epochs_total)
         self._add_phase(self.noise, phase, _log_noise(batching))
-        if event.goodput > 0.0 and event.epoch_s > 0.0:
+        if LEAST_WORK < event.goodput * event.epoch_s < MOST_WORK:
             self._add_phase(self.work, phase, log(event.goodput * event.epoch_s))
 
-    def _add_step(self, event: EpochEnded, batching: Batching) -> None:
-        compute_s = (event.step_s - batching.sync_s) / (batching.accumulate + 1)
-        if not compute_s > 0.0:
-            return
+    def _add_step(self, event: EpochEnded, batching: Batching) -> bool:
+        """False: these cannot be times of a step."""
+        sync_s = max(0.0, batching.sync_s)
+        compute_s = (event.step_s - sync_s) / (max(0, batching.accumulate) + 1)
+        if not SHORTEST_S < compute_s < LONGEST_S:
+            return False
         point = (max(1, event.nodes), max(1, event.gpus), max(1, batching.local))
+        pace = self._pace(event, batching.local, compute_s)
         points = self.points.setdefault(event.gpu_type, {})
         times = points.pop(point, None) or Last()
-        times.add(compute_s + batching.sync_s, batching.sync_s)
+        times.add((compute_s + sync_s) / pace, sync_s / pace)
         points[point] = times  # last in order: the most recent
         if len(points) > KEEP_POINTS:
             del points[next(iter(points))]
         expected_s = self._goodput.model(event.gpu_type).step_s(*point) if self._goodput else 0.0
         if abs(times.typical()[0] - expected_s) > SURPRISE * expected_s:
             self._news = True
+        return True
+
+    def _pace(self, event: EpochEnded, local: int, compute_s: float) -> float:
+        """How many times slower this member computes than the others, if it clearly is another kind of job: its steps
+        are compared with theirs in proportion. Asked only near the local batches that the others have shown."""
+        seen = [point[2] for point in self.points.get(event.gpu_type, ())] or [0]
+        low, high, goodput = min(seen), max(seen), self.goodput
+        if goodput is None or high < STRANGE * low or not low / NEAR <= local <= high * NEAR:
+            return 1.0
+        model = goodput.model(event.gpu_type)
+        paces = self._paces.setdefault(event.run.job, Last())
+        paces.add(compute_s / (model.alpha + model.beta * local))
+        if len(self._paces) > KEEP_POINTS:
+            del self._paces[next(iter(self._paces))]
+        (pace,) = paces.typical()
+        return 1.0 if 1.0 / STRANGE < pace < STRANGE else pace
 
     def _add_phase(self, by_phase: dict[int, Last], phase: int, value: float | None) -> None:
         if value is None:
@@ -159,9 +199,14 @@ class Practice:
             self._news = True
 
     @property
+    def ready(self) -> bool:
+        """Steps and work were measured."""
+        return bool(self.points and self.work)
+
+    @property
     def goodput(self) -> Goodput | None:
-        """The same object until something surprising was learned. None: no step or no work was measured."""
-        if self._news and self.points and self.work:
+        """The same object until something surprising was learned. None: not ready."""
+        if self._news and self.ready:
             self._news = False
             self._goodput = Goodput(self)
         return self._goodput
@@ -198,17 +243,15 @@ class GoodputSpeed(FittedSpeed):
 
     __slots__ = ("_reference_s", "goodput", "phase")
 
-    def __init__(
-        self, given: Fit, max_gpus: int, gpus_per_node: Mapping[str, int], goodput: Goodput, phase: int
-    ) -> None:
-        super().__init__(given, max_gpus, gpus_per_node)
+    def __init__(self, goodput: Goodput, phase: int, max_gpus: int, gpus_per_node: Mapping[str, int]) -> None:
+        super().__init__(goodput.fit, max_gpus, gpus_per_node)
         self.goodput, self.phase = goodput, phase
-        self._reference_s = float(goodput.at(given.reference_type, 1, 1)[phase:].sum())
+        self._reference_s = float(goodput.at(goodput.fit.reference_type, 1, 1)[phase:].sum())
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
         return self._reference_s / float(self.goodput.at(gpu_type, max(1, gpus), max(1, nodes))[self.phase :].sum())
 
     def _make(self, gpu_type: str) -> Curve:
-        table = self.goodput.table(gpu_type, self._max_gpus, self._per_node.get(gpu_type, self._max_gpus))
+        table = self.goodput.table(gpu_type, self._max_gpus, self.gpus_per_node.get(gpu_type, self._max_gpus))
         speed = self._reference_s / table[self.phase :].sum(axis=0)
         return (0.0, *np.maximum.accumulate(speed).tolist())

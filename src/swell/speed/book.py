@@ -26,14 +26,14 @@ from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
-from swell.speed.adaptive import Goodput, GoodputSpeed, Practice, phase_of
+from swell.speed.adaptive import Goodput, Practice, phase_of
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
 from swell.speed.evidence import Evidence
 from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
 from swell.speed.fitting import fit_family, fit_jobs
-from swell.speed.remaining import estimate, estimate_adaptive
+from swell.speed.remaining import estimate
 
 KEEP_JOBS = 50_000
 KEEP_ENDED = 200
@@ -128,14 +128,17 @@ class Book:
     def _epoch(self, event: EpochEnded) -> None:
         job = event.run.job
         entry = self._enter(job)
-        if entry.evidence.add(event):
+        worth_fitting = entry.evidence.add(event)
+        family, batching = entry.home, event.batching
+        entry.adaptive = batching is not None
+        if family is not None and batching is not None:
+            family.practice = family.practice or Practice()
+            family.practice.add(event, batching, entry.epochs_total)
+            if family.practice.ready:
+                return
+        if worth_fitting:
             self._news[job] = None
-        family = entry.home
-        entry.adaptive = event.batching is not None
         if family is not None:
-            if event.batching is not None:
-                family.practice = family.practice or Practice(event.batching)
-                family.practice.add(event, event.batching, entry.epochs_total)
             if job not in family.members:
                 family.join(job, entry.evidence)
             family.reports += max(1, event.count)
@@ -244,19 +247,12 @@ class Book:
     def _adaptive_speed(
         self, job: JobRecord, entry: _Entry, goodput: Goodput, gpus_per_node: Mapping[str, int]
     ) -> FittedSpeed:
+        """Jobs of a family that are as far share one object, and so its curves."""
         phase = phase_of(job.epochs_done, job.epochs_total)
-        before = entry.speed
-        if (
-            not isinstance(before, GoodputSpeed)
-            or before.goodput is not goodput
-            or before.phase != phase
-            or entry.per_node is not gpus_per_node
-        ):
-            fit = (entry.home.fit if entry.home else None) or self._prior(job, gpus_per_node)
-            entry.speed = before = GoodputSpeed(fit, job.spec.gpus.max, gpus_per_node, goodput, phase)
-            entry.per_node = gpus_per_node
-            entry.record = None
-        return before
+        speed = goodput.speed(phase, job.spec.gpus.max, gpus_per_node)
+        if speed is not entry.speed:
+            entry.speed, entry.per_node, entry.record = speed, gpus_per_node, None
+        return speed
 
     def _make(self, fit: Fit, most: int, gpus_per_node: Mapping[str, int], *, shared: bool) -> FittedSpeed:
         """Jobs without measurements of their own share one object, and so its curves."""
@@ -281,8 +277,6 @@ class Book:
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
-        if isinstance(speed, GoodputSpeed) and job.epochs_total:
-            return estimate_adaptive(job, entry.evidence, speed)
         return estimate(job, entry.evidence, speed, entry.home or Family(), entry.work_1_s)
 
     # -- fitting

@@ -14,12 +14,12 @@ from swell.speed.fit import Fit
 class FittedSpeed:
     """Implements `core.snapshot.Speed`. The same object until something was learned; curves are made when asked for."""
 
-    __slots__ = ("_curves", "_max_gpus", "_per_node", "_unit", "fit")
+    __slots__ = ("_curves", "_max_gpus", "_unit", "fit", "gpus_per_node")
 
     def __init__(self, fit: Fit, max_gpus: int, gpus_per_node: Mapping[str, int]) -> None:
         self.fit = fit
         self._max_gpus = max(1, max_gpus)
-        self._per_node = gpus_per_node
+        self.gpus_per_node = gpus_per_node
         self._curves: dict[str, Curve] = {}
         self._unit = self._correction(1, fit.reference_type)
 
@@ -37,7 +37,7 @@ class FittedSpeed:
         """Never decreasing: a size that is slower than a smaller one is as fast as that one, with GPUs left over."""
         shape = self.fit.shape
         k = np.arange(1, self._max_gpus + 1, dtype=float)
-        m = np.ceil(k / max(1, self._per_node.get(gpu_type, self._max_gpus)))
+        m = np.ceil(k / max(1, self.gpus_per_node.get(gpu_type, self._max_gpus)))
         time = shape.a / k + shape.b + shape.c * np.log2(k) + shape.d * (m - 1) / m
         measured = self.fit.corrections.get(gpu_type)
         if measured:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 from swell.core.snapshot import Curve
 from swell.ports import Remaining
@@ -48,6 +49,7 @@ def describe(
     evidence: Evidence, speed: FittedSpeed, remaining: Remaining, family: Family, types: tuple[str, ...]
 ) -> Description:
     fit = speed.fit
+    unit_1_s = fit.unit_1_s or _unit_1_s(evidence, speed)
     measured = tuple(
         Measured(
             gpus=key.gpus,
@@ -55,9 +57,9 @@ def describe(
             gpu_type=key.gpu_type,
             batch_size=key.batch_size,
             epochs=times.count,
-            epoch_s=times.epochs_s / times.count,
+            epoch_s=times.mean_s,
             spread=times.spread,
-            speed=fit.unit_1_s / times.typical_s,
+            speed=unit_1_s / times.typical_s,
         )
         for key, times in sorted(evidence.times.items())
     )
@@ -70,11 +72,17 @@ def describe(
         confidence=_confidence(fit, source),
         curves={gpu_type: speed.curve(gpu_type) for gpu_type in types or (fit.reference_type,)},
         points=measured,
-        epoch_1_s=evidence.epoch_1_s(fit.unit_1_s) or fit.epoch_1_s,
+        epoch_1_s=evidence.epoch_1_s(unit_1_s) or fit.epoch_1_s,
         remaining=remaining,
         remaining_low_s=remaining.at_speed_1_s / factor,
         remaining_high_s=remaining.at_speed_1_s * factor,
     )
+
+
+def _unit_1_s(evidence: Evidence, speed: FittedSpeed) -> float:
+    """Where the curve does not come from these measurements alone: the unit in which they lie around it."""
+    found = [t.typical_s * speed.rate(key.gpus, key.nodes, key.gpu_type) for key, t in evidence.times.items()]
+    return median(found) if found else 0.0
 
 
 def _confidence(fit: Fit, source: str) -> float:

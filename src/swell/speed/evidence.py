@@ -33,8 +33,9 @@ class Times:
     """The last times of a unit of work on one configuration."""
 
     last: list[float] = field(default_factory=list)
-    count: int = 0  # epochs
+    count: int = 0  # epochs that ended
     epochs_s: float = 0.0  # all of them together
+    epoch_s: float = 0.0  # the last one, or what one will take
 
     def add(self, unit_s: float, epoch_s: float, count: int) -> None:
         self.last.append(unit_s)
@@ -42,6 +43,16 @@ class Times:
             del self.last[0]
         self.count += count
         self.epochs_s += epoch_s * count
+        self.epoch_s = epoch_s
+
+    @property
+    def mean_s(self) -> float:
+        return self.epochs_s / self.count if self.count else self.epoch_s
+
+    @property
+    def weight(self) -> int:
+        """In epochs: one that is under way counts until the first has ended."""
+        return max(1, self.count)
 
     @property
     def typical_s(self) -> float:
@@ -89,11 +100,11 @@ class Evidence:
         times = self.times.pop(key, None) or Times()
         self.times[key] = times  # last in order: the most recent
         before = times.count
-        times.add(unit_s, epoch_s, max(1, event.count))
-        self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s, event.epoch)]
+        times.add(unit_s, epoch_s, event.count)
+        self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s, event.epoch if event.count else event.epoch + 1)]
         if len(self.times) > KEEP_CONFIGURATIONS:
             del self.times[next(iter(self.times))]
-        return any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16
+        return not before or any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16
 
     def epoch_1_s(self, unit_1_s: float) -> float:
         """The time of an epoch at speed 1, as the last ones were; `unit_1_s` is the time of a unit there."""

@@ -42,7 +42,7 @@ def _prepare(evidence: Evidence, prior: Fit) -> tuple[Problem, dict[str, float]]
             gpus=key.gpus,
             nodes=key.nodes,
             time_s=times.typical_s * speeds[key.gpu_type],
-            weight=min(float(times.count), MAX_WEIGHT),
+            weight=min(float(times.weight), MAX_WEIGHT),
         )
         for key, times in latest
     ]
@@ -99,7 +99,7 @@ def _corrections(
     found: dict[str, dict[int, tuple[int, float]]] = {}
     for key, times in latest:
         fitted = shape.time(key.gpus, key.nodes) / speeds[key.gpu_type]
-        trusted = times.count / (times.count + 1.0)
+        trusted = times.weight / (times.weight + 1.0)
         ratio = exp(trusted * log(times.typical_s / fitted))
         before = found.setdefault(key.gpu_type, {}).get(key.gpus)
         if before is None or key.nodes < before[0]:
@@ -144,10 +144,10 @@ def fit_family(family: Family) -> Fit:
 def _epoch_1_s(evidence: Evidence, fit: Fit) -> float:
     """The member's mean epoch on one reference GPU."""
     works = [
-        times.epochs_s * fit.type_speed(key.gpu_type) / fit.shape.time(key.gpus, key.nodes)
+        times.mean_s * times.weight * fit.type_speed(key.gpu_type) / fit.shape.time(key.gpus, key.nodes)
         for key, times in evidence.times.items()
     ]
-    return sum(works) / max(1, evidence.count)
+    return sum(works) / sum(times.weight for times in evidence.times.values())
 
 
 def _scale(evidence: Evidence, reference: str) -> float:

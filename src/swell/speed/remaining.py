@@ -25,7 +25,9 @@ LEAST_LEFT = 0.5
 def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Family, done_1_s: float) -> Remaining:
     as_of_s = _as_of_s(job)
     fit, family_fit = speed.fit, family.fit
-    epoch_1_s = evidence.epoch_1_s(fit.unit_1_s) if evidence.times else 0.0
+    epoch_1_s = _epoch_1_s(job, evidence, speed) if evidence.times else 0.0
+    if isinstance(speed, GoodputSpeed) and job.epochs_total:
+        return _adaptive(job, evidence, speed)
     left = max(0, job.epochs_total - job.epochs_done)
     if epoch_1_s and job.epochs_total:
         at_1_s = _with_family(left * epoch_1_s, job, evidence.work_1_s(fit.unit_1_s), family)
@@ -46,21 +48,29 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
     return _rest(PRIOR_REMAINING_S, done_1_s, as_of_s, sigma=1.0, known=False)
 
 
-def estimate_adaptive(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> Remaining:
-    """Each phase's epochs that are left, at speed 1, by how much slower or faster this job has been than expected."""
-    goodput, total = speed.goodput, job.epochs_total
-    times = goodput.at(speed.fit.reference_type, 1, 1)
-    done = min(1.0, job.epochs_done / total) * PHASES
-    left = sum(max(0.0, min(1.0, phase + 1 - done)) * float(time) for phase, time in enumerate(times))
+def _epoch_1_s(job: JobRecord, evidence: Evidence, speed: FittedSpeed) -> float:
+    if isinstance(speed, GoodputSpeed):
+        return float(speed.goodput.at(speed.fit.reference_type, 1, 1)[speed.phase]) * _pace(job, evidence, speed)
+    return evidence.epoch_1_s(speed.fit.unit_1_s)
+
+
+def _adaptive(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> Remaining:
+    """Each phase's epochs that are left, at speed 1, and by how much this job was slower or faster than expected."""
+    done = min(1.0, job.epochs_done / job.epochs_total) * PHASES
+    times = speed.goodput.at(speed.fit.reference_type, 1, 1).tolist()
+    left_s = sum(max(0.0, min(1.0, phase + 1 - done)) * time for phase, time in enumerate(times))
+    at_1_s = left_s * job.epochs_total / PHASES * _pace(job, evidence, speed)
+    sigma = sqrt(0.05**2 + (0.5 / (1 + evidence.count)) ** 2)
+    return Remaining(at_speed_1_s=at_1_s, as_of_s=_as_of_s(job), sigma=sigma, known=True)
+
+
+def _pace(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> float:
+    """How many times longer than expected of its family this job's last epochs took."""
     seen = [
-        epoch_s / float(goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, total)])
+        epoch_s / float(speed.goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, job.epochs_total)])
         for key, epoch_s, epoch in evidence.recent
     ]
-    factor = median(seen) if seen else 1.0
-    sigma = sqrt(0.05**2 + (0.5 / (1 + evidence.count)) ** 2)
-    return Remaining(
-        at_speed_1_s=left * total / PHASES * factor, as_of_s=_as_of_s(job), sigma=sigma, known=True
-    )
+    return median(seen) if seen else 1.0
 
 
 def _with_family(own_s: float, job: JobRecord, done_1_s: float, family: Family) -> float:

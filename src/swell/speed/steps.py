@@ -37,6 +37,9 @@ NOTHING_MEASURED: tuple[Ratios, Ratios] = ((), ())
 FARTHEST = 3.0
 """A network is not taken to be more than this many times faster or slower than its line."""
 
+STRANGE = 1.5
+"""Computing that takes so many times longer or shorter than expected is a hiccup, or another model's."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
@@ -67,6 +70,10 @@ class StepModel:
         whole = (compute**self.gamma + network_s**self.gamma) ** (1 / self.gamma)
         return np.asarray(whole + accumulate * compute)
 
+    def computes(self, local: float, compute_s: float) -> bool:
+        """Is that about how long computing takes here?"""
+        return 1.0 / STRANGE < compute_s / (self.alpha + self.beta * local) < STRANGE
+
     def slower(self, factor: float) -> StepModel:
         """The same where computing takes `factor` times as long, on the same network."""
         return StepModel(self.alpha * factor, self.beta * factor, self.inside, self.between, self.gamma, self.measured)
@@ -80,10 +87,14 @@ def fit(seen: Seen) -> StepModel:
 
 def fit_closely(seen: Seen) -> StepModel:
     """As `fit`, then as fast at each number of GPUs as was measured there: real networks follow no line (two nodes may
-    well be slower than four). Between and beyond, as the nearest measured ones, in proportion to the line."""
+    well be slower than four). Between and beyond, as the nearest measured ones, in proportion to the line. Steps that
+    were much slower or faster at computing than the others are left out."""
     model = fit(seen)
+    trusted = {point: times for point, times in seen.items() if model.computes(point[2], times[0] - times[1])}
+    if len(seen) / 2 <= len(trusted) < len(seen):
+        model = fit(trusted)
     ratios: tuple[dict[int, list[float]], dict[int, list[float]]] = ({}, {})
-    for (nodes, gpus, local), (step, _) in seen.items():
+    for (nodes, gpus, local), (step, _) in trusted.items():
         expected = model.network_s(nodes, gpus)
         if expected > 0.0:
             rest = step**model.gamma - (model.alpha + model.beta * local) ** model.gamma

@@ -5,6 +5,7 @@ import http.client
 import pytest
 
 from swell.api.auth import run_token
+from swell.core.events import Batching
 from swell.core.ids import RunId
 
 TOKEN = "t" * 40
@@ -124,7 +125,10 @@ def test_reports_arrive_typed(server):
         "position": [3, 17],
         "ack": [4, 0],
         "began": {"epoch": 3, "epochs": 10},
-        "epochs": [{"epoch": 3, "epoch_s": 1.5, "metrics": {"loss": 0.5}}],
+        "epochs": [
+            {"epoch": 3, "epoch_s": 1.5, "metrics": {"loss": 0.5}},
+            {"epoch": 3, "count": 0, "batching": {"initial": 32, "largest": 512, "local": 16, "of_later": 1}},
+        ],
         "series": {"loss": [[1.0, 0.5]]},
     }
     answer = server.client.post("/v1/runs/7.2/report", json=body)
@@ -132,6 +136,7 @@ def test_reports_arrive_typed(server):
     run, report = server.engine.reports[-1]
     assert (run, report.position, report.ack, report.began.epochs) == (RunId(7, 2), (3, 17), (4, 0), 10)
     assert report.epochs[0].event(run, 5.0).metrics == {"loss": 0.5}
+    assert report.epochs[1].event(run, 5.0).batching == Batching(initial=32, largest=512, local=16)
     assert report.series == {"loss": ((1.0, 0.5),)}
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swell.sdk.adaptive import NoiseScale, choose_batch
+from swell.core.events import Batching
+from swell.sdk.adaptive import AdaptiveBatch, NoiseScale, choose_batch
+from swell.sdk.session import Training
+from swell.sdk.settings import Settings
 
 
 def measured(phi: float, workers: int, steps: int = 4000) -> NoiseScale:
@@ -58,3 +61,31 @@ def test_its_state_is_a_checkpoint() -> None:
     noise, again = measured(50.0, 2, steps=100), NoiseScale()
     again.load(noise.state())
     assert again.value == noise.value
+
+
+class Optimizer:
+    def __init__(self) -> None:
+        self.param_groups = [{"lr": 0.1}]
+
+
+def test_the_daemon_is_told_what_it_models_the_speed_by() -> None:
+    run = Training(epochs=2, settings=Settings())
+    adaptive = AdaptiveBatch(run, None, Optimizer(), batch_size=64, max_batch_size=1024)
+    run.start_epoch()
+    run.measure()
+    adaptive.end_epoch()
+    assert run.batching is not None
+    assert Batching(**run.batching) == Batching(initial=64, largest=1024, local=64), "no gradient was seen yet"
+    adaptive.noise = measured(200.0, 4)
+    adaptive.end_epoch()
+    told = Batching(**run.batching)
+    assert told.grad_var / told.grad_sqr == pytest.approx(adaptive.noise.value)
+    assert adaptive.batch_size > 64
+    assert run.within is not None
+    assert run.within()["batch_size"] == adaptive.batch_size, "what runs now, not what was reported last"
+
+
+def test_a_gradient_that_overflowed_is_not_told() -> None:
+    noise = measured(200.0, 4)
+    noise.update(8, float("inf"), 16, 1.0)
+    assert noise.signal_and_noise == (0.0, 0.0)

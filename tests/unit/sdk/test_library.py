@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import swell
-from swell.sdk import ship
+from swell.core.ids import RunId
+from swell.daemon.reports import EpochReport
+from swell.sdk import session, ship
 from swell.sdk.checkpoint import Checkpoint, load, save
 from swell.sdk.gate import Gate
 from swell.sdk.meter import RECENT, Meter, merge
@@ -154,6 +156,22 @@ class TestMeasuring:
         run.start_epoch()
         best_s = min(timeit.repeat(run.measure, number=20_000, repeat=5)) / 20_000
         assert best_s < 5e-6
+
+    def test_a_long_first_epoch_is_told_once_from_within(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = outside(epochs=2)
+        told: list[dict[str, object]] = []
+        for _ in run.epochs():
+            for step in run.steps(range(10)):
+                run._tell_speed()
+                assert not run._outbox.take()["epochs"], "too early, or told before"
+                if step == 4 and not told:
+                    monkeypatch.setattr(session, "LONG_EPOCH_S", 0.0)
+                    run._tell_speed()
+                    told += run._outbox.take()["epochs"]
+        (entry,) = told
+        assert (entry["epoch"], entry["count"]) == (0, 0), "nothing has ended"
+        assert entry["epoch_s"] == pytest.approx(10 * entry["step_s"])
+        assert EpochReport(**entry).event(RunId(1, 1), 5.0).batching is None
 
     def test_merged_epochs_weigh_by_count(self) -> None:
         one = {"epoch": 3, "count": 3, "epoch_s": 1.0, "step_s": 0.1, "samples_per_s": 8.0, "metrics": {"a": 1.0}}
