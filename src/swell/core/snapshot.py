@@ -7,7 +7,7 @@ on is here, and nothing else: the simulator and the daemon hand over the same ki
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from swell.core.ids import JobId
@@ -149,7 +149,7 @@ class Snapshot:
 
     def restricted(self, jobs: tuple[JobView, ...], capacity: Capacity) -> Snapshot:
         """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides."""
-        return replace(self, jobs=jobs, capacity=capacity)
+        return Snapshot(now_s=self.now_s, jobs=jobs, nodes=self.nodes, capacity=capacity, options=self.options)
 
 
 def capacity_of(nodes: tuple[Node, ...]) -> Capacity:

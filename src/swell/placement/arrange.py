@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from swell.core.decision import Layout, Move, Reason
 from swell.core.ids import JobId
-from swell.core.resources import Allocation, Share
+from swell.core.resources import Allocation, Part, Share
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement import words
 from swell.placement.fit import Strategy, fit, tightest_first
@@ -43,6 +43,16 @@ class Sorted:
     check_shares: bool = False  # somebody uses more of a GPU than it reserved
     spread_out: list[Placed] = field(default_factory=list)  # of `stay`, on more nodes than so many GPUs need
 
+    def whole_parts(self) -> dict[str, list[Part]]:
+        """By node: what those that stay on whole GPUs (or none) hold of it."""
+        parts: dict[str, list[Part]] = {}
+        for placed in self.stay:
+            held = placed.view.allocation
+            if held is not None and held.share is None:
+                for part in held.parts:
+                    parts.setdefault(part.node, []).append(part)
+        return parts
+
     @property
     def settled(self) -> bool:
         return not self.todo and not self.check_shares
@@ -58,7 +68,7 @@ def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
         if held is None or (view.stopping and not view.pinned):
             out.todo.append(placed)
             continue
-        gone = [p.node for p in held.parts if p.node in topology.leaving or p.node not in topology.known]
+        gone = [part.node for part in held.parts if part.node not in topology.steady]
         if view.pinned or (not gone and _holds_its_grant(placed, held)):
             out.stay.append(placed)
             out.check_shares = out.check_shares or (held.share is not None and outgrown(view))
@@ -73,20 +83,25 @@ def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
 
 
 def _holds_its_grant(placed: Placed, held: Allocation) -> bool:
-    return placed.view.held_n == placed.grant.n and (not held.gpus or held.gpu_type == placed.grant.gpu_type)
+    return placed.view.held_n == placed.grant.n and (held.gpu_type == placed.grant.gpu_type or not held.gpus)
 
 
 class Arrangement:
     """The layout in the making. `put` and `lift` keep room and places in step."""
 
     def __init__(
-        self, snapshot: Snapshot, topology: Topology, wanted: Sequence[Placed], strategy: Strategy = tightest_first
+        self,
+        snapshot: Snapshot,
+        topology: Topology,
+        wanted: Sequence[Placed],
+        out: Sorted,
+        strategy: Strategy = tightest_first,
     ) -> None:
         self.snapshot = snapshot
         self.topology = topology
         self.wanted = {placed.view.id: placed for placed in wanted}
         self.strategy = strategy
-        self.room = Room(topology, snapshot.options.share_overload_milli)
+        self.room = Room(topology, snapshot.options.share_overload_milli, out.whole_parts())
         self.worth = Worth(snapshot.now_s, topology)
         self.places: dict[JobId, Allocation] = {}
         self._on: dict[str, dict[JobId, None]] = {}
@@ -101,10 +116,13 @@ class Arrangement:
         return need
 
     def put(self, placed: Placed, allocation: Allocation) -> None:
-        self.places[placed.view.id] = allocation
-        for part in allocation.parts:
-            self._on.setdefault(part.node, {})[placed.view.id] = None
+        self._write_down(placed.view.id, allocation)
         self.room.take(allocation, self.accounted(placed.view, allocation))
+
+    def _write_down(self, job: JobId, allocation: Allocation) -> None:
+        self.places[job] = allocation
+        for part in allocation.parts:
+            self._on.setdefault(part.node, {})[job] = None
 
     def lift(self, placed: Placed) -> Allocation:
         allocation = self.places.pop(placed.view.id)
@@ -136,6 +154,8 @@ class Arrangement:
             if out.check_shares and not placed.view.pinned and not self._still_fits(placed.view, held):
                 todo.add(placed.view.id)
                 self.causes[placed.view.id] = self._crowded(placed, held)
+            elif held.share is None:
+                self._write_down(placed.view.id, held)  # the room was made without what it holds
             else:
                 self.put(placed, held)
         self._note_who_is_leaving()
@@ -213,7 +233,7 @@ class Arrangement:
 
     def _spans_too_many(self, placed: Placed) -> bool:
         place = self.places.get(placed.view.id)
-        if place is None or len(place.parts) < 2 or place == placed.view.allocation:
+        if place is None or len(place.parts) < 2 or place is placed.view.allocation or place == placed.view.allocation:
             return False
         return len(place.parts) > self.topology.fewest_nodes(place.gpus, place.gpu_type)
 
@@ -261,7 +281,8 @@ class Arrangement:
         return self.snapshot.options.max_moves - chosen
 
     def _moves(self, job: JobId) -> bool:
-        return job in self.places and is_move(self.wanted[job], self.places[job])
+        place, placed = self.places.get(job), self.wanted[job]
+        return place is not None and place is not placed.view.allocation and is_move(placed, place)
 
     def layout(self, gap: float | None = None) -> Layout:
         moves = tuple(self._move(self.wanted[job], self.places[job]) for job in self.wanted if self._moves(job))

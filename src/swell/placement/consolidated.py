@@ -43,7 +43,7 @@ class Consolidated:
         out = sort_out(self._topology, wanted)
         if out.settled and not any(worth_a_look(snapshot, p) for p in out.spread_out):
             return out
-        arrangement = Arrangement(snapshot, self._topology, wanted)
+        arrangement = Arrangement(snapshot, self._topology, wanted, out)
         todo = arrangement.settle(out)
         arrangement.place_all(todo)
         improve(arrangement, todo, out.spread_out)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from swell.core.ids import JobId
-from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Share
+from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Part, Share
 from swell.placement.need import Need, cpus_of
 
 Gpus = dict[int, Gpu]
@@ -43,6 +43,11 @@ class NodeRoom:
     shared: dict[int, SharedGpu] = field(default_factory=dict)
     cpus: int = 0
     memory_mib: int = 0
+
+    def copy(self) -> NodeRoom:
+        """Of a node on which nothing is shared."""
+        free = {gpu_type: dict(gpus) for gpu_type, gpus in self.free.items()}
+        return NodeRoom(node=self.node, free=free, cpus=self.cpus, memory_mib=self.memory_mib)
 
     def eligible(self, need: Need) -> list[Gpu]:
         gpus = self.free.get(need.gpu_type, {}).values()
@@ -81,10 +86,30 @@ class Topology:
         self.racks = {node.name: node.rack for node in nodes}
         self.leaving = {node.name for node in nodes if node.condition is NodeCondition.DRAINING}
         self.known = {node.name for node in nodes}
+        self.steady = self.known - self.leaving
         self.largest: dict[str, int] = {}  # the most usable GPUs of each type on one node
         for room in self.open.values():
             for gpu_type, gpus in room.free.items():
                 self.largest[gpu_type] = max(self.largest.get(gpu_type, 0), len(gpus))
+
+        self._rooms: dict[str, tuple[list[Part], NodeRoom]] = {}  # of the last pass: most nodes are as they were
+
+    def room(self, name: str, held: list[Part]) -> NodeRoom:
+        """What is free on a node beside runs of whole GPUs that hold these parts of it. The caller's own."""
+        kept = self._rooms.get(name)
+        if kept is None or kept[0] != held:
+            kept = self._rooms[name] = (held, self._less(self.open[name].copy(), held))
+        return kept[1].copy()
+
+    def _less(self, room: NodeRoom, held: list[Part]) -> NodeRoom:
+        usable = self.usable[room.node.name]
+        for part in held:
+            room.cpus -= part.cpus
+            room.memory_mib -= part.memory_mib
+            for index in part.gpus:
+                if index in usable:
+                    room.free[usable[index].type].pop(index, None)
+        return room
 
     def fewest_nodes(self, gpus: int, gpu_type: str) -> int:
         """How many nodes so many GPUs take at best."""
@@ -94,17 +119,10 @@ class Topology:
 class Room:
     """`busy` says who holds a GPU right now although the layout counts it as free: it is leaving, or changes."""
 
-    def __init__(self, topology: Topology, overload_milli: int = GPU_MILLI) -> None:
+    def __init__(self, topology: Topology, overload_milli: int, held: Mapping[str, list[Part]]) -> None:
+        """`held`: what runs of whole GPUs that stay hold of each node."""
         self.topology = topology
-        self.nodes: dict[str, NodeRoom] = {
-            name: NodeRoom(
-                node=room.node,
-                free={gpu_type: dict(gpus) for gpu_type, gpus in room.free.items()},
-                cpus=room.cpus,
-                memory_mib=room.memory_mib,
-            )
-            for name, room in topology.open.items()
-        }
+        self.nodes: dict[str, NodeRoom] = {name: topology.room(name, held.get(name, [])) for name in topology.open}
         self.overload_milli = overload_milli
         self.busy: dict[tuple[str, int], JobId] = {}
         self._usable = topology.usable

@@ -22,7 +22,7 @@ def place_in_order(snapshot: Snapshot, topology: Topology, wanted: Sequence[Plac
     out = sort_out(topology, wanted)
     if out.settled:
         return out.as_is()
-    arrangement = Arrangement(snapshot, topology, wanted, strategy)
+    arrangement = Arrangement(snapshot, topology, wanted, out, strategy)
     arrangement.place_all(arrangement.settle(out))
     for placed in arrangement.left_out()[:TRIES]:
         make_room(arrangement, placed)

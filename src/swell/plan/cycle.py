@@ -20,5 +20,11 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
 
 def in_precedence(snapshot: Snapshot, decision: Decision) -> list[Placed]:
     """Granted jobs: those that keep their place first, then by priority, then in order of submission."""
-    granted = [Placed(view=job, grant=decision.grants[job.id]) for job in snapshot.jobs if job.id in decision.grants]
-    return sorted(granted, key=lambda p: (not p.view.pinned, -p.view.priority))
+    grants = decision.grants
+    granted = [Placed(view=job, grant=grants[job.id]) for job in snapshot.jobs if job.id in grants]
+    return sorted(granted, key=_precedence)
+
+
+def _precedence(placed: Placed) -> tuple[bool, int]:
+    view = placed.view
+    return not view.pinned, -view.priority

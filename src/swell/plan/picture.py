@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import is_not
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
 from swell.core.ids import JobId
-from swell.core.job import Launcher
-from swell.core.resources import GPU_MILLI, Allocation, Node, NodeCondition, gpus_per_node
+from swell.core.job import JobSpec, Launcher
+from swell.core.resources import GPU_MILLI, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
-from swell.core.state import JobRecord, JobState, State
+from swell.core.state import HOLDING, JobRecord, JobState, State
 from swell.placement.interference import WatchedBook
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
@@ -20,20 +22,34 @@ DEFAULT_RESTART_COST_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Cached:
-    record: JobRecord
-    speed: Speed
-    remaining: Remaining
-    view: JobView
+class Frame:
+    """What of a view stays as long as the job's spec and the nodes do."""
+
+    team: str
+    sizes: tuple[int, ...]
+    requested: int
+    gpu_types: tuple[str, ...]
+    whole: bool  # it has whole GPUs, neither a share of one nor none
+
+
+_NO_FRAME: tuple[None, None] = (None, None)
 
 
 class Picture:
-    """Takes snapshots. Holds nothing but a cache: a fresh one gives the same answers."""
+    """Takes snapshots. Holds nothing but a cache: a fresh one gives the same answers.
+
+    A view is made anew when its job's record is another object, or when the book answers with other objects. A book
+    whose answers change only when the record does says so (`follows_records = True`) and is asked only then."""
 
     def __init__(self, book: SpeedBook, restart_cost_s: float = DEFAULT_RESTART_COST_S) -> None:
         self._book = book
+        self._ask_always = not getattr(book, "follows_records", False)
         self._restart_cost_s = restart_cost_s
-        self._views: dict[JobId, _Cached] = {}
+        self._records: dict[JobId, JobRecord] = {}  # that views were made of, in the order of `State.active`
+        self._views: dict[JobId, JobView] = {}  # in the same order
+        self._frames: dict[JobId, tuple[JobSpec, Frame]] = {}
+        self._answers: dict[JobId, tuple[Speed, Remaining]] = {}  # of the book, that views were made of
+        self._conditional: dict[JobId, None] = {}  # may have to wait whatever is free
         self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
         self._capacity = capacity_of(())
@@ -44,18 +60,13 @@ class Picture:
     def take(self, state: State, now_s: float, options: Options) -> tuple[Snapshot, dict[JobId, Reason]]:
         """The snapshot of all jobs that may run now, and why each of the others may not."""
         self._look_at_nodes(state)
-        views: list[JobView] = []
-        held_back: dict[JobId, Reason] = {}
-        for job_id in state.active:
-            record = state.jobs[job_id]
-            reason = None if record.holding else not_yet(record, state, now_s)
-            if reason is not None:
-                held_back[job_id] = reason
-            else:
-                view = self._view(record)
-                views.append(_since_it_could_run(view, state) if record.spec.depends_on else view)
-        self._forget_ended(state)
-        snapshot = Snapshot(now_s=now_s, jobs=tuple(views), nodes=self._nodes, capacity=self._capacity, options=options)
+        self._look_at_jobs(state)
+        held_back = self._held_back(state, now_s)
+        views: Iterable[JobView] = self._views.values()
+        if held_back:
+            views = (view for job, view in self._views.items() if job not in held_back)
+        jobs = tuple(views)
+        snapshot = Snapshot(now_s=now_s, jobs=jobs, nodes=self._nodes, capacity=self._capacity, options=options)
         return snapshot, held_back
 
     def _look_at_nodes(self, state: State) -> None:
@@ -67,48 +78,101 @@ class Picture:
         if nodes != self._nodes:
             self._nodes = nodes
             self._capacity = capacity_of(nodes)
-            self._views.clear()
+            self._forget_all()
             self._gpus_per_node = gpus_per_node(nodes)
             self._types = tuple(sorted(self._gpus_per_node))
             self._gpu_memory_mib = min((g.memory_mib for n in nodes for g in n.gpus), default=0)
 
-    def _forget_ended(self, state: State) -> None:
-        if len(self._views) > 2 * len(state.active) + 100:
-            self._views = {job: cached for job, cached in self._views.items() if job in state.active}
+    def _forget_all(self) -> None:
+        for kept in (self._records, self._views, self._frames, self._answers, self._conditional):
+            kept.clear()
 
-    def _view(self, record: JobRecord) -> JobView:
-        speed = self._book.speed(record, self._gpus_per_node)
-        remaining = self._book.remaining(record)
-        cached = self._views.get(record.id)
-        if cached and cached.record is record and cached.speed is speed and cached.remaining is remaining:
-            return cached.view
-        view = view_of(record, speed, remaining, self._types, self._restart_cost_s, self._gpu_memory_mib)
-        if record.spec.launcher is Launcher.SINGLE:
-            view = on_one_node(view, self._gpus_per_node)
+    def _look_at_jobs(self, state: State) -> None:
+        """Make the views that have changed. Finding them out is the one thing done for every job in every pass, so it
+        is left to functions written in C."""
+        active, records = state.active, self._records
+        changed = map(is_not, map(state.jobs.__getitem__, active), map(records.get, active))
+        for job in list(compress(active, changed)):
+            if job not in records and records and job < next(reversed(records)):
+                self._forget_all()  # another state than last time: in its order, from the start
+                self._look_at_jobs(state)
+                return
+            self._renew(state.jobs[job])
+        if len(records) > len(active):
+            for job in [job for job in records if job not in active]:
+                for kept in (records, self._views, self._frames, self._answers, self._conditional):
+                    kept.pop(job, None)
+        if self._ask_always:
+            for job, record in records.items():
+                self._ask_again(job, record)
+
+    def _renew(self, record: JobRecord) -> None:
+        job = record.id
+        self._records[job] = record
+        if record.paused or record.not_before_s or record.spec.depends_on:
+            self._conditional[job] = None
+        else:
+            self._conditional.pop(job, None)
+        self._make(record, self._book.speed(record, self._gpus_per_node), self._book.remaining(record))
+
+    def _ask_again(self, job: JobId, record: JobRecord) -> None:
+        speed, remaining = self._book.speed(record, self._gpus_per_node), self._book.remaining(record)
+        before = self._answers[job]
+        if before[0] is not speed or before[1] is not remaining:
+            self._make(record, speed, remaining)
+
+    def _make(self, record: JobRecord, speed: Speed, remaining: Remaining) -> None:
+        spec, frame = self._frames.get(record.id, _NO_FRAME)
+        if frame is None or spec is not record.spec:
+            frame = frame_of(record, self._types, self._gpus_per_node)
+            self._frames[record.id] = (record.spec, frame)
+        view = view_of(record, speed, remaining, frame, self._restart_cost_s, self._gpu_memory_mib)
         if record.spec.gpus.share and self._alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
-        self._views[record.id] = _Cached(record, speed, remaining, view)
-        return view
+        self._views[record.id] = view
+        if self._ask_always:
+            self._answers[record.id] = (speed, remaining)
 
     def _alone(self, job: JobId) -> bool:
         return isinstance(self._book, WatchedBook) and self._book.alone(job)
 
+    def _held_back(self, state: State, now_s: float) -> dict[JobId, Reason]:
+        held_back: dict[JobId, Reason] = {}
+        for job in self._conditional:
+            record = self._records[job]
+            reason = None if record.holding else not_yet(record, state, now_s)
+            if reason is not None:
+                held_back[job] = reason
+            elif record.spec.depends_on and not record.holding:
+                ends_s = [state.jobs[other].ended_s or 0.0 for other in record.spec.depends_on if other in state.jobs]
+                self._wait_since(job, _waiting_since_s(record, ends_s))
+        return held_back
 
-def on_one_node(view: JobView, gpus_per_node: Mapping[str, int]) -> JobView:
+    def _wait_since(self, job: JobId, since_s: float) -> None:
+        if self._views[job].waiting_since_s != since_s:
+            self._views[job] = replace(self._views[job], waiting_since_s=since_s)
+
+
+def frame_of(record: JobRecord, types: tuple[str, ...], gpus_per_node: Mapping[str, int]) -> Frame:
+    spec = record.spec
+    whole = not spec.gpus.share and not spec.cpu_only
+    frame = Frame(
+        team=spec.team or spec.user,
+        sizes=spec.gpus.sizes() if whole else (1,),
+        requested=spec.gpus.requested if whole else 1,
+        gpu_types=usable_types(record, types),
+        whole=whole,
+    )
+    return on_one_node(frame, gpus_per_node) if spec.launcher is Launcher.SINGLE else frame
+
+
+def on_one_node(frame: Frame, gpus_per_node: Mapping[str, int]) -> Frame:
     """One process cannot span nodes: sizes beyond the largest node are of no use to it, so nobody grants them."""
-    largest = max((gpus_per_node.get(gpu_type, 0) for gpu_type in view.gpu_types), default=0)
-    sizes = tuple(size for size in view.sizes if size <= largest)
-    if not sizes or len(sizes) == len(view.sizes):
-        return view
-    return replace(view, sizes=sizes, requested=min(view.requested, sizes[-1]))
-
-
-def _since_it_could_run(view: JobView, state: State) -> JobView:
-    """Nobody passed it over while it waited for other jobs to complete."""
-    if view.waiting_since_s is None:
-        return view
-    ends_s = [state.jobs[job].ended_s or 0.0 for job in view.spec.depends_on if job in state.jobs]
-    return replace(view, waiting_since_s=max([view.waiting_since_s, *ends_s]))
+    largest = max((gpus_per_node.get(gpu_type, 0) for gpu_type in frame.gpu_types), default=0)
+    sizes = tuple(size for size in frame.sizes if size <= largest)
+    if not sizes or len(sizes) == len(frame.sizes):
+        return frame
+    return replace(frame, sizes=sizes, requested=min(frame.requested, sizes[-1]))
 
 
 def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
@@ -121,6 +185,12 @@ def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
     if waiting_for:
         return Reason(code=ReasonCode.DEPENDS, detail={"jobs": ", ".join(map(str, waiting_for))})
     return None
+
+
+def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:
+    """Since when a queued job could have run: nobody passed it over in a back-off, nor before the jobs that it depends
+    on had ended."""
+    return max(record.queued_since_s, record.not_before_s, *ends_s)
 
 
 def _backoff(record: JobRecord) -> Reason:
@@ -142,57 +212,51 @@ def usable_types(record: JobRecord, types: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(preferred + [t for t in accepted if t not in preferred])
 
 
-def held_units(allocation: Allocation | None) -> int:
-    if allocation is None:
-        return 0
-    return allocation.gpus if allocation.gpus and allocation.share is None else 1
-
-
 def view_of(
     record: JobRecord,
     speed: Speed,
     remaining: Remaining,
-    types: tuple[str, ...],
+    frame: Frame,
     restart_cost_s: float,
     gpu_memory_mib: int = 0,
 ) -> JobView:
-    spec, run, allocation = record.spec, record.run, record.allocation
-    stopping = record.state is JobState.STOPPING
-    running = record.state is JobState.RUNNING and run is not None and run.started_s is not None
-    held_n = held_units(allocation)
-    rate_now = _rate_now(speed, allocation) if running else 0.0
-    whole = not spec.gpus.share and not spec.cpu_only
-    attained = record.gpu_s
-    as_of_s = remaining.as_of_s
-    if running and run is not None and allocation is not None:
-        since = max(run.changed_s, run.started_s or 0.0)
-        attained += max(0.0, as_of_s - since) * allocation.gpu_milli / GPU_MILLI
+    spec, run, state = record.spec, record.run, record.state
+    allocation = run.allocation if run is not None and state in HOLDING else None
+    gpus = allocation.gpus if allocation is not None else 0
+    held_n = 0 if allocation is None else gpus if gpus and allocation.share is None else 1
+    stopping = state is JobState.STOPPING
+    rate_now, attained = 0.0, record.gpu_s
+    if state is JobState.RUNNING and run is not None and allocation is not None and run.started_s is not None:
+        rate_now = speed.rate(max(1, gpus), len(allocation.parts), allocation.gpu_type)
+        since = max(run.changed_s, run.started_s)
+        milli = allocation.share.milli if allocation.share else GPU_MILLI * gpus
+        attained += max(0.0, remaining.as_of_s - since) * milli / GPU_MILLI
     return JobView(
         id=record.id,
         spec=spec,
-        state=record.state,
+        state=state,
         submitted_s=record.submitted_s,
         speed=speed,
         priority=record.priority,
-        team=spec.team or spec.user,
-        sizes=spec.gpus.sizes() if whole else (1,),
-        requested=spec.gpus.requested if whole else 1,
-        gpu_milli=GPU_MILLI if whole else _share_milli(record, gpu_memory_mib),
-        share_memory_mib=_share_memory_mib(record),
-        gpu_types=usable_types(record, types),
+        team=frame.team,
+        sizes=frame.sizes,
+        requested=frame.requested,
+        gpu_milli=GPU_MILLI if frame.whole else _share_milli(record, gpu_memory_mib),
+        share_memory_mib=0 if frame.whole else _share_memory_mib(record),
+        gpu_types=frame.gpu_types,
         allocation=allocation,
         held_n=held_n,
         stopping=stopping,
         pinned=held_n > 0 and not stopping and not record.may_be_stopped,
         remaining_1_s=remaining.at_speed_1_s,
-        as_of_s=as_of_s,
+        as_of_s=remaining.as_of_s,
         rate_now=rate_now,
         remaining_known=remaining.known,
         remaining_sigma=remaining.sigma,
         restart_cost_s=_restart_cost_s(record, restart_cost_s),
         attained_gpu_s=attained,
         first_started_s=record.first_started_s,
-        waiting_since_s=max(record.queued_since_s, record.not_before_s) if not record.holding else None,
+        waiting_since_s=_waiting_since_s(record) if state not in HOLDING else None,
         waited_s=record.waited_s,
         ran_s=record.ran_s,
         changed_s=run.changed_s if run else 0.0,
@@ -201,12 +265,6 @@ def view_of(
         weight=spec.weight,
         deadline_s=spec.deadline_s,
     )
-
-
-def _rate_now(speed: Speed, allocation: Allocation | None) -> float:
-    if allocation is None:
-        return 0.0
-    return speed.rate(max(1, allocation.gpus), len(allocation.parts), allocation.gpu_type)
 
 
 def _share_milli(record: JobRecord, gpu_memory_mib: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from swell.core.decision import Decision, Grant, Layout, Move, Plan, Reason, ReasonCode, Resize, Start, Stop
 from swell.core.events import StopWhy
@@ -18,27 +19,31 @@ from swell.core.snapshot import JobView, Snapshot
 from swell.placement.need import cpus_of
 from swell.placement.sharing import share_now
 
+_id_of = attrgetter("id")
+
 
 @dataclass(slots=True)
 class _Draft:
+    reasons: dict[JobId, tuple[Reason, ...]]
     stops: list[Stop] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
-    reasons: dict[JobId, tuple[Reason, ...]] = field(default_factory=dict)
 
 
 def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
     held = Held(snapshot)
-    draft = _Draft()
+    draft = _Draft(reasons=_given(snapshot, decision))
     moves = {move.job: move for move in layout.moves}
-    for job in snapshot.jobs:
-        given = decision.reasons.get(job.id, ())
-        target = layout.allocations.get(job.id)
-        if target is None and job.id in layout.unplaced:
-            given = (layout.unplaced[job.id], *given)
-        draft.reasons[job.id] = given
+    places, unplaced = layout.allocations, layout.unplaced
+    for job in [job for job in snapshot.jobs if job.held_n or job.id in places or job.id in unplaced]:
+        target = places.get(job.id)
+        if job.held_n and target is not None and target is job.allocation and not job.stopping:
+            continue  # by far the most
+        given = draft.reasons[job.id]
+        if target is None and job.id in unplaced:
+            given = draft.reasons[job.id] = (unplaced[job.id], *given)
         if job.held_n:
-            why = "there is no place for it" if job.id in layout.unplaced else "others come first"
+            why = "there is no place for it" if job.id in unplaced else "others come first"
             _running(draft, job, target, given, moves.get(job.id), held, why)
         elif target is not None:
             _waiting(draft, job, target, held)
@@ -54,12 +59,26 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
     )
 
 
+def _given(snapshot: Snapshot, decision: Decision) -> dict[JobId, tuple[Reason, ...]]:
+    """The decision's reasons, for every job in the snapshot."""
+    reasons: dict[JobId, tuple[Reason, ...]] = dict.fromkeys(map(_id_of, snapshot.jobs), ())
+    jobs = len(reasons)
+    reasons.update(decision.reasons)
+    if len(reasons) > jobs:  # a policy of one's own has reasons for jobs that are not there
+        present = dict.fromkeys(map(_id_of, snapshot.jobs))
+        reasons = {job: given for job, given in reasons.items() if job in present}
+    return reasons
+
+
 def _targets(decision: Decision, layout: Layout) -> Mapping[JobId, Grant]:
-    return {job: grant for job, grant in decision.grants.items() if job in layout.allocations}
+    places = layout.allocations
+    return {job: grant for job, grant in decision.grants.items() if job in places}
 
 
 def _wake_s(reasons: Mapping[JobId, tuple[Reason, ...]]) -> float | None:
-    times = [float(r.detail["until_s"]) for rs in reasons.values() for r in rs if "until_s" in r.detail]
+    """Thousands of waiting jobs share a few reasons: each is looked at once."""
+    distinct = dict(zip(map(id, reasons.values()), reasons.values(), strict=True)).values()
+    times = [float(r.detail["until_s"]) for rs in distinct for r in rs if "until_s" in r.detail]
     return min(times, default=None)
 
 
@@ -128,25 +147,39 @@ class Held:
     A shared job is accounted for what was measured of it, once something was."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._nodes = {node.name: node for node in snapshot.nodes}
+        """Nothing is looked at before somebody asks; then only the nodes that matter."""
+        self._snapshot = snapshot
+        self._nodes: dict[str, Node] = {}
+        self._on: dict[str, list[tuple[JobId, Part, Share]]] | None = None  # what is held on each node
         self._gpus: dict[tuple[str, int], dict[JobId, Share]] = {}
-        self._parts: dict[str, dict[JobId, Part]] = {}
+        self._parts: dict[str, dict[JobId, Part]] = {}  # of the nodes that somebody asked about
         self._used: dict[str, tuple[int, int]] = {}  # CPUs and memory, by node
         self._overload = max(GPU_MILLI, snapshot.options.share_overload_milli)
-        for job in snapshot.jobs:
-            if job.allocation is not None:
-                self.take(job.id, _as_measured(job, job.allocation, self._nodes))
+
+    def _look_at(self, name: str) -> None:
+        if name in self._parts:
+            return
+        if self._on is None:
+            self._nodes = {node.name: node for node in self._snapshot.nodes}
+            self._on = _by_node(self._snapshot, self._nodes)
+        self._parts[name] = {}
+        for job, part, share in self._on.get(name, ()):
+            self._take(job, part, share)
 
     def take(self, job: JobId, allocation: Allocation) -> None:
         share = allocation.share or WHOLE
         for part in allocation.parts:
-            for gpu in part.gpus:
-                self._gpus.setdefault((part.node, gpu), {})[job] = share
-            before = self._parts.setdefault(part.node, {}).get(job)
-            self._add(part, 1)
-            if before is not None:
-                self._add(before, -1)
-            self._parts[part.node][job] = part
+            self._look_at(part.node)
+            self._take(job, part, share)
+
+    def _take(self, job: JobId, part: Part, share: Share) -> None:
+        for gpu in part.gpus:
+            self._gpus.setdefault((part.node, gpu), {})[job] = share
+        before = self._parts[part.node].get(job)
+        self._add(part, 1)
+        if before is not None:
+            self._add(before, -1)
+        self._parts[part.node][job] = part
 
     def _add(self, part: Part, sign: int) -> None:
         cpus, memory_mib = self._used.get(part.node, (0, 0))
@@ -157,6 +190,7 @@ class Held:
         blockers: dict[JobId, None] = {}
         share = target.share or WHOLE
         for part in target.parts:
+            self._look_at(part.node)
             for gpu in part.gpus:
                 others = {who: held for who, held in self._gpus.get((part.node, gpu), {}).items() if who != job}
                 if others and not self._room(part.node, gpu, share, others):
@@ -189,6 +223,17 @@ class Held:
 
 
 WHOLE = Share(memory_mib=0, milli=GPU_MILLI)
+
+
+def _by_node(snapshot: Snapshot, nodes: Mapping[str, Node]) -> dict[str, list[tuple[JobId, Part, Share]]]:
+    found: dict[str, list[tuple[JobId, Part, Share]]] = {}
+    for job in snapshot.jobs:
+        if job.allocation is not None:
+            held = _as_measured(job, job.allocation, nodes)
+            share = held.share or WHOLE
+            for part in held.parts:
+                found.setdefault(part.node, []).append((job.id, part, share))
+    return found
 
 
 def _as_measured(job: JobView, allocation: Allocation, nodes: Mapping[str, Node]) -> Allocation:

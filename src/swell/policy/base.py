@@ -80,7 +80,11 @@ class Purse:
 
     def no_room(self, job: JobView, needs: int) -> tuple[Reason, ...]:
         """Why a job is passed over. Shared by all jobs of which the same is true."""
-        free = max((self.milli.get(t, 0) for t in job.gpu_types), default=0) // GPU_MILLI
+        types = job.gpu_types
+        if len(types) == 1:
+            free = self.milli.get(types[0], 0) // GPU_MILLI
+        else:
+            free = max((self.milli.get(t, 0) for t in types), default=0) // GPU_MILLI
         reasons = self._reasons.get((needs, free))
         if reasons is None:
             reasons = (Reason(code=ReasonCode.CAPACITY, detail={"needs": needs, "free": free}),)
@@ -174,9 +178,9 @@ def give_in_order(order: Iterable[JobView], purse: Purse, *, requested: bool) ->
         gpu_type = purse.best_type(job, n)
         if gpu_type is None:
             reasons[job.id] = purse.no_room(job, n)
-            continue
-        purse.take(job, n, gpu_type)
-        grants[job.id] = grant(n, gpu_type)
+        else:
+            purse.take(job, n, gpu_type)
+            grants[job.id] = grant(n, gpu_type)
     return grants, reasons
 
 

@@ -7,7 +7,6 @@ there: a policy of one's own cannot oversubscribe the cluster.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from swell.core.decision import Decision, Grant, Reason
 from swell.core.ids import JobId
@@ -53,10 +52,8 @@ class Ledger:
         """Write down what a policy decided for these jobs."""
         self.reasons.update(part.reasons)
         grants = part.grants
-        for job in jobs:
-            given = grants.get(job.id)
-            if given is None:
-                continue
+        for job in [job for job in jobs if job.id in grants]:
+            given = grants[job.id]
             if not self.give(job, given):
                 self.reasons[job.id] = self.purse.no_room(job, given.n)
 
@@ -83,7 +80,8 @@ class Ledger:
         return limit is None or self.used.get(job.team, 0) + more * job.gpu_milli <= limit
 
     def capacity(self, snapshot: Snapshot) -> Capacity:
-        return replace(snapshot.capacity, gpu_milli=dict(self.purse.milli))
+        whole = snapshot.capacity
+        return Capacity(gpu_milli=dict(self.purse.milli), cpus=whole.cpus, memory_mib=whole.memory_mib)
 
     def use(self, job: JobView, n: int) -> None:
         if self.quotas:

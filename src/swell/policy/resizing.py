@@ -36,12 +36,11 @@ def worth_above(job: JobView, now_s: float) -> float:
 def weigh(jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> bool:
     """Running jobs whose growth or move does not pay keep what they hold. Was there any?"""
     undone = False
-    for job in jobs:
-        if not job.held_n or job.stopping or not job.restart_cost_s or not job.gpu_milli:
+    grants = ledger.grants
+    for job in [job for job in jobs if job.held_n and job.id in grants]:
+        if job.stopping or not job.restart_cost_s or not job.gpu_milli:
             continue
-        given = ledger.grants.get(job.id)
-        if given is None:
-            continue
+        given = grants[job.id]
         held = held_grant(job)
         if given.gpu_type == held.gpu_type and given.n <= held.n:
             continue
@@ -85,8 +84,10 @@ def stock_left(ledger: Ledger, snapshot: Snapshot) -> Stock:
 
 def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, requested: bool = False) -> None:
     """Minimums (or what they ask for) for jobs that got nothing, in order, as far as they fit."""
-    waiting = [(job, job.requested if requested else job.sizes[0]) for job in jobs if job.id not in ledger.grants]
-    fitting = [(job, n) for job, n in waiting if ledger.purse.best_type(job, n) is not None]
+    grants, purse = ledger.grants, ledger.purse
+    most = max(purse.milli.values(), default=0)
+    waiting = [(job, job.requested if requested else job.sizes[0]) for job in jobs if job.id not in grants]
+    fitting = [(job, n) for job, n in waiting if n * job.gpu_milli <= most and purse.best_type(job, n) is not None]
     if not fitting:
         return
     stock = stock_left(ledger, snapshot)
@@ -99,6 +100,9 @@ def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, reques
 
 def _grow(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize: bool) -> None:
     grants = ledger.grants
+    jobs = [job for job in jobs if job.id in grants and grants[job.id].n < job.sizes[-1]]
+    if not jobs:
+        return
     before = {job.id: grants[job.id].n for job in jobs if job.id in grants} if ledger.quotas else {}
 
     def first(job: JobView, given: Grant, rungs: Ladder) -> int:
@@ -120,11 +124,10 @@ def _per_gpu(_: JobView, speed: float, faster: float, gpus: int) -> float:
 
 
 def _keep_instead_of_shrinking(jobs: Sequence[JobView], ledger: Ledger) -> None:
-    for job in jobs:
-        if not job.held_n or job.stopping or not job.gpu_milli:
-            continue
-        given = ledger.grants.get(job.id)
-        if given is None or given.n >= job.held_n:
+    grants = ledger.grants
+    for job in [job for job in jobs if job.held_n and job.id in grants]:
+        given = grants[job.id]
+        if job.stopping or not job.gpu_milli or given.n >= job.held_n:
             continue
         held = held_grant(job)
         more = held.n - given.n

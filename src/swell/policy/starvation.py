@@ -32,27 +32,34 @@ class Guard:
         self._rescued: dict[str, float] = {}
         self._reserved: dict[str, JobView] = {}  # by GPU type: who waits for it
 
-    def serve(self, jobs: Sequence[JobView], ledger: Ledger) -> tuple[list[JobView], list[JobView]]:
-        """Give starving jobs of a class what they need. The jobs that the policy is to decide about, and those that
-        were served here."""
+    def serve(self, jobs: list[JobView], ledger: Ledger) -> tuple[list[JobView], list[JobView]]:
+        """Give starving jobs of a class what they need. The jobs that the policy is to decide about, in the order
+        they came in, and those that were served here."""
         now_s, bound_s = self._snapshot.now_s, self._snapshot.options.starvation_s
         since_s = now_s - bound_s
-        starving: list[tuple[float, int, JobView]] = []
-        others: list[JobView] = []
-        served: list[JobView] = []
-        for job in jobs:
-            if job.waiting_since_s is not None:
-                if job.waiting_since_s < since_s and not job.held_n:
-                    starving.append((job.waiting_since_s, job.id, job))
-                    continue
-            elif self._before and self._still_rescued(job, now_s) and ledger.give(job, held_grant(job)):
-                served.append(job)
+        waiting = [job for job in jobs if job.waiting_since_s is not None and not job.held_n]
+        starving = [job for job in waiting if (job.waiting_since_s or 0.0) < since_s]
+        served = self._keep_rescued(jobs, ledger, now_s) if self._before else []
+        hopeless: dict[tuple[int, tuple[str, ...]], None] = {}  # thousands who wait must not all look for themselves
+        for job in sorted(starving, key=_longest_first):
+            n = job.sizes[0] if self._elastic else job.requested
+            if (n * job.gpu_milli, job.gpu_types) in hopeless:
                 continue
-            others.append(job)
-        for _, _, job in sorted(starving, key=lambda entry: entry[:2]):
-            (served if self._rescue(job, ledger, now_s, bound_s) else others).append(job)
-        others = self._without_those_that_block(others, ledger) if self._reserved else others
-        return (sorted(others, key=_by_submission) if starving else others), served
+            if ledger.purse.best_type(job, n) is None:
+                self._reserve(job, n)
+                if len(job.gpu_types) < 2:  # with several it also depends on how fast the job is on each
+                    hopeless[n * job.gpu_milli, job.gpu_types] = None
+            elif self._rescue(job, n, ledger, now_s, bound_s):
+                served.append(job)
+        others = jobs
+        if served:
+            done = dict.fromkeys(job.id for job in served)
+            others = [job for job in jobs if job.id not in done]
+        return (self._without_those_that_block(others, ledger) if self._reserved else others), served
+
+    def _keep_rescued(self, jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> list[JobView]:
+        held = [job for job in jobs if job.waiting_since_s is None]
+        return [job for job in held if self._still_rescued(job, now_s) and ledger.give(job, held_grant(job))]
 
     def memory(self, memory: Memory) -> Memory:
         """The same object when nobody was rescued, before or now."""
@@ -67,13 +74,9 @@ class Guard:
         self._rescued[str(job.id)] = until_s
         return True
 
-    def _rescue(self, job: JobView, ledger: Ledger, now_s: float, bound_s: float) -> bool:
-        n = job.sizes[0] if self._elastic else job.requested
+    def _rescue(self, job: JobView, n: int, ledger: Ledger, now_s: float, bound_s: float) -> bool:
         gpu_type = ledger.purse.best_type(job, n)
-        if gpu_type is None:
-            self._reserve(job, n)
-            return False
-        if not ledger.may_use(job, n) or not ledger.give(job, grant(n, gpu_type)):
+        if gpu_type is None or not ledger.may_use(job, n) or not ledger.give(job, grant(n, gpu_type)):
             return False
         self._rescued[str(job.id)] = now_s + SLICE * bound_s
         waited_s = round(job.waiting_s(now_s), 1)
@@ -104,5 +107,5 @@ class Guard:
         return allowed
 
 
-def _by_submission(job: JobView) -> tuple[float, int]:
-    return job.submitted_s, job.id
+def _longest_first(job: JobView) -> tuple[float, int]:
+    return job.waiting_since_s or 0.0, job.id

@@ -180,6 +180,8 @@ class Durations:
 class TrueDurations:
     """The speed book that knows this world."""
 
+    follows_records = True
+
     def __init__(self, world: Durations) -> None:
         self._world = world
         self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}

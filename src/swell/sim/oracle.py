@@ -82,6 +82,8 @@ class Table:
 class Oracle:
     """The `SpeedBook` of clairvoyant runs."""
 
+    follows_records = True  # the truth about a job changes only with what happens to it
+
     def __init__(self, world: Training, per_node: Mapping[str, int]) -> None:
         self._world = world
         self._per_node = per_node

@@ -10,10 +10,10 @@ from swell.core.lifecycle import replay
 from swell.core.snapshot import Options
 from swell.placement.consolidated import Consolidated
 from swell.plan.cycle import cycle
-from swell.plan.picture import Picture, on_one_node
+from swell.plan.picture import Frame, Picture, on_one_node
 from swell.policy.elastic_fifo import ElasticFifo
 from swell.speed.book import Book
-from unit.placement.build import nodes, view
+from unit.placement.build import nodes
 
 
 def test_one_process_grows_to_a_node_and_the_rest_goes_to_others() -> None:
@@ -30,7 +30,7 @@ def test_one_process_grows_to_a_node_and_the_rest_goes_to_others() -> None:
 
 
 def test_sizes_beyond_the_largest_node_are_dropped_unless_none_is_left() -> None:
-    job = view(1, 8, sizes=(2, 4, 8), requested=8)
+    job = Frame(team="", sizes=(2, 4, 8), requested=8, gpu_types=("gpu",), whole=True)
     assert on_one_node(job, {"gpu": 4}).sizes == (2, 4)
     assert on_one_node(job, {"gpu": 4}).requested == 4
     assert on_one_node(job, {"gpu": 1}) is job
