@@ -137,21 +137,26 @@ def check(state: State, event: Event) -> None:
 
 
 def _check(state: State, event: Event) -> None:
+    kind = type(event)
+    if kind in _REPORTS:  # of a run that is the job's current one: the job is known
+        job = state.jobs[event.run.job]  # type: ignore[union-attr]  # every report has one
+        _next_state(job, trigger_of(job, event))
+        return
     job_id = ev.job_of(event)
     if job_id is None:
         return
-    job = state.jobs.get(job_id)
-    if type(event) is ev.JobSubmitted:
+    known = state.jobs.get(job_id)
+    if kind is ev.JobSubmitted:
         if job_id <= state.last_job:
             raise InvalidTransition(f"job id {job_id} was used before")
         return
-    if job is None:
-        if type(event) is ev.JobRemoved and job_id <= state.last_job:
+    if known is None:
+        if kind is ev.JobRemoved and job_id <= state.last_job:
             return  # ended so long ago that only the store's tables still have it
         raise InvalidTransition(f"job {job_id} is not known")
-    if type(event) is ev.RunPlanned and event.run.attempt != job.attempts + 1:
-        raise InvalidTransition(f"run {event.run} planned, but job {job_id} has had {job.attempts} attempts")
-    _next_state(job, trigger_of(job, event))
+    if type(event) is ev.RunPlanned and event.run.attempt != known.attempts + 1:
+        raise InvalidTransition(f"run {event.run} planned, but job {job_id} has had {known.attempts} attempts")
+    _next_state(known, trigger_of(known, event))
 
 
 def _next_state(job: JobRecord, trigger: Trigger) -> JobState | None:

@@ -107,11 +107,15 @@ class Durations:
         return (RunStarted(run=run.id, at_s=now_s), began)
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
-        if not isinstance(event, TrainingBegan | EpochEnded):
+        if isinstance(event, EpochEnded):
+            done = event.epoch
+        elif isinstance(event, TrainingBegan):
+            done = 0
+        else:
             return ()
         task, run = self.tasks[job.id], _run(job)
         task.left_s, task.as_of_s = task.at(event.at_s), event.at_s
-        if isinstance(event, EpochEnded) and event.epoch >= task.epochs:
+        if done >= task.epochs:
             task.left_s = 0.0
             return (self._end(task, run, event.at_s),)
         return (self._next_report(task, run, event.at_s),)
@@ -123,7 +127,8 @@ class Durations:
 
     def _next_report(self, task: Task, run: Run, now_s: float) -> EpochEnded:
         allocation = run.allocation
-        task.rate = task.scaling.rate(allocation.gpus, len(allocation.parts), allocation.gpu_type) * self._slow(run)
+        gpus, nodes, gpu_type = allocation.gpus, len(allocation.parts), allocation.gpu_type
+        task.rate = task.scaling.rate(gpus, nodes, gpu_type) * self._slow(run)
         epoch_1_s = task.work_s / task.epochs
         count = max(1, int(REPORT_S * task.rate / epoch_1_s))
         done = task.done_epochs()
@@ -135,9 +140,9 @@ class Durations:
             epoch=epoch,
             count=epoch - done,
             epoch_s=epoch_1_s / task.rate * self._blur(run, epoch),
-            gpus=allocation.gpus,
-            nodes=len(allocation.parts),
-            gpu_type=allocation.gpu_type,
+            gpus=gpus,
+            nodes=nodes,
+            gpu_type=gpu_type,
         )
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
@@ -188,7 +193,7 @@ class TrueDurations:
 
     def learn(self, event: Event) -> None:
         """Nothing to learn; what has ended is forgotten."""
-        if isinstance(event, RunEnded) and event.reason is not ExitReason.STOPPED:
+        if type(event) is RunEnded and event.reason is not ExitReason.STOPPED:
             self._remaining.pop(event.run.job, None)
 
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Scaling:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from swell.core.errors import Infeasible
 from swell.core.events import (
+    EpochEnded,
     Event,
     ExitReason,
     JobSubmitted,
@@ -127,12 +128,12 @@ class Simulation:
         return self.state
 
     def _next_s(self) -> float | None:
-        times = [self._agenda[0][0]] if self._agenda else []
-        if self._due_s is not None:
-            times.append(self._due_s)
-        if self._wake_s is not None and self.state.active:
-            times.append(self._wake_s)
-        return min(times, default=None)
+        next_s = self._agenda[0][0] if self._agenda else None
+        if self._due_s is not None and (next_s is None or self._due_s < next_s):
+            next_s = self._due_s
+        if self._wake_s is not None and (next_s is None or self._wake_s < next_s) and self.state.active:
+            next_s = self._wake_s
+        return next_s
 
     def _moment(self) -> None:
         if self._take_events():
@@ -230,6 +231,9 @@ class Simulation:
     def _happen(self, event: Event) -> None:
         apply(self.state, event)
         self._told(event)
+        if type(event) is EpochEnded:  # by far the most
+            self.expect(self._world.after(event, self.state.jobs[event.run.job]))
+            return
         job_id = job_of(event)
         if job_id is not None and (job := self.state.jobs.get(job_id)) is not None:
             if isinstance(event, RunPlanned):
@@ -246,7 +250,8 @@ class Simulation:
 
     def _told(self, event: Event) -> None:
         self.events += 1
-        self._news = self._news or type(event) in NEWS
+        if type(event) in NEWS:
+            self._news = True
         self._book.learn(event)
         for observer in self._observers:
             observer(self.state, event)
