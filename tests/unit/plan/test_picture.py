@@ -6,10 +6,12 @@ from swell.core import events as ev
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
-from swell.core.lifecycle import replay
+from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.snapshot import Options
+from swell.core.state import JobRecord
 from swell.plan.picture import Picture
+from swell.ports import Remaining
 from swell.speed.book import Book
 
 NODE = Node(name="n1", gpus=(Gpu(index=0),))
@@ -41,3 +43,34 @@ def test_a_job_waits_from_when_the_jobs_it_depends_on_completed() -> None:
 def test_a_job_waits_from_when_its_back_off_is_over() -> None:
     events = [submitted(1, retries=1, backoff_s=60.0), *run(ExitReason.USER_ERROR, at_s=500.0)]
     assert waiting_since_s(*events, now_s=600.0) == {1: 560.0}
+
+
+def test_a_picture_of_another_state_is_in_that_states_order() -> None:
+    book = Book()
+    picture = Picture(book)
+    node = ev.NodeObserved(node=NODE, at_s=0.0)
+    one = replay([node, submitted(1), submitted(3)])
+    two = replay([node, submitted(2), submitted(3), submitted(4)])
+    for state in (one, two, one):
+        snapshot, _ = picture.take(state, 10.0, Options())
+        assert snapshot.jobs == Picture(book).take(state, 10.0, Options())[0].jobs
+
+
+def test_a_book_that_follows_records_is_asked_only_about_those_that_changed() -> None:
+    class Following(Book):
+        follows_records = True
+        asked = 0
+
+        def remaining(self, job: JobRecord) -> Remaining:
+            self.asked += 1
+            return super().remaining(job)
+
+    book = Following()
+    picture = Picture(book)
+    state = replay([ev.NodeObserved(node=NODE, at_s=0.0), *(submitted(job) for job in (1, 2, 3))])
+    first, _ = picture.take(state, 10.0, Options())
+    assert book.asked == 3
+    apply(state, ev.RunPlanned(run=RunId(2, 1), allocation=ALLOCATION, at_s=20.0))
+    second, _ = picture.take(state, 20.0, Options())
+    assert book.asked == 4
+    assert [a is b for a, b in zip(first.jobs, second.jobs, strict=True)] == [True, False, True]
