@@ -36,9 +36,11 @@ def draw(figures: Mapping[str, float], names: list[str], picture: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 5.5), constrained_layout=True)
+    axes.set_prop_cycle(color=mpl.colormaps["tab20"].colors)
     for place, name in enumerate(names):
         ms = [max(0.1, figures[f"{name}_p50_ms_at_{count}_jobs"]) for count in COUNTS]
-        axes.plot(COUNTS, ms, marker="os^D"[place % 4], label=name, linewidth=3 if name == "swell" else 1.2)
+        strong = {"color": "black", "linewidth": 2.5} if name == "swell" else {"linewidth": 1.3}
+        axes.plot(COUNTS, ms, marker="os^D"[place % 4], label=name, **strong)
     label(axes)
     figure.savefig(picture, metadata={"Date": None})
     plt.close(figure)
