@@ -34,7 +34,7 @@ BATCHES = 16
 KEEP_POINTS = 64
 KEEP_TIMES = 5
 SURPRISE = 0.03
-"""Models are fitted again when a measured step differs from the predicted one by more than this part."""
+"""Models are fitted again when a step differs by more than this part from what was measured or expected before."""
 NOISE_SURPRISE = 0.1
 NEAR = 4.0
 """Up to so many times beyond the local batches that were measured, the time of computing is taken to be known."""
@@ -64,12 +64,13 @@ class Last:
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_limits", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
+    __slots__ = ("_at", "_limits", "_models", "_noise", "_seen", "_speeds", "_tables", "_work", "fit")
 
     def __init__(self, practice: Practice) -> None:
         self._limits = dict(practice.limits)
         seen = {t: {p: last.typical() for p, last in points.items()} for t, points in practice.points.items()}
         self._models = {t: fit_closely({p: (v[0], v[1]) for p, v in points.items()}) for t, points in seen.items()}
+        self._seen = seen
         main = max(seen, key=lambda t: (len(seen[t]), t))
         self.fit = Fit(reference_type=main, points=sum(map(len, seen.values())), epochs=practice.epochs)
         self._noise = np.exp(_filled(practice.noise, GROWTH))
@@ -93,6 +94,11 @@ class Goodput:
             slower = prior_speed(known) / prior_speed(gpu_type)
             found = self._models[gpu_type] = self._models[known].slower(slower)
         return found
+
+    def step_s(self, gpu_type: str, point: Point) -> float:
+        """As measured when this was made, else as the model says."""
+        measured = self._seen.get(gpu_type, {}).get(point)
+        return measured[0] if measured is not None else self.model(gpu_type).step_s(*point)
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
         """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
@@ -166,7 +172,7 @@ class Practice:
         points[point] = times  # last in order: the most recent
         if len(points) > KEEP_POINTS:
             del points[next(iter(points))]
-        expected_s = self._goodput.model(event.gpu_type).step_s(*point) if self._goodput else 0.0
+        expected_s = self._goodput.step_s(event.gpu_type, point) if self._goodput else 0.0
         if abs(times.typical()[0] - expected_s) > SURPRISE * expected_s:
             self._news = True
         return True

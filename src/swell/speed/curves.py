@@ -8,7 +8,7 @@ from math import log2
 import numpy as np
 
 from swell.core.snapshot import Curve
-from swell.speed.fit import Fit
+from swell.speed.fit import Fit, correction_at
 
 
 class FittedSpeed:
@@ -21,7 +21,7 @@ class FittedSpeed:
         self._max_gpus = max(1, max_gpus)
         self.gpus_per_node = gpus_per_node
         self._curves: dict[str, Curve] = {}
-        self._unit = self._correction(1, fit.reference_type)
+        self._unit = correction_at(fit.corrections.get(fit.reference_type, ()), 1)
 
     def curve(self, gpu_type: str) -> Curve:
         found = self._curves.get(gpu_type)
@@ -30,7 +30,7 @@ class FittedSpeed:
         return found
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
-        time = self.fit.shape.time(gpus, nodes) * self._correction(max(1, gpus), gpu_type)
+        time = self.fit.shape.time(gpus, nodes) * correction_at(self.fit.corrections.get(gpu_type, ()), max(1, gpus))
         return self.fit.type_speed(gpu_type) * self._unit / time
 
     def _make(self, gpu_type: str) -> Curve:
@@ -38,17 +38,10 @@ class FittedSpeed:
         shape = self.fit.shape
         k = np.arange(1, self._max_gpus + 1, dtype=float)
         m = np.ceil(k / max(1, self.gpus_per_node.get(gpu_type, self._max_gpus)))
-        time = shape.a / k + shape.b + shape.c * np.log2(k) + shape.d * (m - 1) / m
+        time = shape.a / k + shape.b + shape.c * np.log2(k) + shape.d * (m > 1)
         measured = self.fit.corrections.get(gpu_type)
         if measured:
-            logs = [log2(gpus) for gpus, _ in measured]
-            time = time * np.exp(np.interp(np.log2(k), logs, [np.log(ratio) for _, ratio in measured]))
+            logs = [log2(gpus) for gpus, _, _ in measured]
+            time = time * np.exp(np.interp(np.log2(k), logs, [np.log(ratio) for _, _, ratio in measured]))
         speed = self.fit.type_speed(gpu_type) * self._unit / np.maximum(time, 1e-9)
         return (0.0, *np.maximum.accumulate(speed).tolist())
-
-    def _correction(self, gpus: int, gpu_type: str) -> float:
-        measured = self.fit.corrections.get(gpu_type)
-        if not measured:
-            return 1.0
-        logs = [log2(size) for size, _ in measured]
-        return float(np.exp(np.interp(log2(gpus), logs, [np.log(ratio) for _, ratio in measured])))

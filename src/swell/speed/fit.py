@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log, log2
+
+import numpy as np
 
 from swell.speed.model import DEFAULT_SHAPE, Shape
 from swell.speed.types import prior_speed
+
+Corrections = tuple[tuple[int, int, float], ...]
+"""(GPUs, nodes, measured time over that of the shape), in order of GPUs, each size on its fewest nodes."""
+
+
+def correction_at(corrections: Corrections, gpus: int) -> float:
+    """In proportion between measured sizes; beyond, that of the outermost."""
+    if not corrections:
+        return 1.0
+    logs = [log2(entry[0]) for entry in corrections]
+    return float(np.exp(np.interp(log2(gpus), logs, [log(entry[2]) for entry in corrections])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +36,7 @@ class Fit:
     epochs: int = 0  # epochs measured
     reference_type: str = ""
     type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
-    corrections: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, for what the shape cannot follow
 
     def type_speed(self, gpu_type: str) -> float:
         """Relative to the reference type."""

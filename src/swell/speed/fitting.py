@@ -12,7 +12,7 @@ from statistics import median
 
 from swell.speed.evidence import Configuration, Evidence, Times
 from swell.speed.families import Family
-from swell.speed.fit import NOTHING_KNOWN, Fit
+from swell.speed.fit import NOTHING_KNOWN, Corrections, Fit, correction_at
 from swell.speed.model import DEFAULT_SHAPE, Point, Problem, Shape, fit
 from swell.speed.types import prior_speed
 
@@ -71,11 +71,11 @@ def _type_speeds(evidence: Evidence, latest: Sequence[tuple[Configuration, Times
 def _finish(evidence: Evidence, prior: Fit, shape: Shape, speeds: Mapping[str, float]) -> Fit:
     latest = list(evidence.latest())
     most = max(latest, key=lambda entry: (entry[1].count, entry[0]))[1]
-    corrections = _corrections(latest, shape, speeds)
+    corrections = _corrections(latest, shape, speeds, prior)
     relative = shape.relative()
     return Fit(
         shape=relative,
-        unit_1_s=shape.time(1, 1) * _correction_at(corrections.get(evidence.reference_type, ()), 1),
+        unit_1_s=shape.time(1, 1) * correction_at(corrections.get(evidence.reference_type, ()), 1),
         spread=max(0.02, most.spread),
         points=len(latest),
         epochs=evidence.count,
@@ -92,10 +92,10 @@ def prior_types(prior: Fit, reference: str) -> dict[str, float]:
 
 
 def _corrections(
-    latest: Sequence[tuple[Configuration, Times]], shape: Shape, speeds: Mapping[str, float]
-) -> dict[str, tuple[tuple[int, float], ...]]:
-    """By type: (GPUs, measured time / fitted time), for what the four terms cannot follow. Fewest nodes of each
-    size."""
+    latest: Sequence[tuple[Configuration, Times]], shape: Shape, speeds: Mapping[str, float], prior: Fit
+) -> dict[str, Corrections]:
+    """By type, for what the four terms cannot follow: at sizes this job has measured, its own; at those its family
+    has measured, the family's curve at this job's level."""
     found: dict[str, dict[int, tuple[int, float]]] = {}
     for key, times in latest:
         fitted = shape.time(key.gpus, key.nodes) / speeds[key.gpu_type]
@@ -104,14 +104,23 @@ def _corrections(
         before = found.setdefault(key.gpu_type, {}).get(key.gpus)
         if before is None or key.nodes < before[0]:
             found[key.gpu_type][key.gpus] = (key.nodes, ratio)
-    return {t: tuple((gpus, ratio) for gpus, (_, ratio) in sorted(by.items())) for t, by in sorted(found.items())}
+    for gpu_type, by_size in found.items():
+        for gpus, nodes, time in _family_curve(latest, gpu_type, prior):
+            by_size.setdefault(gpus, (nodes, time * speeds[gpu_type] / shape.time(gpus, nodes)))
+    return {t: tuple((gpus, *entry) for gpus, entry in sorted(by.items())) for t, by in sorted(found.items())}
 
 
-def _correction_at(corrections: Sequence[tuple[int, float]], gpus: int) -> float:
-    """The nearest measured size's, in proportion."""
-    if not corrections:
-        return 1.0
-    return min(corrections, key=lambda entry: (abs(log(entry[0] / gpus)), entry[0]))[1]
+def _family_curve(
+    latest: Sequence[tuple[Configuration, Times]], gpu_type: str, prior: Fit
+) -> list[tuple[int, int, float]]:
+    """(GPUs, nodes, time) at the sizes that the family has measured on this type, at the level of this job."""
+    corrections = prior.corrections.get(gpu_type, ())
+    levels = [
+        times.typical_s / (prior.shape.time(key.gpus, key.nodes) * correction_at(corrections, key.gpus))
+        for key, times in latest
+        if key.gpu_type == gpu_type
+    ]
+    return [(k, m, median(levels) * prior.shape.time(k, m) * ratio) for k, m, ratio in corrections]
 
 
 def fit_family(family: Family) -> Fit:
@@ -138,6 +147,7 @@ def fit_family(family: Family) -> Fit:
         epochs=found.epochs,
         reference_type=reference,
         type_speeds=found.type_speeds,
+        corrections=found.corrections,
     )
 
 
