@@ -16,6 +16,8 @@ import numpy as np
 DONE = 0.01
 FEWEST = 4
 """A curve through fewer losses says nothing."""
+LEAST = 1e-100
+"""A smaller fall is none: its inverse, squared, would be beyond what a float holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ def fit_losses(losses: Sequence[tuple[int, float]]) -> Convergence | None:
     epochs = np.array([epoch for epoch, _ in losses], dtype=float)
     values = np.minimum.accumulate(np.array([loss for _, loss in losses], dtype=float))
     span = float(values[0] - values[-1])
-    if span <= 1e-9 * abs(float(values[0])):
+    if span <= max(1e-9 * abs(float(values[0])), LEAST):
         return None
     weights = 0.5 + (epochs - epochs[0]) / max(1.0, float(epochs[-1] - epochs[0]))
     best: tuple[float, Convergence] | None = None

@@ -241,6 +241,10 @@ class TestRemaining:
         assert fit_losses([(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.1)]) is None
         assert fit_losses([(1, 2.0), (2, 1.0)]) is None
 
+    def test_losses_next_to_nothing_are_no_curve(self) -> None:
+        assert fit_losses([(1, 2e-311), (2, 2e-311), (3, 2e-311), (4, 0.0)]) is None
+        assert fit_losses([(e, 1e-99 / e) for e in range(1, 9)]) is not None
+
     def test_a_job_longer_than_thought_is_not_thought_to_be_about_to_end(self) -> None:
         told = History()
         told.submit(1, checkpoint_dir="/ck", uses_library=False)
