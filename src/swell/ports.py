@@ -12,6 +12,7 @@ from typing import Protocol
 
 from swell.core.decision import Decision, Grant, Layout
 from swell.core.events import Event, ExitReason
+from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Allocation, Node
 from swell.core.snapshot import JobView, Snapshot, Speed
@@ -46,6 +47,7 @@ class Policy(Protocol):
     def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision: ...
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """A job with its grant, to be placed."""
@@ -62,6 +64,7 @@ class Placer(Protocol):
     def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout: ...
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
     """How much is left of a job: seconds at speed 1 (see `Curve`), as of `as_of_s`."""

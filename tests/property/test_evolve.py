@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 
 import pytest
 from hypothesis import given
 
 from strategies import job_records, nodes, runs
-from swell.core.evolve import evolve
+from swell.core.evolve import evolve, made_fast
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, JobState, Run
 
@@ -45,3 +46,24 @@ class Checked:
 def test_values_that_check_themselves_are_refused() -> None:
     with pytest.raises(AssertionError, match="checks itself"):
         evolve(Checked(), amount=0)
+
+
+@made_fast
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quick:
+    name: str
+    size: int = 3
+    tags: Mapping[str, int] = field(default_factory=dict)
+
+
+def test_a_class_that_is_made_fast_is_made_as_before() -> None:
+    one, other = Quick(name="a"), Quick(name="a", size=4, tags={"x": 1})
+    assert (one.name, one.size, one.tags) == ("a", 3, {})
+    assert one.tags is not Quick(name="b").tags
+    assert other == replace(one, size=4, tags={"x": 1})
+    with pytest.raises(FrozenInstanceError):
+        one.size = 5  # type: ignore[misc]
+    with pytest.raises(TypeError, match="name"):
+        Quick()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="colour"):
+        Quick(name="a", colour="blue")  # type: ignore[call-arg]

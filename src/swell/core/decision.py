@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from swell.core.events import StopWhy
+from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 
@@ -36,6 +37,7 @@ class ReasonCode(StrEnum):
     STOPPING = "stopping"
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     code: ReasonCode

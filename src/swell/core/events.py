@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, GpuHealth, Node, NodeCondition
@@ -50,6 +51,7 @@ class JobSubmitted:
     batch: str = ""  # jobs submitted together (array, sweep) carry the same
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlanned:
     """Decided and durable, before anything is started. `reason` is a sentence for people."""
@@ -60,6 +62,7 @@ class RunPlanned:
     reason: str = ""
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
     """All workers of the run are up."""
@@ -68,6 +71,7 @@ class RunStarted:
     at_s: float
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBegan:
     """The in-job library is about to start its first epoch of this run: from here on the job can stop and resume."""
@@ -93,6 +97,7 @@ class Batching:
     grad_var: float = 0.0  # tr(Σ): variance of one sample's gradient; both 0: not known yet
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnded:
     """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from.
@@ -146,6 +151,7 @@ class RunResized:
     reason: str = ""
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     run: RunId

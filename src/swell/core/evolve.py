@@ -1,4 +1,5 @@
-"""`evolve(value, field=…)`: what `dataclasses.replace` does, several times faster, for frozen slotted values.
+"""`evolve(value, field=…)`: what `dataclasses.replace` does, several times faster, for frozen slotted values; and
+`@made_fast` for classes of which a pass makes hundreds.
 
 A restart replays hundreds of thousands of events, and nearly all of that time would go into `replace`, which looks at
 every field of a record in Python code to change two. For each class, and each choice of fields that are changed
@@ -9,7 +10,7 @@ together, one straight-line copier is written and compiled, as dataclasses do fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -39,3 +40,33 @@ def _copier(key: tuple[Any, ...], kind: type, changed: list[str]) -> Callable[..
     copier: Callable[..., Any] = scope["copy"]
     _copiers[key] = copier
     return copier
+
+
+def made_fast(kind: type[T]) -> type[T]:
+    """The same class with an `__init__` that does the same in half the time. That of a frozen dataclass asks `object`
+    to set each field by its name; this one uses the slots. Keyword-only fields, no `__post_init__`."""
+    assert not hasattr(kind, "__post_init__"), f"{kind.__name__} checks itself when made"
+    scope: dict[str, Any] = {"ABSENT": MISSING}
+    taken: list[str] = []
+    lines: list[str] = []
+    for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        assert field.kw_only, f"{kind.__name__}.{field.name} may be given by position"
+        scope[f"set_{field.name}"] = kind.__dict__[field.name].__set__
+        taken.append(_parameter(field, scope))
+        value = field.name
+        if field.default_factory is not MISSING:
+            value = f"make_{field.name}() if {field.name} is ABSENT else {field.name}"
+        lines.append(f" set_{field.name}(self, {value})")
+    exec("\n".join([f"def __init__(self, *, {', '.join(taken)}):", *lines]), scope)  # noqa: S102 - as above
+    kind.__init__ = scope["__init__"]  # type: ignore[method-assign]  # with the same parameters
+    return kind
+
+
+def _parameter(field: Field[Any], scope: dict[str, Any]) -> str:
+    if field.default_factory is not MISSING:
+        scope[f"make_{field.name}"] = field.default_factory
+        return f"{field.name}=ABSENT"
+    if field.default is not MISSING:
+        scope[f"default_{field.name}"] = field.default
+        return f"{field.name}=default_{field.name}"
+    return field.name

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from swell.core.evolve import made_fast
+
 GPU_MILLI = 1000
 """One whole GPU. A share of a GPU is a whole number of thousandths: fractions never drift."""
 
@@ -66,6 +68,7 @@ class Share:
     milli: int  # of its compute, in thousandths
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What a run holds on one node. `gpus` are indices of that node's GPUs, sorted."""
@@ -76,6 +79,7 @@ class Part:
     memory_mib: int = 0
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
     """What a run holds, in rank order of its nodes. `share` is set when it holds only a piece of its one GPU."""
@@ -86,7 +90,8 @@ class Allocation:
 
     @property
     def gpus(self) -> int:
-        return sum(len(part.gpus) for part in self.parts)
+        parts = self.parts
+        return len(parts[0].gpus) if len(parts) == 1 else sum(len(part.gpus) for part in parts)
 
     @property
     def nodes(self) -> tuple[str, ...]:

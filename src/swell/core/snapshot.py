@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.core.resources import GPU_MILLI, Allocation, Node
@@ -33,6 +34,7 @@ class Speed(Protocol):
         ...
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """One job that has not ended, as policies and placers see it.
@@ -137,6 +139,7 @@ class Capacity:
         return sum(self.gpu_milli.values()) // GPU_MILLI
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """`jobs` in order of submission (then id); `nodes` by name, those that are gone left out."""

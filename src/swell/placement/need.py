@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import Gpu, Node, Part, Share
@@ -14,6 +15,7 @@ ONE_PROCESS_A_NODE = frozenset({Launcher.SINGLE, Launcher.PER_NODE})
 """All other launchers run one process a GPU."""
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """`gpus` is 0 for a job that needs a piece of a GPU (`shared`) or none at all."""

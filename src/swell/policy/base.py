@@ -173,13 +173,14 @@ def give_in_order(order: Iterable[JobView], purse: Purse, *, requested: bool) ->
     """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
     grants: dict[JobId, Grant] = {}
     reasons: Reasons = {}
+    best_type, take, no_room = purse.best_type, purse.take, purse.no_room
     for job in order:
         n = job.requested if requested else job.sizes[0]
-        gpu_type = purse.best_type(job, n)
+        gpu_type = best_type(job, n)
         if gpu_type is None:
-            reasons[job.id] = purse.no_room(job, n)
+            reasons[job.id] = no_room(job, n)
         else:
-            purse.take(job, n, gpu_type)
+            take(job, n, gpu_type)
             grants[job.id] = grant(n, gpu_type)
     return grants, reasons
 
