@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import msgspec
@@ -57,13 +57,13 @@ def arrivals(count: int, apart_s: float, seed: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds, medians of what was measured."""
+    """Seconds, means of what was measured: a mean is to be predicted."""
 
     up_s: float  # from there being room to all workers being up
     begin_s: float  # from there being room to the first epoch
     epoch_s: float  # of each epoch, beyond its slot time
     end_s: float  # from the end of the last epoch to the end of the run
-    leave_s: float  # from the end of the epoch in which it was told to stop to the end of the run
+    leave_s: float  # from the end of the epoch in which it was told to stop; median: some make one epoch more
 
 
 def measured(events: Sequence[Mapping[str, Any]]) -> Costs:
@@ -77,14 +77,14 @@ def measured(events: Sequence[Mapping[str, Any]]) -> Costs:
             runs.setdefault(event["run"], {}).setdefault(event["type"], []).append(event)
     begun = [run for run in runs.values() if "TrainingBegan" in run and "RunPlanned" in run]
     decide_s = min(at(run, "RunPlanned") - submitted[int(run["RunPlanned"][0]["job"])] for run in begun if first(run))
-    epoch_s = median(e["epoch_s"] - SLOT_S / e["gpus"] for run in begun for e in run.get("EpochEnded", ()))
+    epoch_s = fmean(e["epoch_s"] - SLOT_S / e["gpus"] for run in begun for e in run.get("EpochEnded", ()))
     ends = [run for run in begun if reason(run) == "finished" and run.get("EpochEnded")]
     stops = [run for run in begun if reason(run) == "stopped" and run.get("EpochEnded") and "RunStopRequested" in run]
-    end_s = median(at(run, "RunEnded") - boundary(run, epoch_s, at(run, "RunEnded"), down=True) for run in ends)
+    end_s = fmean(at(run, "RunEnded") - boundary(run, epoch_s, at(run, "RunEnded"), down=True) for run in ends)
     left = [at(run, "RunEnded") - boundary(run, epoch_s, at(run, "RunStopRequested"), down=False) for run in stops]
     return Costs(
-        up_s=decide_s + median(at(run, "RunStarted") - at(run, "RunPlanned") for run in begun),
-        begin_s=decide_s + median(at(run, "TrainingBegan") - at(run, "RunPlanned") for run in begun),
+        up_s=decide_s + fmean(at(run, "RunStarted") - at(run, "RunPlanned") for run in begun),
+        begin_s=decide_s + fmean(at(run, "TrainingBegan") - at(run, "RunPlanned") for run in begun),
         epoch_s=epoch_s,
         end_s=max(0.0, end_s),
         leave_s=max(0.0, median(left)) if left else max(0.0, end_s),

@@ -69,7 +69,7 @@ class TrackRecord:
         for job, interval in raw.items():
             if job not in state.active:
                 continue
-            guesses = guesses_of(interval, now_s, waiting=not state.jobs[job].holding)
+            guesses = guesses_of(interval, state.jobs[job], now_s)
             found[job] = honest(interval, guesses, scales)
             self.accuracy.said(job, now_s, found[job])
             for guess in guesses:

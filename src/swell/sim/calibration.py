@@ -22,11 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from swell.core.ids import JobId
+from swell.core.state import JobRecord
 from swell.sim.forecast import Interval
 
 COVERAGE = 0.8
-PRIOR_JOBS = 20.0
+PRIOR_JOBS = 10.0
 """The prior weighs as much as so many jobs."""
+GROWN = 0.3
+"""Of its epochs: from then on a job shows what is still to come."""
 PRIOR_SCORE = 1.0
 """Standard deviation of scores before anything is known: spreads are taken at their word."""
 LEAST_SPREAD = 0.5
@@ -43,11 +46,12 @@ POINTS = tuple(PRIOR_SCORE * NormalDist().inv_cdf((i + 0.5) / 19) for i in range
 
 
 class Kind(StrEnum):
-    """Of what is forecast: errors differ."""
+    """Of what is forecast: errors differ. How far a job is matters most; whether it waits, hardly at all."""
 
     START = "start"
-    WAITING = "waiting"  # the end of a job that waits
-    RUNNING = "running"  # the end of a job that runs
+    FIRST = "first"  # the end of a job that has not finished an epoch
+    YOUNG = "young"  # … that has finished less than `GROWN` of its epochs: they may get shorter or longer
+    GROWN = "grown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Calibration:
 
     def ended(self, job: JobId, at_s: float) -> None:
         guesses = [one for one in self._open.pop(job, []) if one.kind is not Kind.START]
-        for kind in (Kind.WAITING, Kind.RUNNING):
+        for kind in Kind:
             self._judge([one for one in guesses if one.kind is kind], at_s)
 
     def forget(self, job: JobId) -> None:
@@ -150,14 +154,18 @@ def quantiles(
     return [float(values[min(int(place), len(values) - 1)]) for place in places]
 
 
-def guesses_of(interval: Interval, now_s: float, *, waiting: bool) -> tuple[Guess, ...]:
+def guesses_of(interval: Interval, job: JobRecord, now_s: float) -> tuple[Guess, ...]:
     """What an interval says: of a job that waits its end and its start, of one that runs its end."""
-    end = _guess(
-        Kind.WAITING if waiting else Kind.RUNNING, now_s, interval.end_low_s, interval.end_mid_s, interval.end_high_s
-    )
-    if not waiting:
+    end = _guess(_kind(job), now_s, interval.end_low_s, interval.end_mid_s, interval.end_high_s)
+    if job.holding:
         return (end,)
     return end, _guess(Kind.START, now_s, interval.start_low_s, interval.start_mid_s, interval.start_high_s)
+
+
+def _kind(job: JobRecord) -> Kind:
+    if not job.epochs_done or not job.epochs_total:
+        return Kind.FIRST
+    return Kind.YOUNG if job.epochs_done < GROWN * job.epochs_total else Kind.GROWN
 
 
 def _guess(kind: Kind, now_s: float, low_s: float, mid_s: float, high_s: float) -> Guess:

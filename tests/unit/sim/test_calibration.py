@@ -7,11 +7,12 @@ import random
 
 import pytest
 
-from swell.core.events import ExitReason, JobCancelled, JobSubmitted, NodeObserved, RunEnded
+from swell.core.events import ExitReason, JobCancelled, JobSubmitted, NodeObserved, RunEnded, RunPlanned
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.lifecycle import apply
-from swell.core.state import State
+from swell.core.resources import Allocation, Part
+from swell.core.state import JobRecord, State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.accuracy import TrackRecord
@@ -38,6 +39,13 @@ def interval(now_s: float, end_s: float, spread: float = 1.0) -> Interval:
     )
 
 
+def running() -> JobRecord:
+    state = live_state()
+    allocation = Allocation(parts=(Part(node=next(iter(state.nodes)), gpus=(0,)),), gpu_type="gpu")
+    apply(state, RunPlanned(run=RunId(1, 1), allocation=allocation, at_s=0.0))
+    return state.jobs[1]
+
+
 @pytest.mark.parametrize(("bias", "sigma"), [(0.0, 0.3), (-1.0, 0.2), (1.5, 0.5), (0.0, 1.5)])
 def test_after_some_jobs_the_wanted_part_of_ends_is_inside(bias: float, sigma: float) -> None:
     """Whatever the forecasts' bias and spread. Jobs come one after the other; each ends before the next but some."""
@@ -46,7 +54,7 @@ def test_after_some_jobs_the_wanted_part_of_ends_is_inside(bias: float, sigma: f
     for job in range(600):
         now_s = job * 1000.0
         raw = interval(now_s, now_s + rng.uniform(100, 900), spread=1.3)
-        guesses = guesses_of(raw, now_s, waiting=False)
+        guesses = guesses_of(raw, running(), now_s)
         said = honest(raw, guesses, calibration.scales(now_s))
         end_s = now_s + (raw.end_mid_s - now_s) * math.exp(rng.gauss(bias, sigma))
         inside.append(said.end_low_s <= end_s <= said.end_high_s)
@@ -57,7 +65,7 @@ def test_after_some_jobs_the_wanted_part_of_ends_is_inside(bias: float, sigma: f
 
 def test_before_anything_is_known_the_middle_is_what_was_forecast() -> None:
     raw = interval(100.0, 1100.0)
-    said = honest(raw, guesses_of(raw, 100.0, waiting=False), Calibration().scales(100.0))
+    said = honest(raw, guesses_of(raw, running(), 100.0), Calibration().scales(100.0))
     assert said.end_mid_s == pytest.approx(1100.0)
     assert said.end_low_s < 700.0
     assert said.end_high_s > 1700.0
@@ -67,13 +75,13 @@ def test_what_has_not_happened_yet_counts_as_at_least_so_long() -> None:
     """Half of the jobs take four times as long as was said and have not ended: those that have do not mislead."""
     blind, seeing = Calibration(), Calibration()
     for job in range(40):
-        guess = Guess(Kind.RUNNING, 0.0, 100.0, 0.5)
+        guess = Guess(Kind.GROWN, 0.0, 100.0, 0.5)
         seeing.said(job, guess)
         if job % 2:
             blind.said(job, guess)
             blind.ended(job, 100.0)
             seeing.ended(job, 100.0)
-    assert seeing.scales(390.0)[Kind.RUNNING].high > blind.scales(390.0)[Kind.RUNNING].high
+    assert seeing.scales(390.0)[Kind.GROWN].high > blind.scales(390.0)[Kind.GROWN].high
 
 
 def test_quantiles_without_waits_are_the_plain_ones() -> None:
@@ -85,7 +93,7 @@ def test_a_waiting_job_never_starts_after_its_end() -> None:
     raw = Interval(
         start_low_s=10.0, start_mid_s=500.0, start_high_s=900.0, end_low_s=20.0, end_mid_s=510.0, end_high_s=910.0
     )
-    said = honest(raw, guesses_of(raw, 0.0, waiting=True), Calibration().scales(0.0))
+    said = honest(raw, guesses_of(raw, live_state().jobs[1], 0.0), Calibration().scales(0.0))
     assert said.start_low_s <= said.end_low_s
     assert said.start_mid_s <= said.end_mid_s
     assert said.start_high_s <= said.end_high_s
@@ -94,7 +102,7 @@ def test_a_waiting_job_never_starts_after_its_end() -> None:
 def test_what_is_kept_of_a_job_grows_with_the_logarithm_of_its_time_and_goes_with_it() -> None:
     calibration = Calibration()
     for at_s in range(0, 100_000, 3):
-        calibration.said(1, Guess(Kind.RUNNING, float(at_s), 100.0, 0.5))
+        calibration.said(1, Guess(Kind.GROWN, float(at_s), 100.0, 0.5))
     assert len(calibration._open[1]) < 20
     calibration.forget(1)
     assert not calibration._open
@@ -102,9 +110,9 @@ def test_what_is_kept_of_a_job_grows_with_the_logarithm_of_its_time_and_goes_wit
 
 def test_a_copy_says_the_same_and_learns_nothing_of_what_comes_later() -> None:
     calibration = Calibration()
-    calibration.said(1, Guess(Kind.RUNNING, 0.0, 100.0, 0.5))
+    calibration.said(1, Guess(Kind.GROWN, 0.0, 100.0, 0.5))
     calibration.ended(1, 500.0)
-    calibration.said(2, Guess(Kind.RUNNING, 0.0, 100.0, 0.5))
+    calibration.said(2, Guess(Kind.GROWN, 0.0, 100.0, 0.5))
     copy = calibration.copy()
     before = copy.scales(600.0)
     assert before == calibration.scales(600.0)
