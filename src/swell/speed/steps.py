@@ -81,8 +81,20 @@ class StepModel:
 
 def fit(seen: Seen) -> StepModel:
     alpha, beta = _line([local for _, _, local in seen], [step - sync for step, sync in seen.values()])
-    fits = [_with_gamma(seen, alpha, beta, gamma) for gamma in GAMMAS]
-    return min(fits, key=lambda fitted: fitted[0])[1]
+    steps = np.array([step for step, _ in seen.values()])
+    nodes, gpus, local = np.array(list(seen), dtype=float).T
+    compute, gamma = alpha + beta * local, np.array(GAMMAS)[:, None]
+    rest = np.maximum(steps**gamma - compute**gamma, 0.0) ** (1 / gamma)
+    beyond, several = np.maximum(gpus - 2, 0.0), nodes > 1
+    inside = _networks(beyond, rest, (gpus > 1) & ~several)
+    between = _networks(beyond, rest, several) if several.any() else inside * BETWEEN_NODES
+    lines = np.where(several[:, None, None], between.T, inside.T)  # by point: (constant, slope) × gamma
+    network = np.where(gpus > 1, (lines[:, 0] + lines[:, 1] * beyond[:, None]).T, 0.0)
+    fitted = (compute**gamma + network**gamma) ** (1 / gamma)
+    error = (np.log(fitted / steps) ** 2).sum(axis=1) + GAMMA_PENALTY * (gamma[:, 0] - 1) ** 2
+    best = int(np.argmin(error))
+    (in_constant, in_each), (out_constant, out_each) = inside[best].tolist(), between[best].tolist()
+    return StepModel(alpha, beta, (in_constant, in_each), (out_constant, out_each), GAMMAS[best])
 
 
 def fit_closely(seen: Seen) -> StepModel:
@@ -140,36 +152,18 @@ def _least_squares(x: list[int], y: list[float], weights: list[float]) -> Line:
     return mean_y - slope * mean_x, slope
 
 
-def _with_gamma(seen: Seen, alpha: float, beta: float, gamma: float) -> tuple[float, StepModel]:
-    """(error, model) for one degree of overlap between computing and the network."""
-    inside: list[tuple[int, float]] = []
-    between: list[tuple[int, float]] = []
-    for (nodes, gpus, local), (step, _) in seen.items():
-        if gpus > 1:
-            rest = step**gamma - (alpha + beta * local) ** gamma
-            network = max(rest, 0.0) ** (1 / gamma)
-            (between if nodes > 1 else inside).append((gpus, network))
-    inside_fit = _network(inside)
-    between_fit = _network(between)
-    if not between:
-        between_fit = (inside_fit[0] * BETWEEN_NODES, inside_fit[1] * BETWEEN_NODES)
-    model = StepModel(alpha, beta, inside_fit, between_fit, gamma)
-    error = sum(
-        math.log(model.step_s(nodes, gpus, local) / step) ** 2 for (nodes, gpus, local), (step, _) in seen.items()
-    )
-    return error + GAMMA_PENALTY * (gamma - 1) ** 2, model
-
-
-def _network(points: list[tuple[int, float]]) -> Line:
-    if not points:
-        return 0.0, 0.0
-    x = [max(0, gpus - 2) for gpus, _ in points]
-    y = [seconds for _, seconds in points]
-    if min(x) == max(x):
-        return sum(y) / len(y), 0.0
-    constant, slope = _least_squares(x, y, [1.0] * len(x))
-    if slope < 0:
-        return sum(y) / len(y), 0.0
-    if constant < 0:
-        return 0.0, sum(u * v for u, v in zip(x, y, strict=True)) / sum(u * u for u in x)
-    return constant, slope
+def _networks(x: Floats, seconds: Floats, which: npt.NDArray[np.bool_]) -> Floats:
+    """(constant, slope) of each row of network times over the GPUs beyond two, neither negative."""
+    if not which.any():
+        return np.zeros((len(seconds), 2))
+    x, y = x[which], seconds[:, which]
+    mean_x, mean_y = x.mean(), y.mean(axis=1)
+    level = np.stack([mean_y, np.zeros(len(y))], axis=1)
+    across = ((x - mean_x) ** 2).sum()
+    if across == 0.0:
+        return level
+    slope = ((x - mean_x) * (y - mean_y[:, None])).sum(axis=1) / across
+    constant = mean_y - slope * mean_x
+    through_zero = np.stack([np.zeros(len(y)), (x * y).sum(axis=1) / (x * x).sum()], axis=1)
+    line = np.where(constant[:, None] < 0, through_zero, np.stack([constant, slope], axis=1))
+    return np.where(slope[:, None] < 0, level, line)
