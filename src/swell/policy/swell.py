@@ -49,7 +49,7 @@ OPTIONS: opts.Options = {
         default=600.0, low=1, high=1e9, doc="how long a size is expected to last: a change must pay its restart in that"
     ),
     "tolerance": opts.Option(
-        default=1.2, low=1, high=1000, doc="finish-time fairness up to which nobody is helped: 1 is an equal share"
+        default=1.2, low=1, high=1000, doc="lateness up to which nobody is helped, over that of the median job (or 1)"
     ),
     "fairness": opts.Option(
         default=4.0, low=0, high=20, doc="power of its lateness beyond that by which a late job weighs more"
@@ -124,7 +124,10 @@ class Round:
     def _weights(self, now_s: float) -> Floats:
         """What a second of progress at speed 1 is worth to everybody: see the top of this file."""
         columns = self.columns
-        beyond = columns.lateness(self.left_s, now_s) / self.settings.tolerance
+        lateness = columns.lateness(self.left_s, now_s)
+        # Where most are late, those are helped who are later than most: to help all helps nobody, and restarts cost.
+        usual = max(1.0, float(np.median(lateness)))
+        beyond = lateness / (usual * self.settings.tolerance)
         late = np.clip(beyond, 1.0, _LATEST) ** self.settings.fairness
         weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
         length = self.left_s / columns.gpu_speed / weight

@@ -217,6 +217,14 @@ def test_a_job_that_was_kept_waiting_goes_before_one_that_was_not() -> None:
     assert counts(bare("swell", blind), [late, fresh]) == [0, 4]
 
 
+def test_where_all_are_as_late_nobody_is_helped() -> None:
+    """Lateness is measured by that of the median job: the shortest goes first, as if nobody were late."""
+    long = view(1, 4, 4, rem=1100, at=NOW_S - 660, waiting=660)
+    short = view(2, 4, 4, rem=1000, at=NOW_S - 400, waiting=400)
+    for options in (Options(), Options(policy={"fairness": 0.0})):
+        assert counts(bare("swell", snapshot([long, short], 4, options)), [long, short]) == [0, 4]
+
+
 def test_a_costly_restart_makes_a_job_keep_its_size() -> None:
     curve = (0.0, 1.0, 2.0, 3.0, 4.0, 4.1, 4.2, 4.3, 4.4)
     cheap = view(1, 1, 8, rem=90_000, curve=curve, held=4, restart_cost_s=1.0)
