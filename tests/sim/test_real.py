@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from contextlib import closing
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -33,15 +34,15 @@ APART_S = 1.45
 """Between two arrivals, on average: 18 s of a slot each, so that about 0.8 of the slots are used."""
 OPTIONS = Options(min_run_s=3.0)
 """Jobs of seconds are resized after seconds."""
-OTHERS = 40
+OTHERS = 60
 """So many are run before, to measure costs."""
 
 
 def events(served: Daemon) -> list[dict[str, Any]]:
-    connection = http.client.HTTPConnection(*served.address, timeout=60)
-    headers = {"Authorization": f"Bearer {served.token}"}
-    connection.request("GET", "/v1/events?after=0&follow=false", headers=headers)
-    return parse_events(connection.getresponse().read().decode())
+    with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
+        headers = {"Authorization": f"Bearer {served.token}"}
+        connection.request("GET", "/v1/events?after=0&follow=false", headers=headers)
+        return parse_events(connection.getresponse().read().decode())
 
 
 def ended(served: Daemon) -> bool:

@@ -119,7 +119,7 @@ def loads(bench: Bench, choice: Choice) -> list[str]:
         lines += ["| policy | " + " | ".join(f"{load:g}×" for load in LOADS) + " |", "|---" * (len(LOADS) + 1) + "|"]
         for policy in choice.of(FOR_LOADS):
             cells = [_load_cell(bench.measure(bench.pollux(policy, column, load))) for load in LOADS]
-            lines.append(f"| {policy} | " + " | ".join(cells) + " |")
+            lines += [f"| {policy} | " + " | ".join(cells) + " |"] if any(cells) else []
     return lines
 
 
