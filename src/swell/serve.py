@@ -227,7 +227,8 @@ async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:
         except OSError as error:
             log.warning("old working files could not be deleted: %s", error)
         else:
-            log.info("deleted %d snapshots of working files that no job needs", len(swept))
+            if swept:
+                log.info("deleted %d snapshots of working files that no job needs", len(swept))
         await asyncio.sleep(SWEEP_S)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from swell.sim.report import pyplot
+
 COUNTS = (1_250, 2_500, 5_000, 10_000)
 
 
@@ -29,14 +31,9 @@ def main(measured: Path, picture: Path) -> None:
 
 
 def draw(figures: Mapping[str, float], names: list[str], picture: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "swell"  # the same picture is the same file
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(9, 5.5), constrained_layout=True)
-    axes.set_prop_cycle(color=mpl.colormaps["tab20"].colors)
+    axes.set_prop_cycle(color=plt.get_cmap("tab20").colors)
     for place, name in enumerate(names):
         ms = [max(0.1, figures[f"{name}_p50_ms_at_{count}_jobs"]) for count in COUNTS]
         strong = {"color": "black", "linewidth": 2.5} if name == "swell" else {"linewidth": 1.3}

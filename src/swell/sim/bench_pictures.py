@@ -21,6 +21,7 @@ from swell.sim.bench_runs import (
     Kept,
 )
 from swell.sim.bench_tables import FOR_LOADS, FOR_SIA, PUBLISHED_POLLUX, mean
+from swell.sim.report import pyplot
 
 SHOWN = ("swell", "srjf", "afs-l", "elastic-fifo", "tiresias", "sia")
 """Few enough to tell their lines apart."""
@@ -47,13 +48,8 @@ def draw_all(bench: Bench, directory: Path, choice: Choice) -> list[Path]:
 
 
 def _save(path: Path, size: tuple[float, float], panels: tuple[int, int], draw: Callable[[Any], bool]) -> bool:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "swell"  # the same picture is the same file
-    mpl.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
+    plt.rcParams["svg.fonttype"] = "none"
     figure, axes = plt.subplots(*panels, figsize=size, constrained_layout=True, squeeze=False)
     drawn = draw(axes.flatten())
     if drawn:

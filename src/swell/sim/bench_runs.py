@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from swell.core.snapshot import Options
@@ -120,15 +120,7 @@ class Bench:
     def published(self, policy: str) -> dict[str, Case]:
         options: Mapping[str, OptionValue] = TWO_QUEUES if policy == "tiresias" else {}
         return {
-            f"published-{name}": Case(
-                workload=case.workload,
-                profiles=case.profiles,
-                policy=policy,
-                cluster="16x4",
-                clairvoyant=True,
-                options=AS_PUBLISHED,
-                policy_options=options,
-            )
+            f"published-{name}": replace(case, options=AS_PUBLISHED, policy_options=options)
             for name, case in self.pollux(policy, FIXED_TOLD).items()
         }
 

@@ -37,6 +37,10 @@ def mean(kept: Sequence[Kept], key: str) -> float:
     return sum(figure(one, key) for one in kept) / len(kept)
 
 
+def worst_rho(kept: Sequence[Kept]) -> float:
+    return max(figure(one, "worst_rho") for one in kept)
+
+
 def faithful(bench: Bench, choice: Choice) -> list[str]:
     lines = ["| policy | | 1 | 2 | 3 | 4 |", "|---|---|---|---|---|---|"]
     for policy, published in (("tiresias", PUBLISHED_TIRESIAS), ("optimus", PUBLISHED_OPTIMUS)):
@@ -75,8 +79,7 @@ def _total(columns: Sequence[Sequence[Kept]]) -> float:
 def _fair_cell(kept: Sequence[Kept]) -> str:
     if not kept:
         return ""
-    worst = max(figure(one, "worst_rho") for one in kept)
-    return f"{mean(kept, 'mean_jct_s'):.0f} ({worst:.1f}, {100 * mean(kept, 'rho_above_1'):.0f} %)"
+    return f"{mean(kept, 'mean_jct_s'):.0f} ({worst_rho(kept):.1f}, {100 * mean(kept, 'rho_above_1'):.0f} %)"
 
 
 def best(bench: Bench, choice: Choice) -> list[str]:
@@ -104,7 +107,7 @@ def _policy_table(found: Mapping[str, Sequence[Kept]]) -> list[str]:
         lines.append(
             f"| {policy} | **{mean(some, 'mean_jct_s'):.0f}** | {each} | {p99_h:.1f} |"
             f" {mean(some, 'restarts_per_job'):.2f} | {mean(some, 'gpu_hours_per_job'):.2f} |"
-            f" {max(figure(one, 'worst_rho') for one in some):.2f} | {100 * mean(some, 'rho_above_1'):.0f} % |"
+            f" {worst_rho(some):.2f} | {100 * mean(some, 'rho_above_1'):.0f} % |"
             f" {mean(some, 'wall_s'):.1f} |"
         )
     return lines
@@ -126,7 +129,7 @@ def loads(bench: Bench, choice: Choice) -> list[str]:
 def _load_cell(kept: Sequence[Kept]) -> str:
     if not kept:
         return ""
-    return f"{mean(kept, 'mean_jct_s'):.0f} ({max(figure(one, 'worst_rho') for one in kept):.1f})"
+    return f"{mean(kept, 'mean_jct_s'):.0f} ({worst_rho(kept):.1f})"
 
 
 def heterogeneous(bench: Bench, choice: Choice) -> list[str]:
@@ -140,7 +143,7 @@ def heterogeneous(bench: Bench, choice: Choice) -> list[str]:
 
 
 def fast(bench: Bench, choice: Choice) -> list[str]:
-    lines = ["| workload | policy | jobs | events | passes | CPU s | events/s |", "|---|---|---|---|---|---|---|"]
+    lines = list(_SPEED_HEAD)
     for policy in choice.of(("fifo", "swell")):
         lines += [_speed_row("Philly", policy, one) for one in bench.measure(bench.philly(policy))]
     return lines
@@ -148,12 +151,15 @@ def fast(bench: Bench, choice: Choice) -> list[str]:
 
 def growth(bench: Bench, choice: Choice) -> list[str]:
     """How simulations of a policy grow with the jobs: the first Pollux workload at each load."""
-    lines = ["| workload | policy | jobs | events | passes | CPU s | events/s |", "|---|---|---|---|---|---|---|"]
+    lines = list(_SPEED_HEAD)
     for policy in choice.of(FOR_LOADS):
         for load in LOADS:
             found = bench.measure(bench.pollux(policy, FIXED_TOLD, load))
             lines += [_speed_row(f"Pollux 1 × {load:g}", policy, one) for one in found[:1]]
     return lines
+
+
+_SPEED_HEAD = ("| workload | policy | jobs | events | passes | CPU s | events/s |", "|---|---|---|---|---|---|---|")
 
 
 def _speed_row(workload: str, policy: str, one: Kept) -> str:

@@ -79,14 +79,20 @@ def _label(key: Key, keys: Sequence[Key]) -> str:
     return key[1] if alone else f"{key[1]} · {key[0]}"
 
 
-def _save(directory: Path, name: str, draw: Callable[[Any, Results], str], results: Results) -> tuple[str, str]:
-    """(file, caption) of one picture, written as SVG and PNG."""
+def pyplot() -> Any:
+    """matplotlib's, without a screen, and such that the same picture is the same file."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "swell"  # the same picture is the same file
+    mpl.rcParams["svg.hashsalt"] = "swell"
     from matplotlib import pyplot as plt
 
+    return plt
+
+
+def _save(directory: Path, name: str, draw: Callable[[Any, Results], str], results: Results) -> tuple[str, str]:
+    """(file, caption) of one picture, written as SVG and PNG."""
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(10, 4.5), constrained_layout=True)
     caption = draw(axes, results)
     figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
