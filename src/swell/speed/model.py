@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import product
 from math import ceil, log2
 
 import numpy as np
@@ -136,24 +136,21 @@ def _scale(problem: Problem) -> float:
     return ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] * ratios[middle]) ** 0.5
 
 
-_SETS = [list(s) for size in range(1, PARAMETERS + 1) for s in combinations(range(PARAMETERS), size)]
-"""Which parameters are above zero: every possibility."""
+_SETS = np.array([chosen for chosen in product((0.0, 1.0), repeat=PARAMETERS) if any(chosen)])
+"""Which parameters are above zero: every possibility, a row each."""
+_BOTH = _SETS[:, :, None] * _SETS[:, None, :]
+_EYE = np.eye(PARAMETERS)
 
 
 def _solve(rows: Floats, weights: Floats) -> Floats:
-    """Least squares under parameters ≥ 0, exactly: the best feasible one of all sets of parameters."""
-    normal = np.einsum("jr,jrp,jrq->jpq", weights, rows, rows)
-    right = np.einsum("jr,jrp->jp", weights, rows)
-    best = np.zeros((len(rows), PARAMETERS))
-    least = np.full(len(rows), np.inf)
-    ridge = 1e-10 * np.trace(normal, axis1=1, axis2=2)[:, None, None]
-    for chosen in _SETS:
-        part = normal[:, chosen][:, :, chosen] + ridge * np.eye(len(chosen))
-        solved = np.linalg.solve(part, right[:, chosen, None])[:, :, 0]
-        # For a least-squares solution the sum of squares is a constant minus right·solution.
-        cost = -np.einsum("jp,jp->j", right[:, chosen], solved)
-        better = (solved >= 0.0).all(axis=1) & (cost < least - 1e-15)
-        least[better] = cost[better]
-        best[better] = 0.0
-        best[np.ix_(np.flatnonzero(better), np.array(chosen))] = solved[better]
-    return best
+    """Least squares under parameters ≥ 0, exactly: the best feasible one of all sets of parameters. All sets are
+    solved at once; a parameter that is not in a set has an equation of its own there, which says that it is zero."""
+    weighted = rows * weights[:, :, None]
+    normal = (weighted.transpose(0, 2, 1) @ rows)[:, None]
+    right = weighted.sum(axis=1)[:, None] * _SETS
+    ridge = 1e-10 * np.trace(normal, axis1=2, axis2=3)[:, :, None, None]
+    alone = _EYE * np.where(_SETS > 0.0, ridge[..., 0], 1.0)[..., None]
+    solved = np.linalg.solve(normal * _BOTH + alone, right[..., None])[..., 0]
+    # For a least-squares solution the sum of squares is a constant minus right·solution.
+    cost = np.where((solved >= 0.0).all(axis=2), -(right * solved).sum(axis=2), np.inf)
+    return np.asarray(solved[np.arange(len(rows)), cost.argmin(axis=1)])
