@@ -48,17 +48,14 @@ LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
 
 @dataclass(slots=True)
 class Last:
-    """The last values of something."""
+    """The last values of something, and the typical one of them."""
 
     values: list[tuple[float, ...]] = field(default_factory=list)
+    typical: tuple[float, ...] = ()
 
     def add(self, *value: float) -> None:
-        self.values.append(value)
-        if len(self.values) > KEEP_TIMES:
-            del self.values[0]
-
-    def typical(self) -> tuple[float, ...]:
-        return tuple(median(column) for column in zip(*self.values, strict=True))
+        self.values = [*self.values[1 - KEEP_TIMES :], value]
+        self.typical = tuple(median(column) for column in zip(*self.values, strict=True))
 
 
 class Goodput:
@@ -68,7 +65,7 @@ class Goodput:
 
     def __init__(self, practice: Practice) -> None:
         self._limits = dict(practice.limits)
-        seen = {t: {p: last.typical() for p, last in points.items()} for t, points in practice.points.items()}
+        seen = {t: {p: last.typical for p, last in points.items()} for t, points in practice.points.items()}
         self._models = {t: fit_closely({p: (v[0], v[1]) for p, v in points.items()}) for t, points in seen.items()}
         self._seen = seen
         main = max(seen, key=lambda t: (len(seen[t]), t))
@@ -99,6 +96,12 @@ class Goodput:
         """As measured when this was made, else as the model says."""
         measured = self._seen.get(gpu_type, {}).get(point)
         return measured[0] if measured is not None else self.model(gpu_type).step_s(*point)
+
+    def can_tell(self, gpu_type: str, local: int) -> bool:
+        """How long computing takes with such a local batch: several were measured, and this one is near them."""
+        measured = [point[2] for point in self._seen.get(gpu_type, ())] or [0]
+        low, high = min(measured), max(measured)
+        return high >= STRANGE * low and low / NEAR <= local <= high * NEAR
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
         """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
@@ -173,23 +176,22 @@ class Practice:
         if len(points) > KEEP_POINTS:
             del points[next(iter(points))]
         expected_s = self._goodput.step_s(event.gpu_type, point) if self._goodput else 0.0
-        if abs(times.typical()[0] - expected_s) > SURPRISE * expected_s:
+        if abs(times.typical[0] - expected_s) > SURPRISE * expected_s:
             self._news = True
         return True
 
     def _pace(self, event: EpochEnded, local: int, compute_s: float) -> float:
         """How many times slower this member computes than the others, if it clearly is another kind of job: its steps
         are compared with theirs in proportion. Asked only near the local batches that the others have shown."""
-        seen = [point[2] for point in self.points.get(event.gpu_type, ())] or [0]
-        low, high, goodput = min(seen), max(seen), self.goodput
-        if goodput is None or high < STRANGE * low or not low / NEAR <= local <= high * NEAR:
+        goodput = self._goodput  # as last asked for: to fit anew for each report would be most of the work
+        if goodput is None or not goodput.can_tell(event.gpu_type, local):
             return 1.0
         model = goodput.model(event.gpu_type)
         paces = self._paces.setdefault(event.run.job, Last())
         paces.add(compute_s / (model.alpha + model.beta * local))
         if len(self._paces) > KEEP_POINTS:
             del self._paces[next(iter(self._paces))]
-        (pace,) = paces.typical()
+        (pace,) = paces.typical
         return 1.0 if 1.0 / STRANGE < pace < STRANGE else pace
 
     def _add_phase(self, by_phase: dict[int, Last], phase: int, value: float | None) -> None:
@@ -199,9 +201,9 @@ class Practice:
         if last is None:
             last = by_phase[phase] = Last()
             self._news = True
-        before = last.typical()[0] if last.values else value
+        before = last.typical[0] if last.values else value
         last.add(value)
-        if abs(last.typical()[0] - before) > NOISE_SURPRISE:
+        if abs(last.typical[0] - before) > NOISE_SURPRISE:
             self._news = True
 
     @property
@@ -239,7 +241,7 @@ def _filled(by_phase: Mapping[int, Last], growth: float) -> Floats:
         return np.zeros(PHASES)
     known = sorted(by_phase)
     middle = np.arange(PHASES) + 0.5
-    values = np.interp(middle, [p + 0.5 for p in known], [by_phase[p].typical()[0] for p in known])
+    values = np.interp(middle, [p + 0.5 for p in known], [by_phase[p].typical[0] for p in known])
     after = np.maximum(np.log(middle / (known[-1] + 0.5)), 0.0)
     return np.asarray(values + growth * after)
 

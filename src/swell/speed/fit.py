@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import log, log2
-
-import numpy as np
+from math import log
 
 from swell.speed.model import DEFAULT_SHAPE, Shape
 from swell.speed.types import prior_speed
@@ -19,8 +17,15 @@ def correction_at(corrections: Corrections, gpus: int) -> float:
     """In proportion between measured sizes; beyond, that of the outermost."""
     if not corrections:
         return 1.0
-    logs = [log2(entry[0]) for entry in corrections]
-    return float(np.exp(np.interp(log2(gpus), logs, [log(entry[2]) for entry in corrections])))
+    below = above = corrections[0]
+    for above in corrections:
+        if gpus <= above[0]:
+            break
+        below = above
+    if gpus <= below[0] or gpus >= above[0]:
+        return above[2]
+    part = log(gpus / below[0]) / log(above[0] / below[0])
+    return float(below[2] * (above[2] / below[2]) ** part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
