@@ -58,18 +58,35 @@ class Last:
         self.typical = tuple(median(column) for column in zip(*self.values, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of a family on one GPU type: as measured, and the model fitted to that."""
+
+    measured: Mapping[Point, tuple[float, float]]
+    model: StepModel
+
+    def expected_s(self, point: Point) -> float:
+        measured = self.measured.get(point)
+        return measured[0] if measured is not None else self.model.step_s(*point)
+
+    def can_tell(self, local: int) -> bool:
+        """How long computing takes with such a local batch: several were measured, and this one is near them."""
+        low, high = min(point[2] for point in self.measured), max(point[2] for point in self.measured)
+        return high >= STRANGE * low and low / NEAR <= local <= high * NEAR
+
+
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_limits", "_models", "_noise", "_seen", "_speeds", "_tables", "_work", "fit")
+    __slots__ = ("_at", "_limits", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
 
     def __init__(self, practice: Practice) -> None:
         self._limits = dict(practice.limits)
-        seen = {t: {p: last.typical for p, last in points.items()} for t, points in practice.points.items()}
-        self._models = {t: fit_closely({p: (v[0], v[1]) for p, v in points.items()}) for t, points in seen.items()}
-        self._seen = seen
-        main = max(seen, key=lambda t: (len(seen[t]), t))
-        self.fit = Fit(reference_type=main, points=sum(map(len, seen.values())), epochs=practice.epochs)
+        steps = practice.steps()
+        self._models = {gpu_type: found.model for gpu_type, found in steps.items()}
+        counts = {gpu_type: len(found.measured) for gpu_type, found in steps.items()}
+        main = max(counts, key=lambda gpu_type: (counts[gpu_type], gpu_type))
+        self.fit = Fit(reference_type=main, points=sum(counts.values()), epochs=practice.epochs)
         self._noise = np.exp(_filled(practice.noise, GROWTH))
         self._work = np.exp(_filled(practice.work, 0.0))
         self._tables: dict[tuple[str, int, int], Floats] = {}
@@ -91,17 +108,6 @@ class Goodput:
             slower = prior_speed(known) / prior_speed(gpu_type)
             found = self._models[gpu_type] = self._models[known].slower(slower)
         return found
-
-    def step_s(self, gpu_type: str, point: Point) -> float:
-        """As measured when this was made, else as the model says."""
-        measured = self._seen.get(gpu_type, {}).get(point)
-        return measured[0] if measured is not None else self.model(gpu_type).step_s(*point)
-
-    def can_tell(self, gpu_type: str, local: int) -> bool:
-        """How long computing takes with such a local batch: several were measured, and this one is near them."""
-        measured = [point[2] for point in self._seen.get(gpu_type, ())] or [0]
-        low, high = min(measured), max(measured)
-        return high >= STRANGE * low and low / NEAR <= local <= high * NEAR
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
         """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
@@ -139,7 +145,7 @@ class Goodput:
 class Practice:
     """What jobs of one family with adaptive batch sizes have shown."""
 
-    __slots__ = ("_goodput", "_news", "_paces", "epochs", "limits", "noise", "points", "work")
+    __slots__ = ("_goodput", "_news", "_paces", "_steps", "epochs", "limits", "noise", "points", "work")
 
     def __init__(self) -> None:
         self.limits: dict[str, Batching] = {}  # as last said, by GPU type
@@ -148,6 +154,7 @@ class Practice:
         self.noise: dict[int, Last] = {}  # log φ by phase
         self.work: dict[int, Last] = {}  # log of useful samples of an epoch, by phase
         self._paces: dict[JobId, Last] = {}  # computing time over what was expected, of the last members
+        self._steps: dict[str, Steps] = {}  # of types on which nothing surprising was measured since
         self._goodput: Goodput | None = None
         self._news = False
 
@@ -175,20 +182,21 @@ class Practice:
         points[point] = times  # last in order: the most recent
         if len(points) > KEEP_POINTS:
             del points[next(iter(points))]
-        expected_s = self._goodput.step_s(event.gpu_type, point) if self._goodput else 0.0
+        known = self._steps.get(event.gpu_type)
+        expected_s = known.expected_s(point) if known is not None else 0.0
         if abs(times.typical[0] - expected_s) > SURPRISE * expected_s:
+            self._steps.pop(event.gpu_type, None)
             self._news = True
         return True
 
     def _pace(self, event: EpochEnded, local: int, compute_s: float) -> float:
         """How many times slower this member computes than the others, if it clearly is another kind of job: its steps
         are compared with theirs in proportion. Asked only near the local batches that the others have shown."""
-        goodput = self._goodput  # as last asked for: to fit anew for each report would be most of the work
-        if goodput is None or not goodput.can_tell(event.gpu_type, local):
+        steps = self.steps().get(event.gpu_type)
+        if steps is None or not steps.can_tell(local):
             return 1.0
-        model = goodput.model(event.gpu_type)
         paces = self._paces.setdefault(event.run.job, Last())
-        paces.add(compute_s / (model.alpha + model.beta * local))
+        paces.add(compute_s / (steps.model.alpha + steps.model.beta * local))
         if len(self._paces) > KEEP_POINTS:
             del self._paces[next(iter(self._paces))]
         (pace,) = paces.typical
@@ -205,6 +213,15 @@ class Practice:
         last.add(value)
         if abs(last.typical[0] - before) > NOISE_SURPRISE:
             self._news = True
+
+    def steps(self) -> Mapping[str, Steps]:
+        """By GPU type."""
+        for gpu_type in self.points:
+            if gpu_type not in self._steps:
+                typical = {point: last.typical for point, last in self.points[gpu_type].items()}
+                measured = {point: (step_s, sync_s) for point, (step_s, sync_s) in typical.items()}
+                self._steps[gpu_type] = Steps(measured, fit_closely(measured))
+        return self._steps
 
     @property
     def ready(self) -> bool:
