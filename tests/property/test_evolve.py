@@ -1,4 +1,4 @@
-"""`evolve` does what `dataclasses.replace` does."""
+"""`evolve` does what `dataclasses.replace` does, `maker` what the class itself does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from strategies import job_records, nodes, runs
-from swell.core.evolve import evolve, made_fast
+from swell.core.evolve import evolve, made_fast, maker
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, JobState, Run
 
@@ -67,3 +67,21 @@ def test_a_class_that_is_made_fast_is_made_as_before() -> None:
         Quick()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="colour"):
         Quick(name="a", colour="blue")  # type: ignore[call-arg]
+
+
+def test_a_maker_makes_what_its_class_makes() -> None:
+    make = maker(Quick)
+    one, other = make(name="a"), make(name="a", size=4, tags={"x": 1})
+    assert type(one) is Quick
+    assert one == Quick(name="a")
+    assert one.tags is not make(name="b").tags
+    assert other == Quick(name="a", size=4, tags={"x": 1})
+    with pytest.raises(FrozenInstanceError):
+        one.size = 5  # type: ignore[misc]
+    with pytest.raises(TypeError, match="name"):
+        make()  # type: ignore[call-arg]
+
+
+def test_a_maker_refuses_values_that_check_themselves() -> None:
+    with pytest.raises(AssertionError, match="checks itself"):
+        maker(Checked)

@@ -1,19 +1,26 @@
-"""`evolve(value, field=…)`: what `dataclasses.replace` does, several times faster, for frozen slotted values; and
-`@made_fast` for classes of which a pass makes hundreds.
+"""Values of frozen slotted classes, made and copied several times faster than dataclasses do it.
 
-A restart replays hundreds of thousands of events, and nearly all of that time would go into `replace`, which looks at
-every field of a record in Python code to change two. For each class, and each choice of fields that are changed
-together, one straight-line copier is written and compiled, as dataclasses do for `__init__`. There must be no
-`__post_init__`, as it would not be called.
+`evolve(value, field=…)` is what `dataclasses.replace` does; `@made_fast` is for classes of which a pass makes hundreds;
+`maker(kind)` makes the same values as `kind(…)`, for the few places that make a thousand times as many.
+
+A restart replays hundreds of thousands of events, a simulation millions, and nearly all of that time would go into
+`replace`, which looks at every field of a record in Python code to change two, and into `__init__`, which asks `object`
+to set each field by its name. Here straight-line functions are written and compiled, as dataclasses do for `__init__`.
+There must be no `__post_init__`, as it would not be called.
+
+How a frozen value is filled: it begins as one of a class with the same slots whose fields may be set (which the
+interpreter does at the speed of a local variable), and becomes one of its own class once it is complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _copiers: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by class and names of changed fields
 
 
@@ -26,40 +33,69 @@ def evolve(value: T, **changes: Any) -> T:
 
 
 def _copier(key: tuple[Any, ...], kind: type, changed: list[str]) -> Callable[..., Any]:
-    assert not hasattr(kind, "__post_init__"), f"{kind.__name__} checks itself when made; use dataclasses.replace"
     names = [field.name for field in fields(kind)]
     if unknown := [name for name in changed if name not in names]:
         raise AttributeError(f"{kind.__name__} has no field {unknown[0]}")
     values = {name: f"new_{name}" if name in changed else f"old.{name}" for name in names}
     taken = "".join(f", new_{name}" for name in changed)
-    lines = [f"def copy(old{taken}):", " new = make(kind)"]
-    lines += [*(f" set_{name}(new, {value})" for name, value in values.items()), " return new"]
-    scope: dict[str, Any] = {f"set_{name}": kind.__dict__[name].__set__ for name in names}
-    scope |= {"make": object.__new__, "kind": kind}
-    exec("\n".join(lines), scope)  # noqa: S102 - made of the field names of our own classes only
-    copier: Callable[..., Any] = scope["copy"]
+    copier = _compiled(f"copy(old{taken})", _filled(values), _scope(kind))
     _copiers[key] = copier
     return copier
 
 
+def maker(kind: Callable[P, T]) -> Callable[P, T]:
+    """`kind` as a plain function. Calling a class packs the arguments into a dict and unpacks them again; calling a
+    function does not."""
+    assert isinstance(kind, type)
+    scope = _scope(kind)
+    taken, values = _parameters(kind, scope)
+    return _compiled(f"make_{kind.__name__}(*, {', '.join(taken)})", _filled(values), scope)
+
+
 def made_fast(kind: type[T]) -> type[T]:
-    """The same class with an `__init__` that does the same in half the time. That of a frozen dataclass asks `object`
-    to set each field by its name; this one uses the slots. Keyword-only fields, no `__post_init__`."""
-    assert not hasattr(kind, "__post_init__"), f"{kind.__name__} checks itself when made"
-    scope: dict[str, Any] = {"ABSENT": MISSING}
-    taken: list[str] = []
-    lines: list[str] = []
-    for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
-        assert field.kw_only, f"{kind.__name__}.{field.name} may be given by position"
-        scope[f"set_{field.name}"] = kind.__dict__[field.name].__set__
-        taken.append(_parameter(field, scope))
-        value = field.name
-        if field.default_factory is not MISSING:
-            value = f"make_{field.name}() if {field.name} is ABSENT else {field.name}"
-        lines.append(f" set_{field.name}(self, {value})")
-    exec("\n".join([f"def __init__(self, *, {', '.join(taken)}):", *lines]), scope)  # noqa: S102 - as above
-    kind.__init__ = scope["__init__"]  # type: ignore[method-assign]  # with the same parameters
+    """The same class with an `__init__` that does the same in half the time, by using the slots. Keyword-only fields,
+    no `__post_init__`."""
+    scope = _scope(kind)
+    taken, values = _parameters(kind, scope)
+    scope |= {f"set_{name}": kind.__dict__[name].__set__ for name in values}
+    lines = [f"set_{name}(self, {value})" for name, value in values.items()]
+    kind.__init__ = _compiled(f"__init__(self, *, {', '.join(taken)})", lines, scope)  # type: ignore[method-assign]
     return kind
+
+
+def _filled(values: dict[str, str]) -> list[str]:
+    sets = [f"new.{name} = {value}" for name, value in values.items()]
+    return ["new = blank(opened)", *sets, "new.__class__ = kind", "return new"]
+
+
+def _scope(kind: type) -> dict[str, Any]:
+    assert not hasattr(kind, "__post_init__"), f"{kind.__name__} checks itself when made; use dataclasses.replace"
+    return {"blank": object.__new__, "opened": _opened(kind), "kind": kind, "ABSENT": MISSING}
+
+
+@cache
+def _opened(kind: type) -> type:
+    """A class with the same slots, whose fields may be set. Only with the same ones can a value change its class."""
+    return type(f"Opened{kind.__name__}", kind.__bases__, {"__slots__": kind.__dict__["__slots__"]})
+
+
+def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Callable[..., Any]:
+    exec("\n ".join([f"def {head}:", *lines]), scope)  # noqa: S102 - made of the field names of our own classes only
+    made: Callable[..., Any] = scope[head.partition("(")[0]]
+    return made
+
+
+def _parameters(kind: type, scope: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """What a function that makes values takes, and what it sets each field to."""
+    taken: list[str] = []
+    values: dict[str, str] = {}
+    for field in fields(kind):
+        assert field.kw_only, f"{kind.__name__}.{field.name} may be given by position"
+        taken.append(_parameter(field, scope))
+        values[field.name] = field.name
+        if field.default_factory is not MISSING:
+            values[field.name] = f"make_{field.name}() if {field.name} is ABSENT else {field.name}"
+    return taken, values
 
 
 def _parameter(field: Field[Any], scope: dict[str, Any]) -> str:

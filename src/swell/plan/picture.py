@@ -9,6 +9,7 @@ from operator import is_not
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
+from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Node, NodeCondition, gpus_per_node
@@ -19,6 +20,7 @@ from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
 
 DEFAULT_RESTART_COST_S = 30.0
+_make_view = maker(JobView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def view_of(
         since = max(run.changed_s, run.started_s)
         milli = allocation.share.milli if allocation.share else GPU_MILLI * gpus
         attained += max(0.0, remaining.as_of_s - since) * milli / GPU_MILLI
-    return JobView(
+    return _make_view(
         id=record.id,
         spec=spec,
         state=state,

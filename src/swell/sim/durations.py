@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from swell.core.events import EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
+from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord, Run
@@ -22,6 +23,7 @@ from swell.sim.workload import Arrival
 EPOCHS = 10
 LOSS = 0.08
 NODE_LOSS = 0.08
+_make_report, _make_remaining = maker(EpochEnded), maker(Remaining)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class Durations:
         done = task.done_epochs()
         epoch = min(task.epochs, done + count)
         at_s = now_s + max(0.0, task.left_s - epoch_1_s * (task.epochs - epoch)) / task.rate
-        return EpochEnded(
+        return _make_report(
             run=run.id,
             at_s=at_s,
             epoch=epoch,
@@ -204,7 +206,7 @@ class TrueDurations:
         if cached is not None and cached[0] is job:
             return cached[1]
         task = self._world.tasks[job.id]
-        remaining = Remaining(at_speed_1_s=task.left_s, as_of_s=task.as_of_s, sigma=0.0, known=True)
+        remaining = _make_remaining(at_speed_1_s=task.left_s, as_of_s=task.as_of_s, sigma=0.0, known=True)
         self._remaining[job.id] = (job, remaining)
         return remaining
 
