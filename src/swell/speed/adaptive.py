@@ -12,9 +12,8 @@ Step times and noise are shared by a family: `Practice` is what its members have
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log
-from statistics import median
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from swell.core.snapshot import Curve
 from swell.speed.curves import FittedSpeed
 from swell.speed.evidence import LONGEST_S, SHORTEST_S
 from swell.speed.fit import Fit
+from swell.speed.last import Last
 from swell.speed.steps import STRANGE, Floats, Point, StepModel, fit_closely
 from swell.speed.types import prior_speed
 
@@ -32,7 +32,6 @@ PHASES = 20
 BATCHES = 16
 """Batch sizes considered, spaced evenly on a logarithmic scale between the smallest and the largest."""
 KEEP_POINTS = 64
-KEEP_TIMES = 5
 SURPRISE = 0.03
 """Models are fitted again when a step differs by more than this part from what was measured or expected before."""
 NOISE_SURPRISE = 0.1
@@ -44,18 +43,6 @@ LEAST_WORK, MOST_WORK = 1e-3, 1e18
 """Useful samples of an epoch; outside are clocks gone wrong."""
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
 """Of φ, in initial and in largest batches: beyond, only the one or the other counts."""
-
-
-@dataclass(slots=True)
-class Last:
-    """The last values of something, and the typical one of them."""
-
-    values: list[tuple[float, ...]] = field(default_factory=list)
-    typical: tuple[float, ...] = ()
-
-    def add(self, *value: float) -> None:
-        self.values = [*self.values[1 - KEEP_TIMES :], value]
-        self.typical = tuple(median(column) for column in zip(*self.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.speed.adaptive import Goodput, Practice, phase_of
+from swell.speed.course import FLAT, Course, usual_course
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
 from swell.speed.evidence import Evidence
@@ -88,6 +89,9 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[_Entry] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
+        self._usual: tuple[float, ...] = FLAT  # course of training, over all families
+        self._reports = 0  # that a course was learned from
+        self._usual_at = 0  # `_reports` when `_usual` was made
 
     # -- learning
 
@@ -119,7 +123,7 @@ class Book:
         return entry
 
     def _family(self, name: str) -> Family:
-        family = self._families.pop(name, None) or Family(name=name)
+        family = self._families.pop(name, None) or Family(name=name, course=Course(self._usual))
         self._families[name] = family  # last in order: the most recent
         if len(self._families) > KEEP_FAMILIES:
             del self._families[next(iter(self._families))]
@@ -139,11 +143,25 @@ class Book:
         if worth_fitting:
             self._news[job] = None
         if family is not None:
+            self._add_to_course(family.course, entry, event)
             if job not in family.members:
                 family.join(job, entry.evidence)
             family.reports += max(1, event.count)
             if family.worth_fitting:
                 self._family_news[family.name] = None
+
+    def _add_to_course(self, course: Course, entry: _Entry, event: EpochEnded) -> None:
+        total, evidence = entry.epochs_total, entry.evidence
+        if not total or not evidence.recent:
+            return
+        units, epoch = evidence.recent_units()[-1]
+        course.add((epoch - max(1, event.count)) / total, epoch / total, units / evidence.first_units)
+        self._reports += 1
+        if self._reports > self._usual_at + self._usual_at // 8:  # a part of them, so that it costs next to nothing
+            self._usual_at = self._reports
+            self._usual = usual_course(family.course for family in self._families.values())
+            for family in self._families.values():
+                family.course.follow(self._usual)
 
     def _run(self, event: RunPlanned | RunStarted | RunResized | RunEnded) -> None:
         entry = self._enter(event.run.job)

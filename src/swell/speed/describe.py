@@ -72,7 +72,7 @@ def describe(
         confidence=_confidence(fit, source),
         curves={gpu_type: speed.curve(gpu_type) for gpu_type in types or (fit.reference_type,)},
         points=measured,
-        epoch_1_s=evidence.epoch_1_s(unit_1_s) or fit.epoch_1_s,
+        epoch_1_s=evidence.epoch_1_s(unit_1_s) or fit.first_epoch_1_s,
         remaining=remaining,
         remaining_low_s=remaining.at_speed_1_s / factor,
         remaining_high_s=remaining.at_speed_1_s * factor,

@@ -84,6 +84,7 @@ class Evidence:
     recent: list[tuple[Configuration, float, int]] = field(default_factory=list)  # (where, epoch's time, its number)
     losses: list[tuple[int, float]] = field(default_factory=list)  # (epoch, loss)
     epochs: int = 0  # done, as last reported
+    first_units: float = 0.0  # of work in an epoch, by the first report
 
     def add(self, event: EpochEnded) -> bool:
         """Learn from one report; True if the model should be fitted again."""
@@ -102,14 +103,19 @@ class Evidence:
         before = times.count
         times.add(unit_s, epoch_s, event.count)
         self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s, event.epoch if event.count else event.epoch + 1)]
+        self.first_units = self.first_units or epoch_s / times.typical_s
         if len(self.times) > KEEP_CONFIGURATIONS:
             del self.times[next(iter(self.times))]
         return not before or any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16
 
+    def recent_units(self) -> list[tuple[float, int]]:
+        """(units of work, number) of the last epochs."""
+        return [(s / self.times[key].typical_s, epoch) for key, s, epoch in self.recent if key in self.times]
+
     def epoch_1_s(self, unit_1_s: float) -> float:
         """The time of an epoch at speed 1, as the last ones were; `unit_1_s` is the time of a unit there."""
-        works = [s * unit_1_s / self.times[key].typical_s for key, s, _ in self.recent if key in self.times]
-        return median(works) if works else 0.0
+        units = self.recent_units()
+        return unit_1_s * median(found for found, _ in units) if units else 0.0
 
     def work_1_s(self, unit_1_s: float) -> float:
         """What the epochs so far would have taken at speed 1."""

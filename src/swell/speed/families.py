@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from swell.core.job import JobSpec
 from swell.speed.adaptive import Practice
+from swell.speed.course import Course
 from swell.speed.evidence import Evidence
 from swell.speed.fit import Fit
 
@@ -73,6 +74,7 @@ class Family:
     lengths_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEEP_LENGTHS))
     epochs: deque[int] = field(default_factory=lambda: deque(maxlen=KEEP_LENGTHS))
     fit: Fit | None = None
+    course: Course = field(default_factory=Course)  # of members with a fixed batch size
     practice: Practice | None = None  # of members with adaptive batch sizes
     edition: int = 0  # grows when something was learned that changes what is said of its jobs
     reports: int = 0  # epochs reported, ever

@@ -31,11 +31,11 @@ def correction_at(corrections: Corrections, gpus: int) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """`shape` is relative (1 on one reference GPU); `unit_1_s` is the time of a unit of work there (see `Evidence`),
-    0 if not known. `epoch_1_s` is a family's typical epoch there."""
+    0 if not known. `first_epoch_1_s` is the first epoch of a family's jobs there."""
 
     shape: Shape = DEFAULT_SHAPE
     unit_1_s: float = 0.0
-    epoch_1_s: float = 0.0
+    first_epoch_1_s: float = 0.0
     spread: float = 0.5  # relative deviation of one epoch from what is predicted
     points: int = 0  # configurations measured
     epochs: int = 0  # epochs measured

@@ -141,7 +141,7 @@ def fit_family(family: Family) -> Fit:
     spread = max(found.spread, 0.1)
     return Fit(
         shape=found.shape,
-        epoch_1_s=median(_epoch_1_s(evidence, found) for evidence in members),
+        first_epoch_1_s=median(_first_1_s(evidence, found) for evidence in members),
         spread=spread,
         points=found.points,
         epochs=found.epochs,
@@ -151,13 +151,13 @@ def fit_family(family: Family) -> Fit:
     )
 
 
-def _epoch_1_s(evidence: Evidence, fit: Fit) -> float:
-    """The member's mean epoch on one reference GPU."""
-    works = [
-        times.mean_s * times.weight * fit.type_speed(key.gpu_type) / fit.shape.time(key.gpus, key.nodes)
-        for key, times in evidence.times.items()
+def _first_1_s(evidence: Evidence, fit: Fit) -> float:
+    """The member's first epoch on one reference GPU."""
+    units_s = [
+        times.typical_s * fit.type_speed(key.gpu_type) / fit.shape.time(key.gpus, key.nodes)
+        for key, times in evidence.latest()
     ]
-    return sum(works) / sum(times.weight for times in evidence.times.values())
+    return evidence.first_units * median(units_s)
 
 
 def _scale(evidence: Evidence, reference: str) -> float:

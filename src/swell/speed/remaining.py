@@ -6,13 +6,14 @@ what jobs of its family took; the loss curve, for a job that reports epochs but 
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
+from math import log, sqrt
 from statistics import median
 
 from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.speed.adaptive import PHASES, GoodputSpeed, phase_of
 from swell.speed.convergence import fit_losses
+from swell.speed.course import Course
 from swell.speed.curves import FittedSpeed
 from swell.speed.evidence import Evidence
 from swell.speed.families import Family
@@ -30,7 +31,7 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
         return _adaptive(job, evidence, speed)
     left = max(0, job.epochs_total - job.epochs_done)
     if epoch_1_s and job.epochs_total:
-        at_1_s = _with_family(left * epoch_1_s, job, evidence.work_1_s(fit.unit_1_s), family)
+        at_1_s = _left_1_s(job, evidence, fit.unit_1_s, family.course)
         sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
     if job.spec.estimated_s > 0.0:
@@ -39,8 +40,9 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
     if family.lengths_s:
         total = _length_s(job, family)
         return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=_spread(list(family.lengths_s)), known=False)
-    if job.epochs_total and family_fit is not None and family_fit.epoch_1_s > 0.0:
-        return Remaining(at_speed_1_s=left * family_fit.epoch_1_s, as_of_s=as_of_s, sigma=0.5, known=True)
+    if job.epochs_total and family_fit is not None and family_fit.first_epoch_1_s > 0.0:
+        at_1_s = family_fit.first_epoch_1_s * _epochs_left(job, family.course)
+        return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=0.5, known=True)
     if epoch_1_s:
         epochs, sigma = _epochs(evidence, family)
         left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
@@ -73,14 +75,15 @@ def _pace(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> float:
     return median(seen) if seen else 1.0
 
 
-def _with_family(own_s: float, job: JobRecord, done_1_s: float, family: Family) -> float:
-    """Epochs may get shorter as training goes on. Where jobs of the family have finished, their length says more at
-    first, and the job's own epochs more and more."""
-    if not family.lengths_s or not job.epochs_done or own_s <= 0.0:
-        return own_s
-    told_s = max(_length_s(job, family) - done_1_s, 0.02 * own_s)
-    part = min(1.0, job.epochs_done / job.epochs_total)
-    return exp(part * log(own_s) + (1.0 - part) * log(told_s))
+def _left_1_s(job: JobRecord, evidence: Evidence, unit_1_s: float, course: Course) -> float:
+    """The last epochs say how large this job is, the course of its family how the others will differ from them."""
+    levels = [units / course.at((epoch - 0.5) / job.epochs_total) for units, epoch in evidence.recent_units()]
+    return unit_1_s * median(levels) * _epochs_left(job, course)
+
+
+def _epochs_left(job: JobRecord, course: Course) -> float:
+    """As many first epochs would be as much work."""
+    return job.epochs_total * course.between(job.epochs_done / job.epochs_total, 1.0)
 
 
 def _length_s(job: JobRecord, family: Family) -> float:

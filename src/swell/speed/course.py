@@ -1,0 +1,91 @@
+"""The course of training: how much work epochs are at first and later, as jobs of one family have shown.
+
+Epochs of one job need not be the same work: caches fill, batches teach more later, data is added. Relative to the first
+report of its job, each report says how much work an epoch is in some part of training. Parts are cut finer at the
+beginning, where epochs change most. A job that has reported only a few epochs is then told by them and by the course of
+those before it; how large a member is altogether does not matter.
+
+Where nobody of the family has been, its course goes on as those of other families do in the median, step by step from
+cell to cell (insurers call this the chain ladder).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from math import exp, log
+from statistics import median
+
+import numpy as np
+
+from swell.speed.last import Last
+
+CELLS = 12
+FINE = 99.0
+"""The last cell is about a third of training, the first a two-hundredth."""
+EDGES: tuple[float, ...] = tuple(((1.0 + FINE) ** (cell / CELLS) - 1.0) / FINE for cell in range(CELLS + 1))
+CENTRES = tuple((low + high) / 2.0 for low, high in pairwise(EDGES))
+STEEPEST = 1e4
+"""Epochs that differ by more than this are clocks gone wrong."""
+FLAT: tuple[float, ...] = (0.0,) * CELLS
+
+
+class Course:
+    __slots__ = ("_by_cell", "_levels", "_usual")
+
+    def __init__(self, usual: Sequence[float] = FLAT) -> None:
+        self._usual = usual
+        self._by_cell: dict[int, Last] = {}  # log of the work of an epoch, relative to its job's first report
+        self._levels: list[float] | None = None  # of every cell, made when asked for
+
+    def add(self, begin: float, end: float, relative: float) -> None:
+        """Epochs from one part of training to another were so much work each."""
+        if not 1.0 / STEEPEST < relative < STEEPEST:
+            return
+        first, last = bisect_right(CENTRES, begin), bisect_right(CENTRES, end)
+        for cell in range(first, last) if last > first else (cell_of((begin + end) / 2.0),):
+            self._by_cell.setdefault(cell, Last()).add(log(relative))
+        self._levels = None
+
+    def follow(self, usual: Sequence[float]) -> None:
+        """Go on like this (logarithms by cell) where nobody has been."""
+        self._usual, self._levels = usual, None
+
+    def at(self, part: float) -> float:
+        """The work of an epoch there, relative to one at the beginning."""
+        return self._filled()[cell_of(part)]
+
+    def between(self, begin: float, end: float) -> float:
+        """The work from one part to another, in epochs of the beginning and for a training of one epoch in all."""
+        cells = zip(pairwise(EDGES), self._filled(), strict=True)
+        return sum(max(0.0, min(end, high) - max(begin, low)) * level for (low, high), level in cells)
+
+    def step(self, cell: int) -> float | None:
+        """From the cell before to this one, as logarithm; None if nobody has been in both."""
+        before, here = self._by_cell.get(cell - 1), self._by_cell.get(cell)
+        return here.typical[0] - before.typical[0] if before is not None and here is not None else None
+
+    def _filled(self) -> list[float]:
+        """In known cells as measured, elsewhere as usual from the nearest known ones."""
+        if self._levels is None:
+            known = sorted(self._by_cell)
+            beyond = [self._by_cell[cell].typical[0] - self._usual[cell] for cell in known]
+            over = np.interp(range(CELLS), known, beyond).tolist() if known else FLAT
+            self._levels = [exp(a + b) for a, b in zip(over, self._usual, strict=True)]
+        return self._levels
+
+
+def cell_of(part: float) -> int:
+    return min(CELLS - 1, max(0, bisect_right(EDGES, part) - 1))
+
+
+def usual_course(courses: Iterable[Course]) -> tuple[float, ...]:
+    """Logarithms by cell, from the steps of all families; of few, with caution."""
+    known = list(courses)
+    steps = [[found for course in known if (found := course.step(cell)) is not None] for cell in range(1, CELLS)]
+    return tuple(accumulate((_cautious(found) for found in steps), initial=0.0))
+
+
+def _cautious(steps: list[float]) -> float:
+    return median(steps) * len(steps) / (len(steps) + 1.0) if steps else 0.0
