@@ -58,7 +58,7 @@ class Machine:
         return Node(
             name=self.name,
             gpus=self._gpus(ours),
-            cpus=cpus(),
+            cpus=max(cpus(), self._declared or 0),  # who declares slots wants so many jobs at once: a CPU for each
             memory_mib=memory_mib(),
             labels=self._labels,
             executor="local",

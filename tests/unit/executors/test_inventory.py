@@ -58,6 +58,13 @@ def test_declared_slots_need_no_driver() -> None:
     assert made.gpu_clean(0, Ours())
 
 
+def test_never_leaves_declared_slots_idle_for_want_of_cpus() -> None:
+    """Jobs ask for one CPU unless they say otherwise."""
+    many = 4 * (os.cpu_count() or 1)
+    assert Machine(FakeClock(), gpus=many).read(Ours()).cpus == many
+    assert Machine(FakeClock(), gpus=0).read(Ours()).cpus == len(os.sched_getaffinity(0))
+
+
 def test_a_machine_knows_its_cpus_and_memory() -> None:
     node = machine(FakeClock(), []).read(Ours())
     assert node.cpus == len(os.sched_getaffinity(0))
