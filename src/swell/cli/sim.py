@@ -23,7 +23,7 @@ COLUMNS = (
     ("gpu_hours_per_job", "GPU h", 2),
     ("worst_rho", "worst ρ", 2),
     ("rho_above_1", "ρ > 1", 3),
-    ("wall_s", "CPU s", 1),
+    ("wall_s", "wall s", 1),
 )
 
 

@@ -97,7 +97,7 @@ class Bench:
     def _keep(self, name: str, outcome: Outcome) -> None:
         self._fresh.add(name)
         self._file(name).write_text(json.dumps(worth_keeping(outcome)), encoding="utf-8")
-        print(f"{name}: {outcome.summary['mean_jct_s']} s, {outcome.summary['wall_s']} CPU s", flush=True)
+        print(f"{name}: {outcome.summary['mean_jct_s']} s, {outcome.summary['cpu_s']} CPU s", flush=True)
 
     def _file(self, name: str) -> Path:
         return self._results / f"{name.replace('/', '_')}.json"

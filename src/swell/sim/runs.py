@@ -1,7 +1,7 @@
 """Many simulations side by side, and what they leave on disk: summary.json, jobs.csv and held.csv.
 
 Files are the same byte for byte for the same cases, whatever the number of processes and PYTHONHASHSEED; only `wall_s`
-(CPU seconds of each simulation) depends on the machine.
+and `cpu_s` of each simulation depend on the machine.
 """
 
 from __future__ import annotations

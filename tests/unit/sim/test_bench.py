@@ -41,7 +41,7 @@ def kept(seconds: float) -> dict[str, object]:
         "rho_above_1": 0.25,
         "events": 100,
         "passes": 10,
-        "wall_s": 0.5,
+        "cpu_s": 0.5,
         "jct_each_s": [seconds - 1, seconds, seconds + 1],
         "rho_each": [0.5, 0.9, 1.5],
         "used": [0.5, 1.0, 0.2],
