@@ -214,54 +214,62 @@ def with_held(sizes: Ints, values: Floats, held: Ints, held_values: Floats) -> t
     A dropped vertex repeats the one before it, or stands at zero: a step of no cost and no gain.
     """
     sizes, values = _inserted(sizes, values, held, held_values)
-    at_held = sizes == held[:, None]
+    held = held[:, None]
+    at_held = sizes == held
     peak = np.where(at_held, values, -np.inf).max(axis=1)[:, None]
-    n, y = sizes.astype(np.float64), values
-    slope_in = _slope(np.diff(y, axis=1, prepend=0.0), np.diff(n, axis=1, prepend=0.0))
-    slope_out = np.hstack([slope_in[:, 1:], np.zeros((len(n), 1))])
-    to_held = _slope(peak - y, held[:, None] - n)
+    slope_in = _slope(rises(values), rises(sizes))
+    slope_out = np.zeros(values.shape)
+    slope_out[:, :-1] = slope_in[:, 1:]
+    to_held = _slope(peak - values, held - sizes)
     left_ok = slope_in > to_held
-    right_ok = (to_held >= slope_out) & (y > peak)
-    keep = np.where(at_held, y == peak, np.where(n < held[:, None], left_ok, right_ok))
+    right_ok = (to_held >= slope_out) & (values > peak)
+    keep = np.where(at_held, values == peak, np.where(sizes < held, left_ok, right_ok))
     return _without(sizes, values, keep)
+
+
+def rises(chain: NDArray[Number]) -> NDArray[Number]:
+    """From vertex to vertex of each row, the first from zero: `np.diff(chain, prepend=0)` in a fifth of the time."""
+    rise = chain.copy()
+    rise[:, 1:] -= chain[:, :-1]
+    return rise
 
 
 def _inserted(sizes: Ints, values: Floats, held: Ints, held_values: Floats) -> tuple[Ints, Floats]:
     """The chain with the held point where it lies above the chain; elsewhere the chain's own last vertex again."""
-    width = sizes.shape[1]
+    rows, width = sizes.shape
     at = (sizes < held[:, None]).sum(axis=1)
     under = held_values <= chain_at(sizes, values, held, at) * (1 + 1e-12)
-    n = np.where(under, sizes[:, -1], held)[:, None]
-    y = np.where(under, values[:, -1], held_values)[:, None]
+    n = np.where(under, sizes[:, -1], held)
+    y = np.where(under, values[:, -1], held_values)
     at = np.where(under, width, at)[:, None]
-    columns = np.arange(width + 1)[None, :]
-    left_n, left_y = np.hstack([sizes, n]), np.hstack([values, y])
-    right_n, right_y = np.hstack([n, sizes]), np.hstack([y, values])
-    joined_n = np.where(columns < at, left_n, np.where(columns == at, n, right_n))
-    joined_y = np.where(columns < at, left_y, np.where(columns == at, y, right_y))
+    columns = np.arange(width + 1)
+    source = np.where(columns == at, width, columns - (columns > at)) + (width + 1) * np.arange(rows)[:, None]
+    joined_n = np.concatenate([sizes, n[:, None]], axis=1).take(source)
+    joined_y = np.concatenate([values, y[:, None]], axis=1).take(source)
     return joined_n, joined_y
 
 
-def chain_at(sizes: Ints, values: Floats, held: Ints | Floats, at: Ints) -> Floats:
-    """The chain's height at a size, which lies before vertex `at`."""
-    right = np.minimum(at, sizes.shape[1] - 1)
-    left = np.maximum(right - 1, 0)
-    rows = np.arange(len(held))
-    n0, y0 = np.where(right > 0, sizes[rows, left], 0), np.where(right > 0, values[rows, left], 0.0)
-    n1, y1 = sizes[rows, right], values[rows, right]
-    part = np.clip(_slope((held - n0).astype(np.float64), (n1 - n0).astype(np.float64)), 0.0, 1.0)
+def chain_at(sizes: Ints, values: Floats, n: Ints | Floats, at: Ints) -> Floats:
+    """Heights of the chains at sizes that lie before vertex `at`: one a chain, or several (down; chains across)."""
+    rows, width = sizes.shape
+    right = np.minimum(at, width - 1)
+    first = right == 0
+    right += width * np.arange(rows)
+    n1, y1 = sizes.take(right), values.take(right)
+    right -= 1  # what is read of the row before at its first vertex is not used
+    n0, y0 = np.where(first, 0, sizes.take(right)), np.where(first, 0.0, values.take(right))
+    part = np.minimum(np.maximum(_slope(n - n0, n1 - n0), 0.0), 1.0)
     return np.asarray(y0 + (y1 - y0) * part)
 
 
-def _slope(dy: Floats, dn: Floats) -> Floats:
-    return np.divide(dy, dn, out=np.zeros(np.broadcast(dy, dn).shape), where=dn != 0)
+def _slope(dy: Ints | Floats, dn: Ints | Floats) -> Floats:
+    """0 where nothing is between."""
+    return np.divide(dy, dn, out=np.zeros(dy.shape), where=dn != 0)
 
 
 def _without(sizes: Ints, values: Floats, keep: NDArray[np.bool_]) -> tuple[Ints, Floats]:
-    last_kept = np.maximum.accumulate(np.where(keep, np.arange(sizes.shape[1])[None, :], -1), axis=1)
-    none = last_kept < 0
-    at = np.maximum(last_kept, 0)
-    return (
-        np.where(none, 0, np.take_along_axis(sizes, at, axis=1)),
-        np.where(none, 0.0, np.take_along_axis(values, at, axis=1)),
-    )
+    rows, width = sizes.shape
+    last_kept = np.maximum.accumulate(np.where(keep, np.arange(width), -1), axis=1)
+    some = last_kept >= 0
+    source = np.maximum(last_kept, 0) + width * np.arange(rows)[:, None]
+    return sizes.take(source) * some, np.where(some, values.take(source), 0.0)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swell.policy._envelope import Floats, Ints
+from swell.policy._envelope import Floats, Ints, rises
 
 ROUNDS = 6
 HALVINGS = 40
@@ -33,8 +33,8 @@ class Offers:
     def __init__(self, costs: Ints, values: Floats, capacity: int) -> None:
         self.costs, self.values, self.capacity = costs, values, capacity
         self.usable = costs > 0
-        self.step = np.diff(costs, axis=1, prepend=0)
-        gain = np.diff(values, axis=1, prepend=0.0)
+        self.step = rises(costs)
+        gain = rises(values)
         real = self.step > 0
         density = np.divide(gain, self.step, out=np.full(values.shape, np.inf), where=real)
         # Rounding must not put a later step of a job before an earlier one.

@@ -7,12 +7,13 @@ collector would cost more than the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
+from functools import reduce
+from itertools import chain, compress
+from operator import attrgetter, is_not
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Node, gpus_per_node
@@ -31,7 +32,7 @@ class Columns:
     capacity: list[int]  # thousandths of a GPU
     sizes: list[Ints]  # vertices of the concave envelope
     speeds: list[Floats]
-    usable: list[list[bool]]
+    usable: list[NDArray[np.bool_]]
     relative_value: list[float]  # of one GPU of this type, to the average job; 1 on average over the cluster
     gpus: float  # in the cluster
     gpu_speed: Floats  # of one GPU of the cluster, on average over the types the job may use
@@ -58,44 +59,40 @@ class Columns:
         """At speed 1; as `JobView.remaining_s`, for all at once."""
         done = self.rate * np.maximum(0.0, now_s - self.as_of_s)
         left = np.maximum(np.maximum(self.left_1_s - done, 0.02 * self.left_1_s), 1e-3)
-        return np.asarray(left * np.exp(-optimism * self.sigma))
+        return np.asarray(left * np.exp(-optimism * self.sigma) if optimism else left)
 
     def lateness(self, left_s: Floats, now_s: float) -> Floats:
         """Finish-time fairness if from now on each job had its equal share of the cluster: 1 is as if it always had.
 
         What is done is taken from the service attained: so long at the average size."""
-        share_speed = self._speed_of_share()
         age_s = np.maximum(now_s - self.submitted_s, 0.0)
         waited_s = self.waited_s + np.maximum(now_s - self.waiting_since_s, 0.0)
         ran_s = np.maximum(age_s - waited_s, 0.0)
         service = self.attained_gpu_s + self.held_gpus * np.maximum(now_s - self.as_of_s, 0.0)
         gpus = np.divide(service, ran_s, out=np.zeros(len(ran_s)), where=ran_s > 0)
-        done_s = ran_s * self._speed_at(gpus)
-        return np.asarray((age_s * share_speed + left_s) / (done_s + left_s))
+        share_speed, speed = self._speeds_on(gpus)
+        return np.asarray((age_s * share_speed + left_s) / (ran_s * speed + left_s))
 
-    def _speed_of_share(self) -> Floats:
-        """On an equal share of the type where that is fastest."""
-        jobs = len(self.weight)
-        speeds = [
-            self._speed_on(kind, np.full(jobs, milli / GPU_MILLI / jobs)) for kind, milli in enumerate(self.capacity)
-        ]
-        return np.asarray(np.max(speeds, axis=0))
-
-    def _speed_at(self, gpus: Floats) -> Floats:
-        """On so many GPUs of the type it holds; while it holds none, of the average one."""
-        here = np.zeros(len(gpus))
-        for kind in range(len(self.types)):
-            here = np.where(self.held_kind == kind, self._speed_on(kind, gpus), here)
-        return np.where(self.held_kind >= 0, here, gpus * self.gpu_speed)
-
-    def _speed_on(self, kind: int, gpus: Floats) -> Floats:
-        """Along the envelope; less than the smallest size counts in proportion."""
-        sizes, speeds = self.sizes[kind], self.speeds[kind]
-        at = (sizes < gpus[:, None]).sum(axis=1)
-        return chain_at(sizes, speeds, gpus, at)
+    def _speeds_on(self, gpus: Floats) -> tuple[Floats, Floats]:
+        """On an equal share of the type where that is fastest; and on so many GPUs of the type each holds, or of the
+        average one while it holds none. Along the envelope; less than the smallest size counts in proportion."""
+        jobs = len(gpus)
+        on_share, on_gpus = np.zeros(jobs), gpus * self.gpu_speed
+        both = np.empty((2, jobs))
+        both[1] = gpus
+        for kind, milli in enumerate(self.capacity):
+            both[0] = milli / GPU_MILLI / jobs
+            sizes, speeds = self.sizes[kind], self.speeds[kind]
+            at = (sizes < both[:, :, None]).sum(axis=2)
+            here = chain_at(sizes, speeds, both, at)
+            on_share = np.maximum(on_share, here[0])
+            on_gpus = np.where(self.held_kind == kind, here[1], on_gpus)
+        return on_share, on_gpus
 
     def urgency(self, left_s: Floats, now_s: float) -> Floats:
         """1 without a deadline or once it is missed; rises as the time left at full speed fills the time there is."""
+        if not self.deadline_s.any():
+            return np.ones(len(left_s))
         slack_s = self.deadline_s - now_s
         at_best_s = left_s / np.maximum(self.top_speed, 1e-9)
         hopeful = (self.deadline_s > 0) & (slack_s > at_best_s)
@@ -116,6 +113,7 @@ _PLAIN = {
     "attained_gpu_s": "attained_gpu_s",
 }
 """Columns that are an attribute of the view as it is."""
+_MILLI = list(_PLAIN).index("milli")
 _NUMBERS = (*_PLAIN, "sigma", "top_size", "waiting_since_s", "held_gpus", "held", "held_kind", "held_speed")
 
 
@@ -137,11 +135,11 @@ class Reader:
         if not types:
             return None
         self._refresh(types, snapshot)
-        seen = self._seen
-        fresh = [job for job in jobs if seen.get(job.id) is not job]
+        ids = list(map(_id, jobs))
+        fresh = list(compress(jobs, map(is_not, map(self._seen.get, ids), jobs)))
         if fresh:
             self._write(fresh)
-        slots = np.fromiter(map(self._slots.__getitem__, map(_id, jobs)), np.int64, len(jobs))
+        slots = np.fromiter(map(self._slots.__getitem__, ids), np.int64, len(jobs))
         return self._columns(self._numbers.take(slots, axis=1), [snapshot.capacity.gpu_milli[t] for t in types])
 
     def _refresh(self, types: tuple[str, ...], snapshot: Snapshot) -> None:
@@ -166,9 +164,10 @@ class Reader:
         missing = len(slots) - self._numbers.shape[1]
         if missing > 0:
             self._numbers = np.pad(self._numbers, ((0, 0), (0, missing + len(slots) // 4)))
-        rows = [self._rows(fresh, gpu_type) for gpu_type in self._types]
-        for line, values in zip(self._numbers, [*_numbers(fresh, self._types), *rows], strict=True):
-            line[at] = values
+        table = _numbers(fresh, self._types)
+        for line, gpu_type in enumerate(self._types, start=len(_NUMBERS)):
+            table[line] = self._rows(fresh, gpu_type)
+        self._numbers[:, at] = table
         self._seen.update(zip(map(_id, fresh), fresh, strict=True))
 
     def _rows(self, jobs: list[JobView], gpu_type: str) -> list[int]:
@@ -178,13 +177,15 @@ class Reader:
     def _columns(self, table: Floats, capacity: list[int]) -> Columns:
         at = dict(zip(_NUMBERS, table[: len(_NUMBERS)], strict=True))
         envelopes = [self._table.of(rows.astype(np.int64)) for rows in table[len(_NUMBERS) :]]
-        gpu_speed, value = _values([sizes for sizes, _ in envelopes], [speeds for _, speeds in envelopes], capacity)
+        usable = [sizes[:, 0] > 0 for sizes, _ in envelopes]
+        per_gpu = [_per_gpu(*envelope, where) for envelope, where in zip(envelopes, usable, strict=True)]
+        gpu_speed, value = _values(per_gpu, usable, capacity)
         return Columns(
             types=self._types,
             capacity=capacity,
             sizes=[sizes for sizes, _ in envelopes],
             speeds=[speeds for _, speeds in envelopes],
-            usable=[(sizes[:, 0] > 0).tolist() for sizes, _ in envelopes],
+            usable=usable,
             relative_value=value,
             gpus=sum(capacity) / GPU_MILLI,
             gpu_speed=gpu_speed,
@@ -205,7 +206,7 @@ class Reader:
             waiting_since_s=at["waiting_since_s"],
             attained_gpu_s=at["attained_gpu_s"],
             held_gpus=at["held_gpus"],
-            top_speed=np.max([speeds[:, -1] for _, speeds in envelopes], axis=0),
+            top_speed=reduce(np.maximum, (speeds[:, -1] for _, speeds in envelopes)),
         )
 
 
@@ -213,22 +214,23 @@ _id = attrgetter("id")
 _plain = attrgetter(*_PLAIN.values(), "held_n", "remaining_known", "remaining_sigma")
 
 
-def _numbers(jobs: list[JobView], types: tuple[str, ...]) -> list[Floats]:
-    """As `_NUMBERS`."""
+def _numbers(jobs: list[JobView], types: tuple[str, ...]) -> Floats:
+    """As `_NUMBERS`, and below that as many empty lines as there are types."""
     width = len(_PLAIN) + 3
-    flat = np.fromiter(chain.from_iterable(map(_plain, jobs)), np.float64, width * len(jobs))
-    *plain, held_n, known, sigma = flat.reshape(-1, width).T
-    top = _floats(jobs, (job.sizes[-1] for job in jobs))
-    since = _floats(jobs, (np.inf if job.waiting_since_s is None else job.waiting_since_s for job in jobs))
-    gpus = held_n * plain[list(_PLAIN).index("milli")] / GPU_MILLI
-    return [*plain, np.where(known > 0, 0.0, sigma), top, since, gpus, *_held(jobs, types)]
+    flat = np.fromiter(chain.from_iterable(map(_plain, jobs)), np.float64, width * len(jobs)).reshape(-1, width)
+    table = np.empty((len(_NUMBERS) + len(types), len(jobs)))
+    table[: len(_PLAIN)] = flat[:, : len(_PLAIN)].T
+    held_n, known, sigma = flat[:, len(_PLAIN) :].T
+    derived = table[len(_PLAIN) :]
+    derived[0] = np.where(known > 0, 0.0, sigma)
+    derived[1] = [job.sizes[-1] for job in jobs]
+    derived[2] = [np.inf if job.waiting_since_s is None else job.waiting_since_s for job in jobs]
+    derived[3] = held_n * table[_MILLI] / GPU_MILLI
+    derived[4:7] = _held(jobs, types)
+    return table
 
 
-def _floats(jobs: list[JobView], values: Iterable[float]) -> Floats:
-    return np.fromiter(values, np.float64, len(jobs))
-
-
-def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[list[float], list[float], list[float]]:
     """What each job holds, of which type, and its speed there; nothing while it is stopping."""
     held, kind, speed = [0.0] * len(jobs), [-1.0] * len(jobs), [0.0] * len(jobs)
     for index, job in enumerate(jobs):
@@ -239,19 +241,25 @@ def _held(jobs: list[JobView], types: tuple[str, ...]) -> tuple[Floats, Floats, 
         if on in types:
             curve = (job.speed.curve(on) if on in job.gpu_types else ()) or (0.0,)
             held[index], kind[index], speed[index] = n, types.index(on), curve[min(n, len(curve) - 1)]
-    return np.array(held), np.array(kind), np.array(speed)
+    return held, kind, speed
 
 
-def _values(sizes: list[Ints], speeds: list[Floats], capacity: list[int]) -> tuple[Floats, list[float]]:
+def _per_gpu(sizes: Ints, speeds: Floats, usable: NDArray[np.bool_]) -> Floats:
+    """Speed of one GPU to each job."""
+    return np.divide(speeds[:, 0], sizes[:, 0], out=np.zeros(len(sizes)), where=usable)
+
+
+def _values(per_gpu: list[Floats], usable: list[NDArray[np.bool_]], capacity: list[int]) -> tuple[Floats, list[float]]:
     """Speed of one GPU to each job, over the types it may use; and how much a GPU of each type does for the average
     job, relative to the cluster's average GPU."""
-    per_gpu = [
-        np.divide(y[:, 0], n[:, 0], out=np.zeros(len(n)), where=n[:, 0] > 0) for n, y in zip(sizes, speeds, strict=True)
-    ]
-    usable = [milli * (n[:, 0] > 0) for n, milli in zip(sizes, capacity, strict=True)]
-    total = np.maximum(sum(usable), 1)
-    gpu_speed = sum(speed * part for speed, part in zip(per_gpu, usable, strict=True)) / total
+    parts = [milli * where for where, milli in zip(usable, capacity, strict=True)]
+    total = np.maximum(sum(parts), 1)
+    gpu_speed = sum(speed * part for speed, part in zip(per_gpu, parts, strict=True)) / total
     gpu_speed = np.where(gpu_speed > 0, gpu_speed, 1.0)
-    relative = [float((speed / gpu_speed)[speed > 0].mean()) if (speed > 0).any() else 0.0 for speed in per_gpu]
+    relative = [_mean((speed / gpu_speed)[speed > 0]) for speed in per_gpu]
     average = sum(value * milli for value, milli in zip(relative, capacity, strict=True)) / sum(capacity)
     return gpu_speed, [value / average if average > 0 else 1.0 for value in relative]
+
+
+def _mean(numbers: Floats) -> float:
+    return float(np.add.reduce(numbers)) / len(numbers) if len(numbers) else 0.0

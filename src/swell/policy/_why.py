@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from swell.core.decision import Reason, ReasonCode
+from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView
@@ -14,6 +15,7 @@ from swell.policy._envelope import Floats, Ints
 from swell.policy._reader import Columns
 
 Reasons = dict[JobId, tuple[Reason, ...]]
+_make_reason = maker(Reason)
 
 
 def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats, left: list[int]) -> Reasons:
@@ -43,7 +45,7 @@ def _free(job: JobView, columns: Columns, left: list[int]) -> int:
 @lru_cache(maxsize=1 << 14)
 def _behind(ahead: int, first: JobId, needs: int, free: int) -> tuple[Reason, ...]:
     """Reasons are frozen, so equal ones are one object, also from decision to decision."""
-    return (Reason(code=ReasonCode.BEHIND, detail={"ahead": ahead, "first": first}), _room(needs, free))
+    return (_make_reason(code=ReasonCode.BEHIND, detail={"ahead": ahead, "first": first}), _room(needs, free))
 
 
 @lru_cache(maxsize=1 << 10)

@@ -105,6 +105,13 @@ class Swell:
         return Decision(grants=grants | this.grants(), reasons=this.reasons(), memory=memory)
 
 
+def _median(numbers: Floats) -> float:
+    """`np.median`, which takes ten times as long to find out what it was given."""
+    ranked = np.sort(numbers)
+    half = len(ranked) // 2
+    return float(ranked[half] + ranked[-1 - half]) / 2
+
+
 class Round:
     """One decision. `n` and `kind` are what each job gets so far."""
 
@@ -126,12 +133,12 @@ class Round:
         columns = self.columns
         lateness = columns.lateness(self.left_s, now_s)
         # Where most are late, those are helped who are later than most: to help all helps nobody, and restarts cost.
-        usual = max(1.0, float(np.median(lateness)))
+        usual = max(1.0, _median(lateness))
         beyond = lateness / (usual * self.settings.tolerance)
-        late = np.clip(beyond, 1.0, _LATEST) ** self.settings.fairness
+        late = np.minimum(np.maximum(beyond, 1.0), _LATEST) ** self.settings.fairness
         weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
         length = self.left_s / columns.gpu_speed / weight
-        longest_first = np.lexsort((-np.arange(len(self.jobs)), -length))
+        longest_first = np.argsort(length, kind="stable")[::-1]
         behind = np.empty(len(self.jobs))
         ordered = weight[longest_first]
         behind[longest_first] = np.cumsum(ordered) - ordered
@@ -176,8 +183,8 @@ class Round:
     def _with_held(self, sizes: Ints, values: Floats, here: Ints) -> tuple[Ints, Floats]:
         held_values = self.columns.held_speed[here] * self.stick[here]
         some_sizes, some_values = with_held(sizes[here], values[here], self.columns.held[here], held_values)
-        sizes = np.hstack([sizes, sizes[:, -1:]])
-        values = np.hstack([values, values[:, -1:]])
+        sizes = np.concatenate([sizes, sizes[:, -1:]], axis=1)
+        values = np.concatenate([values, values[:, -1:]], axis=1)
         sizes[here], values[here] = some_sizes, some_values
         return sizes, values
 
