@@ -27,7 +27,7 @@ from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.speed.adaptive import Goodput, Practice, phase_of
-from swell.speed.course import FLAT, Course, usual_course
+from swell.speed.course import FLAT, Course, middles, usual_course
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
 from swell.speed.evidence import Evidence
@@ -154,8 +154,11 @@ class Book:
         total, evidence = entry.epochs_total, entry.evidence
         if not total or not evidence.recent:
             return
-        units, epoch = evidence.recent_units()[-1]
-        course.add((epoch - max(1, event.count)) / total, epoch / total, units / evidence.first_units)
+        key, epoch_s, epoch = evidence.recent[-1]
+        reached = middles((epoch - max(1, event.count)) / total, epoch / total)
+        if not reached:
+            return
+        course.add(reached, epoch_s / evidence.times[key].typical_s / evidence.first_units)
         self._reports += 1
         if self._reports > self._usual_at + self._usual_at // 8:  # a part of them, so that it costs next to nothing
             self._usual_at = self._reports

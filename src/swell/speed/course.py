@@ -39,14 +39,12 @@ class Course:
         self._by_cell: dict[int, Last] = {}  # log of the work of an epoch, relative to its job's first report
         self._levels: list[float] | None = None  # of every cell, made when asked for
 
-    def add(self, begin: float, end: float, relative: float) -> None:
-        """Epochs from one part of training to another were so much work each."""
-        if not 1.0 / STEEPEST < relative < STEEPEST:
-            return
-        first, last = bisect_right(CENTRES, begin), bisect_right(CENTRES, end)
-        for cell in range(first, last) if last > first else (cell_of((begin + end) / 2.0),):
-            self._by_cell.setdefault(cell, Last()).add(log(relative))
-        self._levels = None
+    def add(self, cells: Iterable[int], relative: float) -> None:
+        """An epoch was so much work when training went through the middle of these."""
+        if 1.0 / STEEPEST < relative < STEEPEST:
+            for cell in cells:
+                self._by_cell.setdefault(cell, Last()).add(log(relative))
+            self._levels = None
 
     def follow(self, usual: Sequence[float]) -> None:
         """Go on like this (logarithms by cell) where nobody has been."""
@@ -74,6 +72,11 @@ class Course:
             over = np.interp(range(CELLS), known, beyond).tolist() if known else FLAT
             self._levels = [exp(a + b) for a, b in zip(over, self._usual, strict=True)]
         return self._levels
+
+
+def middles(begin: float, end: float) -> range:
+    """Cells with their middle between these parts of training: of a whole training, each once."""
+    return range(bisect_right(CENTRES, begin), bisect_right(CENTRES, end))
 
 
 def cell_of(part: float) -> int:

@@ -103,7 +103,8 @@ class Evidence:
         before = times.count
         times.add(unit_s, epoch_s, event.count)
         self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s, event.epoch if event.count else event.epoch + 1)]
-        self.first_units = self.first_units or epoch_s / times.typical_s
+        if not self.first_units:
+            self.first_units = epoch_s / times.typical_s
         if len(self.times) > KEEP_CONFIGURATIONS:
             del self.times[next(iter(self.times))]
         return not before or any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.speed.history import History
 
 from swell.core.events import ExitReason
-from swell.speed.course import FLAT, Course, cell_of, usual_course
+from swell.speed.course import FLAT, Course, cell_of, middles, usual_course
 
 
 class TestCourse:
@@ -26,20 +26,20 @@ class TestCourse:
         """A first quarter of twice the work."""
         course = Course()
         for epoch in range(epochs):
-            course.add(epoch / epochs, (epoch + 1) / epochs, 2.0 if epoch < epochs / 4 else 1.0)
+            course.add(middles(epoch / epochs, (epoch + 1) / epochs), 2.0 if epoch < epochs / 4 else 1.0)
         total = sum(2.0 if epoch < epochs / 4 else 1.0 for epoch in range(epochs)) / epochs
         assert course.between(0.0, 1.0) == pytest.approx(total, rel=0.1)
 
     def test_it_goes_on_as_it_was_where_nobody_has_been(self) -> None:
         course = Course()
-        course.add(0.0, 0.01, 1.0)
-        course.add(0.01, 0.1, 0.5)
+        course.add(middles(0.0, 0.01), 1.0)
+        course.add(middles(0.01, 0.1), 0.5)
         assert course.at(0.9) == pytest.approx(0.5)
 
     def test_a_clock_gone_wrong_is_not_believed(self) -> None:
         course = Course()
         for wrong in (0.0, 1e9, float("inf"), float("nan")):
-            course.add(0.0, 1.0, wrong)
+            course.add(middles(0.0, 1.0), wrong)
         assert course.between(0.0, 1.0) == pytest.approx(1.0)
 
 
@@ -51,9 +51,9 @@ class TestUsualCourse:
         known = [Course() for _ in range(9)]
         for course in known:
             for part in range(20):
-                course.add(part / 20, (part + 1) / 20, 1.0 if part < 5 else 0.5)
+                course.add(middles(part / 20, (part + 1) / 20), 1.0 if part < 5 else 0.5)
         young = Course()
-        young.add(0.0, 0.1, 1.0)
+        young.add(middles(0.0, 0.1), 1.0)
         assert young.at(0.9) == pytest.approx(1.0)
         young.follow(usual_course(known))
         assert young.at(0.05) == pytest.approx(1.0)
@@ -61,8 +61,8 @@ class TestUsualCourse:
 
     def test_one_other_family_is_believed_half(self) -> None:
         other = Course()
-        other.add(0.0, 0.1, 1.0)
-        other.add(0.1, 1.0, 0.25)
+        other.add(middles(0.0, 0.1), 1.0)
+        other.add(middles(0.1, 1.0), 0.25)
         young = Course(usual_course([other]))
         assert young.at(0.9) == pytest.approx(0.5)
 
