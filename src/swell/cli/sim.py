@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ COLUMNS = (
 )
 
 
+Number = TypeVar("Number", int, float)
 GENERAL = ("starvation_s", "min_run_s", "move_interval_s", "max_moves", "share_overload_milli")
 WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -61,6 +62,13 @@ def sim() -> None:
     "--load", "loads", default="1", show_default=True, help="Thin (0.5) or repeat (2) the arrivals; commas for several."
 )
 @click.option(
+    "--draw",
+    "draws",
+    default="0",
+    show_default=True,
+    help="Draw jobs and arrival times anew from the workload, by this seed; commas for several; 0: as they are.",
+)
+@click.option(
     "--option",
     "options",
     multiple=True,
@@ -89,6 +97,7 @@ def run(
     batch: str,
     clairvoyant: bool,
     loads: str,
+    draws: str,
     options: tuple[str, ...],
     elastic: float,
     noise: float,
@@ -116,7 +125,7 @@ def run(
     cases = [
         Case(
             workload=path,
-            name=name,
+            name=f"{name}-draw{draw}" if draw else name,
             policy=policy,
             cluster=cluster,
             format=format_,
@@ -127,7 +136,8 @@ def run(
             adaptive=batch == "adaptive",
             clairvoyant=clairvoyant,
             elastic=elastic,
-            load=float(load),
+            load=load,
+            draw=draw,
             seed=seed,
             noise=Noise(report=noise, straggler=stragglers),
             failure_hours=failure_hours,
@@ -135,12 +145,20 @@ def run(
             options=general_options(said),
         )
         for policy in chosen
-        for load in loads.split(",")
+        for load in numbers("--load", loads, float)
+        for draw in numbers("--draw", draws, int)
         for path, name in zip(workloads, names(workloads), strict=True)
     ]
     outcomes = _with_progress(cases, processes)
     write(outcomes, out)
     _show(outcomes, out)
+
+
+def numbers(option: str, text: str, kind: type[Number]) -> list[Number]:
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{option} is one number or several with commas between them, not {text!r}") from None
 
 
 def names(paths: Sequence[Path]) -> list[str]:

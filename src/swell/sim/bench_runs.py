@@ -102,10 +102,10 @@ class Bench:
     def _file(self, name: str) -> Path:
         return self._results / f"{name.replace('/', '_')}.json"
 
-    def pollux(self, policy: str, column: Column, load: float = 1.0) -> dict[str, Case]:
+    def pollux(self, policy: str, column: Column, load: float = 1.0, draw: int = 0) -> dict[str, Case]:
         directory = self._data / "pollux"
         return {
-            f"pollux-{path.stem.rpartition('-')[2]}-{policy}-{_slug(column)}-{load:g}": Case(
+            f"pollux-{path.stem.rpartition('-')[2]}-{policy}-{_slug(column)}-{load:g}{_drawn(draw)}": Case(
                 workload=path,
                 profiles=directory / "profiles",
                 policy=policy,
@@ -113,6 +113,7 @@ class Bench:
                 adaptive=column.adaptive,
                 clairvoyant=column.clairvoyant,
                 load=load,
+                draw=draw,
             )
             for path in sorted((directory / "workloads").glob("*.csv"))
         }
@@ -124,16 +125,17 @@ class Bench:
             for name, case in self.pollux(policy, FIXED_TOLD).items()
         }
 
-    def sia(self, policy: str, column: Column) -> dict[str, Case]:
+    def sia(self, policy: str, column: Column, draw: int = 0) -> dict[str, Case]:
         directory = self._data / "sia"
         return {
-            f"sia-{path.parent.name}-{path.stem}-{policy}-{_slug(column)}": Case(
+            f"sia-{path.parent.name}-{path.stem}-{policy}-{_slug(column)}{_drawn(draw)}": Case(
                 workload=path,
                 profiles=directory / "profiles",
                 policy=policy,
                 cluster=SIA_CLUSTER,
                 adaptive=column.adaptive,
                 clairvoyant=column.clairvoyant,
+                draw=draw,
             )
             for path in self.sia_workloads()
         }
@@ -144,6 +146,10 @@ class Bench:
     def philly(self, policy: str) -> dict[str, Case]:
         path = self._data / "philly" / "philly.csv.xz"
         return {f"philly-{policy}": Case(workload=path, policy=policy, clairvoyant=True)}
+
+
+def _drawn(draw: int) -> str:
+    return f"-draw{draw}" if draw else ""
 
 
 def _slug(column: Column) -> str:

@@ -23,6 +23,9 @@ from swell.sim.rehearsal import Told, Verdict, verdict
 FOR_SIA = ("swell", "sia", "max-min", "afs-l", "elastic-fifo", "srjf")
 FOR_SIA_FIXED = ("swell", "sia", "max-min")
 FOR_LOADS = ("swell", "afs-l", "srjf", "elastic-srjf", "tiresias", "elastic-fifo")
+FOR_UNSEEN = ("swell", "srjf", "afs-l", "elastic-srjf", "sia")
+FOR_UNSEEN_SIA = ("swell", "sia")
+UNSEEN_DRAW = 1
 FOR_FORECASTS = ("swell", "elastic-fifo")
 PUBLISHED_TIRESIAS = (2474, 5145, 3876, 3280)
 PUBLISHED_OPTIMUS = (4087, 6914, 3944, 5968)
@@ -56,13 +59,21 @@ def faithful(bench: Bench, choice: Choice) -> list[str]:
 
 def overview(bench: Bench, choice: Choice) -> list[str]:
     """One line a policy: mean completion time in each column, and finish-time fairness."""
-    lines = [
+    return [*_overview_head(choice), *_overview_rows(bench, choice, choice.policies)]
+
+
+def _overview_head(choice: Choice) -> list[str]:
+    return [
         "Mean JCT in s over the four workloads; in brackets worst ρ and the part of the jobs with ρ > 1.",
         "",
         "| policy | " + " | ".join(column.title for column in choice.columns) + " |",
         "|---" * (len(choice.columns) + 1) + "|",
     ]
-    found = {p: [bench.measure(bench.pollux(p, column)) for column in choice.columns] for p in choice.policies}
+
+
+def _overview_rows(bench: Bench, choice: Choice, policies: Sequence[str], draw: int = 0) -> list[str]:
+    lines: list[str] = []
+    found = {p: [bench.measure(bench.pollux(p, c, draw=draw)) for c in choice.columns] for p in policies}
     for policy in sorted(found, key=lambda policy: _total(found[policy])):
         cells = [_fair_cell(kept) for kept in found[policy]]
         if any(cells):
@@ -142,6 +153,16 @@ def heterogeneous(bench: Bench, choice: Choice) -> list[str]:
     return lines
 
 
+def unseen(bench: Bench, choice: Choice) -> list[str]:
+    """Nobody chose anything by these."""
+    lines = [*_overview_head(choice), *_overview_rows(bench, choice, choice.of(FOR_UNSEEN), UNSEEN_DRAW)]
+    for column in (ADAPTIVE_TOLD, ADAPTIVE_LEARNING):
+        if column in choice.columns:
+            found = {p: bench.measure(bench.sia(p, column, UNSEEN_DRAW)) for p in choice.of(FOR_UNSEEN_SIA)}
+            lines += ["", f"**Sia workloads, {column.title}**", "", *_policy_table(found)]
+    return lines
+
+
 def fast(bench: Bench, choice: Choice) -> list[str]:
     lines = list(_SPEED_HEAD)
     for policy in choice.of(("fifo", "swell")):
@@ -209,6 +230,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Bench, Choice], list[str]]]] = {
     "best": ("Every policy on the four Pollux workloads", best),
     "loads": ("Other loads", loads),
     "sia": ("Heterogeneous: the shared Sia workloads", heterogeneous),
+    "unseen": (f"Unseen: jobs and times drawn anew from each workload (`--draw {UNSEEN_DRAW}`)", unseen),
     "philly": ("Fast: the Philly trace, every virtual cluster", fast),
     "forecast": ("Forecast: fixed batch, learning, every quarter of an hour", forecasts),
     "growth": ("Growth: the first Pollux workload thinned and repeated, fixed batch, told", growth),

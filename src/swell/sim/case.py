@@ -27,7 +27,7 @@ from swell.sim.profiles import applications
 from swell.sim.readers import read_pollux
 from swell.sim.traces import STYLES, cluster_for, first_line, read_trace
 from swell.sim.training import Noise, Training
-from swell.sim.workload import Workload, at_load
+from swell.sim.workload import Workload, at_load, drawn
 from swell.sim.world import World
 from swell.speed.book import Book
 
@@ -52,6 +52,7 @@ class Case:
     elastic: float = 0.0  # of jobs of a trace: up to so many times the GPUs asked for; 0: exactly those
     clairvoyant: bool = False
     load: float = 1.0
+    draw: int = 0  # seed by which jobs and times are drawn anew from the workload; 0: as they are
     seed: int = 0
     noise: Noise = field(default_factory=Noise)
     failure_hours: float = 0.0  # mean time between two failures of a node; 0: they never fail
@@ -99,7 +100,7 @@ def simulate(case: Case) -> Outcome:
     for scene in scenes(case):
         share = gpus_by_type(scene.nodes)
         recorder = Recorder(world=scene.world, share=share, interval_s=case.interval_s, first_job=len(rows))
-        workload = at_load(scene.workload, case.load)
+        workload = at_load(drawn(scene.workload, case.draw), case.load)
         faults = failures(scene.nodes, workload, case.failure_hours, case.seed)
         setup = replace(setup_of(case, scene.nodes), faults=faults)
         simulation = Simulation(setup, scene.world, scene.book, (recorder,))
@@ -114,6 +115,7 @@ def simulate(case: Case) -> Outcome:
         "unfinished": unfinished,
         "clairvoyant": case.clairvoyant,
         "load": case.load,
+        "draw": case.draw,
         "events": events,
         "passes": passes,
         "wall_s": round(time.perf_counter() - began, 3),

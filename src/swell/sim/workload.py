@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +43,25 @@ def at_load(workload: Workload, load: float) -> Workload:
         following = workload.arrivals[i + 1].at_s if i + 1 < len(workload.arrivals) else arrival.at_s
         kept.extend(_copy(arrival, k, times, following) for k in range(times))
     return replace(workload, arrivals=tuple(kept))
+
+
+def drawn(workload: Workload, seed: int) -> Workload:
+    """Another workload of the same kind: as many jobs, each any one of these, at times as frequent as these. What
+    holds on many of them holds of the policy, not of one list of jobs. 0: the workload as it is.
+
+    Times lie anywhere between one of the arrivals and the next. Jobs wait for no others: those may not be drawn."""
+    if not seed or not workload.arrivals:
+        return workload
+    rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
+    times = [arrival.at_s for arrival in workload.arrivals]
+    gaps = list(zip(times, [*times[1:], times[-1]], strict=True))
+    at_s = sorted(rng.uniform(*rng.choice(gaps)) for _ in times)
+    return replace(workload, arrivals=tuple(_redraw(rng.choice(workload.arrivals), i, t) for i, t in enumerate(at_s)))
+
+
+def _redraw(arrival: Arrival, number: int, at_s: float) -> Arrival:
+    spec = replace(arrival.spec, name=f"{arrival.spec.name}-{number}", depends_on=())
+    return replace(arrival, at_s=at_s, spec=spec)
 
 
 def _copy(arrival: Arrival, k: int, times: int, following_s: float) -> Arrival:

@@ -55,6 +55,15 @@ def test_the_best_policy_comes_first_and_what_was_not_measured_is_left_out(bench
     assert "*Pollux, as published* | 2580 | 2089 3323 2188 2721 |" in text
 
 
+def test_unseen_workloads_are_kept_apart_from_the_published_ones(bench: Bench, tmp_path: Path) -> None:
+    assert "| swell |" not in page(bench, ("unseen",), CHOICE)
+    for name, case in bench.pollux("swell", FIXED_TOLD, draw=1).items():
+        assert case.draw == 1
+        (tmp_path / "results" / f"{name}.json").write_text(json.dumps(kept(500.0)))
+    assert "| swell | 500 (1.5, 25 %) |" in page(bench, ("unseen",), CHOICE)
+    assert "| swell | 1000 (1.5, 25 %) |" in page(bench, ("overview",), CHOICE)
+
+
 def test_pictures_are_drawn_of_what_there_is_and_the_same_again(bench: Bench, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = draw_all(bench, tmp_path, CHOICE)

@@ -5,7 +5,7 @@ import pytest
 from swell.core.errors import SwellError
 from swell.core.job import JobSpec
 from swell.sim.cluster import gpus_by_type, parse_cluster
-from swell.sim.workload import Arrival, Workload, at_load
+from swell.sim.workload import Arrival, Workload, at_load, drawn
 
 
 def workload(jobs: int) -> Workload:
@@ -25,6 +25,24 @@ def test_load_thins_and_repeats_evenly(load: float, jobs: int) -> None:
 def test_no_load_is_refused_with_an_example() -> None:
     with pytest.raises(SwellError, match=r"0\.5 half of it"):
         at_load(workload(1), 0)
+
+
+def test_another_workload_of_the_same_kind_has_as_many_of_the_same_jobs_in_the_same_time() -> None:
+    given = workload(50)
+    other = drawn(given, 1)
+    times = [arrival.at_s for arrival in other.arrivals]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= 490
+    names = [arrival.spec.name for arrival in other.arrivals]
+    assert len(set(names)) == 50
+    assert {name.partition("-")[0] for name in names} < {arrival.spec.name for arrival in given.arrivals}
+
+
+def test_what_is_drawn_depends_on_the_seed_alone_and_0_changes_nothing() -> None:
+    given = workload(20)
+    assert drawn(given, 1) == drawn(given, 1) != drawn(given, 2)
+    assert drawn(given, 0) is given
+    assert drawn(workload(0), 3).arrivals == ()
 
 
 def test_clusters_have_nodes_gpus_and_types() -> None:
