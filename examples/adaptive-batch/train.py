@@ -1,4 +1,4 @@
-"""PyTorch DDP with an adaptive batch size: the batch grows to the gradient's noise scale, the learning rate with it."""
+"""PyTorch DDP with an adaptive batch size: the batch grows as the gradient's noise does, the learning rate with it."""
 
 import argparse
 import os

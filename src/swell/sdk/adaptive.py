@@ -7,6 +7,9 @@ A larger batch averages away noise of the gradient. How far that helps is measur
     gain(B)       = (φ/B₀ + 1) / (φ/B + 1)  the learning rate's factor (AdaScale)
     goodput       = samples/s × efficiency
 
+The batch is that of the largest goodput, by the steps that were timed: large enough that waiting for other workers and
+what a step costs whatever its size are spread over many samples, not so large that samples are wasted.
+
 φ is estimated from two averages of the same step: each worker's own gradient (batch b) and the one averaged over all
 workers (batch B); a single worker takes two steps in a row instead. Every worker computes the same numbers.
 
@@ -30,6 +33,8 @@ from swell.sdk.session import Training
 
 MEMORY = 0.98
 """Weight of what was known at each new estimate: single estimates are very noisy."""
+FINER = 1.1
+"""Batch sizes considered are so many times larger, each than the one before."""
 
 
 class NoiseScale:
@@ -79,10 +84,53 @@ class NoiseScale:
         self._weight, self._signal, self._noise = state
 
 
-def choose_batch(noise: NoiseScale, base: int, most: int, world_size: int) -> int:
-    """The noise scale as batch: beyond it, samples are mostly wasted. A multiple of the number of workers."""
-    wanted = base if not noise.known else min(float(most), max(float(base), noise.value))
-    return max(world_size, int(wanted) // world_size * world_size)
+class StepTimes:
+    """How long a step takes with any local batch: a part whatever its size, a part for each sample, and waiting."""
+
+    def __init__(self) -> None:
+        self._compute_s: dict[int, float] = {}  # as last measured, by local batch
+        self._sync_s = 0.0
+
+    def add(self, local: int, step_s: float, sync_s: float) -> None:
+        if 0.0 <= sync_s < step_s:
+            self._compute_s[local] = step_s - sync_s
+            self._sync_s = sync_s
+
+    @property
+    def known(self) -> bool:
+        return bool(self._compute_s)
+
+    def step_s(self, local: float) -> float:
+        """On the line through the smallest and the largest batch measured; of a single one, half is for its samples."""
+        low, high = min(self._compute_s), max(self._compute_s)
+        at_low, at_high = self._compute_s[low], self._compute_s[high]
+        each = (at_high - at_low) / (high - low) if high > low else at_high / high / 2
+        each = min(max(each, 0.0), at_high / high)
+        return at_high + each * (local - high) + self._sync_s
+
+    def state(self) -> tuple[dict[int, float], float]:
+        return dict(self._compute_s), self._sync_s
+
+    def load(self, state: tuple[dict[int, float], float]) -> None:
+        self._compute_s, self._sync_s = dict(state[0]), state[1]
+
+
+def choose_batch(noise: NoiseScale, times: StepTimes, base: int, most: int, world_size: int) -> int:
+    """The global batch of the largest goodput, a multiple of the number of workers; the user's before anything is
+    known."""
+    first = _shared(base, world_size)
+    if not noise.known or not times.known:
+        return first
+    sizes = {first, max(first, _shared(most, world_size))}
+    size = float(base)
+    while size < most:
+        sizes.add(max(first, _shared(int(size), world_size)))
+        size *= FINER
+    return max(sorted(sizes), key=lambda batch: noise.gain(batch, base) / times.step_s(batch / world_size))
+
+
+def _shared(batch: int, world_size: int) -> int:
+    return max(world_size, batch // world_size * world_size)
 
 
 class AdaptiveBatch:
@@ -98,7 +146,8 @@ class AdaptiveBatch:
         self._sync_s = 0.0  # waited in between, in this epoch
         self._steps = 0
         self.noise = NoiseScale()
-        self.batch_size = choose_batch(self.noise, batch_size, max_batch_size, run.world_size)
+        self.times = StepTimes()
+        self.batch_size = self._best_batch()
         run.within = self._told
         if run.world_size > 1:
             model.register_comm_hook(None, self._hook())
@@ -159,6 +208,7 @@ class AdaptiveBatch:
     def end_epoch(self) -> None:
         """Report goodput and choose the next epoch's batch."""
         told = self._told()
+        self._learn_times(self._run.step_s, told["batching"]["sync_s"])
         self._run.batch_size, self._run.goodput, self._run.batching = (
             told["batch_size"],
             told["goodput"],
@@ -166,7 +216,20 @@ class AdaptiveBatch:
         )
         self._run.log(noise_scale=self.noise.value)
         self._sync_s, self._steps = 0.0, 0
-        self.batch_size = choose_batch(self.noise, self._base, self._most, self._run.world_size)
+        self.batch_size = self._best_batch()
+
+    def _learn_times(self, step_s: float, sync_s: float) -> None:
+        """As the mean worker sees them: all choose the same batch."""
+        size = self._run.world_size
+        if size > 1:
+            torch: Any = import_module("torch")
+            both = torch.tensor([step_s, sync_s], dtype=torch.float64)
+            torch.distributed.all_reduce(both)
+            step_s, sync_s = (float(total) / size for total in both)
+        self.times.add(self.batch_size // size, step_s, sync_s)
+
+    def _best_batch(self) -> int:
+        return choose_batch(self.noise, self.times, self._base, self._most, self._run.world_size)
 
     def _told(self) -> dict[str, Any]:
         """Of this epoch so far, in the names of `core.events.EpochEnded`: what the daemon models the job's speed by."""
@@ -186,8 +249,9 @@ class AdaptiveBatch:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"noise": self.noise.state()}
+        return {"noise": self.noise.state(), "times": self.times.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.noise.load(state["noise"])
-        self.batch_size = choose_batch(self.noise, self._base, self._most, self._run.world_size)
+        self.times.load(state["times"])
+        self.batch_size = self._best_batch()

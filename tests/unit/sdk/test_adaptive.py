@@ -1,4 +1,4 @@
-"""The gradient noise scale, against gradients whose noise is known."""
+"""The gradient noise scale, against gradients whose noise is known, and the batch that follows from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from swell.core.events import Batching
-from swell.sdk.adaptive import AdaptiveBatch, NoiseScale, choose_batch
+from swell.sdk.adaptive import AdaptiveBatch, NoiseScale, StepTimes, choose_batch
 from swell.sdk.session import Training
 from swell.sdk.settings import Settings
 
@@ -48,19 +48,60 @@ def test_efficiency_and_gain_at_their_ends() -> None:
     assert drowned.efficiency(128, 64) == 1.0
 
 
-def test_the_batch_goes_to_the_noise_scale_within_bounds_in_multiples_of_the_workers() -> None:
+def timed(fixed_s: float, each_s: float, sync_s: float = 0.0) -> StepTimes:
+    """Of a job that has tried two batches."""
+    times = StepTimes()
+    for local in (16, 64):
+        times.add(local, fixed_s + each_s * local + sync_s, sync_s)
+    return times
+
+
+def test_times_of_steps_are_found_on_a_line() -> None:
+    assert timed(0.1, 0.01, 0.3).step_s(200) == pytest.approx(0.1 + 2.0 + 0.3)
+    once = StepTimes()
+    once.add(10, 1.0, 0.0)
+    assert once.step_s(20) == pytest.approx(1.5), "half of what one batch took is for its samples"
+    odd = timed(0.1, -0.001)
+    assert odd.step_s(1000) == pytest.approx(odd.step_s(64)), "larger batches are never taken to be faster"
+    broken = StepTimes()
+    broken.add(10, 0.0, 0.0)
+    broken.add(10, 1.0, 2.0)
+    assert not broken.known
+
+
+def test_before_anything_is_known_the_batch_is_the_users() -> None:
+    assert choose_batch(NoiseScale(), timed(0.1, 0.01), 64, 1024, 4) == 64
+    assert choose_batch(measured(200.0, 4), StepTimes(), 64, 1024, 4) == 64
+    assert choose_batch(NoiseScale(), StepTimes(), 2, 1024, 4) == 4, "each worker has a sample at least"
+
+
+@pytest.mark.parametrize("workers", [1, 3, 4])
+@pytest.mark.parametrize("most", [64, 100, 1024])
+def test_the_batch_is_that_of_the_largest_goodput_within_bounds(workers: int, most: int) -> None:
+    noise, times = measured(200.0, 4), timed(0.1, 0.01, 0.2)
+    chosen = choose_batch(noise, times, 64, most, workers)
+    assert chosen % workers == 0
+    assert 64 // workers * workers <= chosen <= most
+    possible = range(64 // workers * workers, most + 1, workers)
+    best = max(noise.gain(batch, 64) / times.step_s(batch / workers) for batch in possible)
+    assert noise.gain(chosen, 64) / times.step_s(chosen / workers) == pytest.approx(best, rel=0.01)
+
+
+def test_waiting_for_others_makes_batches_larger_and_samples_that_cost_make_them_smaller() -> None:
     noise = measured(200.0, 4)
-    assert choose_batch(NoiseScale(), 64, 1024, 4) == 64
-    assert 64 <= choose_batch(noise, 64, 1024, 3) <= 1024
-    assert choose_batch(noise, 64, 1024, 3) % 3 == 0
-    assert choose_batch(noise, 64, 100, 4) == 100
-    assert choose_batch(noise, 1000, 4000, 4) == 1000
+    chosen = [choose_batch(noise, timed(0.0, 0.01, sync_s), 64, 4096, 4) for sync_s in (0.0, 1.0, 1e6)]
+    assert chosen == sorted(chosen)
+    assert chosen[0] == 64, "without any price of a step the smallest batch wastes least"
+    assert chosen[-1] == 4096, "waiting only: as few steps as possible"
 
 
 def test_its_state_is_a_checkpoint() -> None:
     noise, again = measured(50.0, 2, steps=100), NoiseScale()
     again.load(noise.state())
     assert again.value == noise.value
+    times, as_well = timed(0.1, 0.01, 0.2), StepTimes()
+    as_well.load(times.state())
+    assert as_well.step_s(7) == times.step_s(7)
 
 
 class Optimizer:
@@ -76,7 +117,7 @@ def test_the_daemon_is_told_what_it_models_the_speed_by() -> None:
     adaptive.end_epoch()
     assert run.batching is not None
     assert Batching(**run.batching) == Batching(initial=64, largest=1024, local=64), "no gradient was seen yet"
-    adaptive.noise = measured(200.0, 4)
+    adaptive.noise, adaptive.times = measured(200.0, 4), timed(1.0, 0.01)
     adaptive.end_epoch()
     told = Batching(**run.batching)
     assert told.grad_var / told.grad_sqr == pytest.approx(adaptive.noise.value)
