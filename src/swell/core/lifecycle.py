@@ -276,10 +276,10 @@ def _epoch(state: State, event: ev.EpochEnded) -> None:
     job = state.jobs[event.run.job]
     state.jobs[job.id] = evolve(
         job,
-        run=_with_run(job, last_epoch_s=event.at_s) if event.count else job.run,
+        run=evolve(job.run, last_epoch_s=event.at_s) if event.count and job.run else job.run,
         epochs_done=max(job.epochs_done, event.epoch),
         gpu_memory_mib=max(job.gpu_memory_mib, event.gpu_memory_mib),
-        metrics=dict(event.metrics) or job.metrics,
+        metrics=dict(event.metrics) if event.metrics else job.metrics,
     )
 
 

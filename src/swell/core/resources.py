@@ -95,7 +95,8 @@ class Allocation:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        return tuple(part.node for part in self.parts)
+        parts = self.parts
+        return (parts[0].node,) if len(parts) == 1 else tuple(part.node for part in parts)
 
     @property
     def gpu_milli(self) -> int:

@@ -68,17 +68,19 @@ def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
         if held is None or (view.stopping and not view.pinned):
             out.todo.append(placed)
             continue
-        gone = [part.node for part in held.parts if part.node not in topology.steady]
-        if view.pinned or (not gone and _holds_its_grant(placed, held)):
+        stands = topology.steady.issuperset(held.nodes)
+        if view.pinned or (stands and _holds_its_grant(placed, held)):
             out.stay.append(placed)
-            out.check_shares = out.check_shares or (held.share is not None and outgrown(view))
+            if held.share is not None and outgrown(view):
+                out.check_shares = True
             if len(held.parts) > 1 and len(held.parts) > topology.fewest_nodes(held.gpus, held.gpu_type):
                 out.spread_out.append(placed)
             continue
         out.todo.append(placed)
-        if gone:
-            what = "is being drained" if gone[0] in topology.leaving else "is gone"
-            out.causes[view.id] = Cause(because=f"{gone[0]} {what}", forced=True)
+        if not stands:
+            gone = next(node for node in held.nodes if node not in topology.steady)
+            what = "is being drained" if gone in topology.leaving else "is gone"
+            out.causes[view.id] = Cause(because=f"{gone} {what}", forced=True)
     return out
 
 
@@ -104,7 +106,7 @@ class Arrangement:
         self.room = Room(topology, snapshot.options.share_overload_milli, out.whole_parts())
         self.worth = Worth(snapshot.now_s, topology)
         self.places: dict[JobId, Allocation] = {}
-        self._on: dict[str, dict[JobId, None]] = {}
+        self._on: dict[str, dict[JobId, None]] | None = None  # by node; made when somebody asks
         self.causes: dict[JobId, Cause] = {}
         self.unplaced: dict[JobId, Reason] = {}
         self._needs: dict[JobId, Need] = {}
@@ -116,23 +118,25 @@ class Arrangement:
         return need
 
     def put(self, placed: Placed, allocation: Allocation) -> None:
-        self._write_down(placed.view.id, allocation)
+        self.places[placed.view.id] = allocation
+        if self._on is not None:
+            _note(self._on, placed.view.id, allocation)
         self.room.take(allocation, self.accounted(placed.view, allocation))
-
-    def _write_down(self, job: JobId, allocation: Allocation) -> None:
-        self.places[job] = allocation
-        for part in allocation.parts:
-            self._on.setdefault(part.node, {})[job] = None
 
     def lift(self, placed: Placed) -> Allocation:
         allocation = self.places.pop(placed.view.id)
-        for part in allocation.parts:
-            del self._on[part.node][placed.view.id]
+        if self._on is not None:
+            for part in allocation.parts:
+                del self._on[part.node][placed.view.id]
         self.room.give_back(allocation, self.accounted(placed.view, allocation))
         return allocation
 
     def tenants(self, node: str) -> list[Placed]:
         """Jobs that this layout has on the node."""
+        if self._on is None:
+            self._on = {}
+            for job, allocation in self.places.items():
+                _note(self._on, job, allocation)
         return [self.wanted[job] for job in self._on.get(node, {})]
 
     def accounted(self, view: JobView, allocation: Allocation) -> Share | None:
@@ -146,7 +150,8 @@ class Arrangement:
     def settle(self, out: Sorted) -> list[Placed]:
         """Let those stay who can; returns those to be put somewhere."""
         self.causes.update(out.causes)
-        self._take_what_nobody_may_touch()
+        holding = [view for view in self.snapshot.jobs if view.allocation is not None]
+        self._take_what_nobody_may_touch(holding)
         todo = {placed.view.id for placed in out.todo}
         for placed in self._in_order_of_right(out):
             held = placed.view.allocation
@@ -155,10 +160,10 @@ class Arrangement:
                 todo.add(placed.view.id)
                 self.causes[placed.view.id] = self._crowded(placed, held)
             elif held.share is None:
-                self._write_down(placed.view.id, held)  # the room was made without what it holds
+                self.places[placed.view.id] = held  # the room was made without what it holds
             else:
                 self.put(placed, held)
-        self._note_who_is_leaving()
+        self._note_who_is_leaving(holding)
         return [placed for job, placed in self.wanted.items() if job in todo]
 
     def _in_order_of_right(self, out: Sorted) -> Sequence[Placed]:
@@ -166,13 +171,13 @@ class Arrangement:
             return out.stay
         return sorted(out.stay, key=lambda p: (not p.view.pinned, outgrown(p.view)))
 
-    def _take_what_nobody_may_touch(self) -> None:
-        for view in self.snapshot.jobs:
+    def _take_what_nobody_may_touch(self, holding: Sequence[JobView]) -> None:
+        for view in holding:
             if view.pinned and view.allocation is not None and view.id not in self.wanted:
                 self.room.take(view.allocation)
 
-    def _note_who_is_leaving(self) -> None:
-        for view in self.snapshot.jobs:
+    def _note_who_is_leaving(self, holding: Sequence[JobView]) -> None:
+        for view in holding:
             if view.allocation is not None and view.id not in self.places:
                 for part in view.allocation.parts:
                     for gpu in part.gpus:
@@ -213,6 +218,8 @@ class Arrangement:
         return True
 
     def left_out(self) -> list[Placed]:
+        if len(self.places) == len(self.wanted):
+            return []
         return [placed for job, placed in self.wanted.items() if job not in self.places]
 
     def fit(self, placed: Placed) -> Allocation | None:
@@ -227,13 +234,18 @@ class Arrangement:
                 self.unplaced[placed.view.id] = words.why_not(self.room, self.need(placed))
             else:
                 self.put(placed, allocation)
-        for placed in self.wanted.values():
+        for placed in self._changed():
             if self._spans_too_many(placed):
                 self._prefer_fewer(placed)
 
+    def _changed(self) -> list[Placed]:
+        """Jobs whose place is not the one they hold: a few of many."""
+        places = self.places
+        return [placed for job, placed in self.wanted.items() if places.get(job) is not placed.view.allocation]
+
     def _spans_too_many(self, placed: Placed) -> bool:
         place = self.places.get(placed.view.id)
-        if place is None or len(place.parts) < 2 or place is placed.view.allocation or place == placed.view.allocation:
+        if place is None or len(place.parts) < 2 or place == placed.view.allocation:
             return False
         return len(place.parts) > self.topology.fewest_nodes(place.gpus, place.gpu_type)
 
@@ -277,15 +289,15 @@ class Arrangement:
         return all(gpu in usable.get(part.node, {}) for part in place.parts for gpu in part.gpus)
 
     def moves_left(self) -> int:
-        chosen = sum(1 for job, cause in self.causes.items() if not cause.forced and self._moves(job))
+        chosen = sum(1 for job, cause in self.causes.items() if not cause.forced and self._moves(self.wanted[job]))
         return self.snapshot.options.max_moves - chosen
 
-    def _moves(self, job: JobId) -> bool:
-        place, placed = self.places.get(job), self.wanted[job]
-        return place is not None and place is not placed.view.allocation and is_move(placed, place)
+    def _moves(self, placed: Placed) -> bool:
+        place = self.places.get(placed.view.id)
+        return place is not None and is_move(placed, place)
 
     def layout(self, gap: float | None = None) -> Layout:
-        moves = tuple(self._move(self.wanted[job], self.places[job]) for job in self.wanted if self._moves(job))
+        moves = tuple(self._move(p, self.places[p.view.id]) for p in self._changed() if self._moves(p))
         return Layout(allocations=self._in_order(), unplaced=self.unplaced, moves=moves, gap=gap)
 
     def _in_order(self) -> Mapping[JobId, Allocation]:
@@ -303,3 +315,8 @@ class Arrangement:
             cost_s=view.restart_cost_s,
             for_job=cause.for_job,
         )
+
+
+def _note(on: dict[str, dict[JobId, None]], job: JobId, allocation: Allocation) -> None:
+    for part in allocation.parts:
+        on.setdefault(part.node, {})[job] = None

@@ -95,11 +95,11 @@ class Topology:
         self._rooms: dict[str, tuple[list[Part], NodeRoom]] = {}  # of the last pass: most nodes are as they were
 
     def room(self, name: str, held: list[Part]) -> NodeRoom:
-        """What is free on a node beside runs of whole GPUs that hold these parts of it. The caller's own."""
+        """What is free on a node beside runs of whole GPUs that hold these parts of it. Not to be changed."""
         kept = self._rooms.get(name)
         if kept is None or kept[0] != held:
             kept = self._rooms[name] = (held, self._less(self.open[name].copy(), held))
-        return kept[1].copy()
+        return kept[1]
 
     def _less(self, room: NodeRoom, held: list[Part]) -> NodeRoom:
         usable = self.usable[room.node.name]
@@ -123,6 +123,7 @@ class Room:
         """`held`: what runs of whole GPUs that stay hold of each node."""
         self.topology = topology
         self.nodes: dict[str, NodeRoom] = {name: topology.room(name, held.get(name, [])) for name in topology.open}
+        self._own: dict[str, None] = {}  # nodes on which something was changed; the others' room is the topology's
         self.overload_milli = overload_milli
         self.busy: dict[tuple[str, int], JobId] = {}
         self._usable = topology.usable
@@ -131,7 +132,7 @@ class Room:
     def take(self, allocation: Allocation, share: Share | None = None) -> None:
         """`share`: what to account instead of what the allocation says, when more (or less) was measured."""
         for part in allocation.parts:
-            room = self.nodes.get(part.node)
+            room = self._to_change(part.node)
             if room is None:
                 continue
             room.cpus -= part.cpus
@@ -141,13 +142,19 @@ class Room:
 
     def give_back(self, allocation: Allocation, share: Share | None = None) -> None:
         for part in allocation.parts:
-            room = self.nodes.get(part.node)
+            room = self._to_change(part.node)
             if room is None:
                 continue
             room.cpus += part.cpus
             room.memory_mib += part.memory_mib
             for gpu in part.gpus:
                 self._give_back_gpu(room, gpu, share or allocation.share)
+
+    def _to_change(self, name: str) -> NodeRoom | None:
+        if name not in self._own and name in self.nodes:
+            self.nodes[name] = self.nodes[name].copy()
+            self._own[name] = None
+        return self.nodes.get(name)
 
     def _take_gpu(self, room: NodeRoom, index: int, share: Share | None) -> None:
         gpu = self._usable[room.node.name].get(index)

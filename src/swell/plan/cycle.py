@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from swell.core.decision import Decision, Plan
+from swell.core.evolve import maker
 from swell.core.snapshot import Snapshot
 from swell.plan.reconcile import reconcile
 from swell.policy import layers
 from swell.ports import Placed, Placer, Policy, Random
+
+_priority, _pinned = attrgetter("priority"), attrgetter("pinned")
+_make_placed = maker(Placed)
 
 
 def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[str, object], rng: Random) -> Plan:
@@ -21,10 +26,7 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
 def in_precedence(snapshot: Snapshot, decision: Decision) -> list[Placed]:
     """Granted jobs: those that keep their place first, then by priority, then in order of submission."""
     grants = decision.grants
-    granted = [Placed(view=job, grant=grants[job.id]) for job in snapshot.jobs if job.id in grants]
-    return sorted(granted, key=_precedence)
-
-
-def _precedence(placed: Placed) -> tuple[bool, int]:
-    view = placed.view
-    return not view.pinned, -view.priority
+    granted = [job for job in snapshot.jobs if job.id in grants]
+    granted.sort(key=_priority, reverse=True)  # those of one priority stay in order
+    granted.sort(key=_pinned, reverse=True)
+    return [_make_placed(view=job, grant=grants[job.id]) for job in granted]

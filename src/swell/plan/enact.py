@@ -13,7 +13,7 @@ def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
     """Stops, resizes, starts, in that order. What no longer applies (the job ended, was paused or cancelled while the
     plan was made) is left out; the next pass sees it as it is."""
     events: list[Event] = [*_stops(plan, state, now_s), *_resizes(plan, state, now_s), *_starts(plan, state, now_s)]
-    if plan.memory != state.policy_memory:
+    if plan.memory is not state.policy_memory and plan.memory != state.policy_memory:
         events.append(ev.PolicyRemembered(memory=plan.memory, at_s=now_s))
     return events
 

@@ -35,10 +35,9 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
     draft = _Draft(reasons=_given(snapshot, decision))
     moves = {move.job: move for move in layout.moves}
     places, unplaced = layout.allocations, layout.unplaced
-    for job in [job for job in snapshot.jobs if job.held_n or job.id in places or job.id in unplaced]:
+    keep = places.get  # what by far the most do: those that wait nothing, those that run what they hold
+    for job in [j for j in snapshot.jobs if keep(j.id) is not j.allocation or j.stopping or j.id in unplaced]:
         target = places.get(job.id)
-        if job.held_n and target is not None and target is job.allocation and not job.stopping:
-            continue  # by far the most
         given = draft.reasons[job.id]
         if target is None and job.id in unplaced:
             given = draft.reasons[job.id] = (unplaced[job.id], *given)
@@ -55,7 +54,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
         targets=_targets(decision, layout),
         moves=layout.moves,
         memory=decision.memory,
-        wake_s=_wake_s(draft.reasons),
+        wake_s=_wake_s(snapshot, draft.reasons),
     )
 
 
@@ -75,10 +74,10 @@ def _targets(decision: Decision, layout: Layout) -> Mapping[JobId, Grant]:
     return {job: grant for job, grant in decision.grants.items() if job in places}
 
 
-def _wake_s(reasons: Mapping[JobId, tuple[Reason, ...]]) -> float | None:
-    """Thousands of waiting jobs share a few reasons: each is looked at once."""
-    distinct = dict(zip(map(id, reasons.values()), reasons.values(), strict=True)).values()
-    times = [float(r.detail["until_s"]) for rs in distinct for r in rs if "until_s" in r.detail]
+def _wake_s(snapshot: Snapshot, reasons: Mapping[JobId, tuple[Reason, ...]]) -> float | None:
+    """When the first of the runs that changed a moment ago has settled."""
+    of_runs = [reasons[job.id] for job in snapshot.jobs if job.held_n]
+    times = [float(r.detail["until_s"]) for given in of_runs for r in given if "until_s" in r.detail]
     return min(times, default=None)
 
 
@@ -229,7 +228,7 @@ def _by_node(snapshot: Snapshot, nodes: Mapping[str, Node]) -> dict[str, list[tu
     found: dict[str, list[tuple[JobId, Part, Share]]] = {}
     for job in snapshot.jobs:
         if job.allocation is not None:
-            held = _as_measured(job, job.allocation, nodes)
+            held = job.allocation if job.allocation.share is None else _as_measured(job, job.allocation, nodes)
             share = held.share or WHOLE
             for part in held.parts:
                 found.setdefault(part.node, []).append((job.id, part, share))
@@ -237,7 +236,7 @@ def _by_node(snapshot: Snapshot, nodes: Mapping[str, Node]) -> dict[str, list[tu
 
 
 def _as_measured(job: JobView, allocation: Allocation, nodes: Mapping[str, Node]) -> Allocation:
-    if allocation.share is None or not allocation.gpus:
+    if not allocation.gpus:
         return allocation
     part = allocation.parts[0]
     node = nodes.get(part.node)

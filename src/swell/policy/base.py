@@ -173,15 +173,22 @@ def give_in_order(order: Iterable[JobView], purse: Purse, *, requested: bool) ->
     """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
     grants: dict[JobId, Grant] = {}
     reasons: Reasons = {}
-    best_type, take, no_room = purse.best_type, purse.take, purse.no_room
+    refused: dict[tuple[int, int, tuple[str, ...]], tuple[Reason, ...]] = {}  # the same again until more is taken
     for job in order:
         n = job.requested if requested else job.sizes[0]
-        gpu_type = best_type(job, n)
-        if gpu_type is None:
-            reasons[job.id] = no_room(job, n)
-        else:
-            take(job, n, gpu_type)
-            grants[job.id] = grant(n, gpu_type)
+        wants = (n, job.gpu_milli, job.gpu_types)
+        why = refused.get(wants)
+        if why is None:
+            gpu_type = purse.best_type(job, n)
+            if gpu_type is not None:
+                purse.take(job, n, gpu_type)
+                grants[job.id] = grant(n, gpu_type)
+                refused.clear()
+                continue
+            why = purse.no_room(job, n)
+            if len(job.gpu_types) < 2:  # with several it also depends on how fast the job is on each
+                refused[wants] = why
+        reasons[job.id] = why
     return grants, reasons
 
 

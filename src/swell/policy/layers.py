@@ -160,18 +160,18 @@ def _classes(jobs: list[JobView]) -> list[list[JobView]]:
 
 def _explain(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> None:
     """Reasons for those that get nothing: never possible with what there is, or not now."""
-    largest: dict[tuple[str, ...], int] = {}
     capacity = snapshot.capacity.gpu_milli
     grants, reasons = ledger.grants, ledger.reasons
     for job in [job for job in jobs if job.id not in grants]:
-        types = job.gpu_types
-        most = largest.get(types)
-        if most is None:
-            most = largest[types] = max((capacity.get(t, 0) for t in types), default=0)
-        if job.sizes[0] * job.gpu_milli > most:
+        types, needs = job.gpu_types, job.sizes[0] * job.gpu_milli
+        if needs > (capacity.get(types[0], 0) if types else 0) and needs > (most := _most(capacity, types)):
             reasons[job.id] = (_never(job, most),)
         elif not reasons.get(job.id):
             reasons[job.id] = ledger.purse.no_room(job, job.sizes[0])
+
+
+def _most(capacity: Mapping[str, int], types: tuple[str, ...]) -> int:
+    return max((capacity.get(gpu_type, 0) for gpu_type in types), default=0)
 
 
 def _never(job: JobView, most: int) -> Reason:

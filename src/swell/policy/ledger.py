@@ -45,7 +45,8 @@ class Ledger:
         if cost:
             left[given.gpu_type] -= cost
         self.grants[job.id] = given
-        self.use(job, given.n)
+        if self.quotas:
+            self.use(job, given.n)
         return True
 
     def accept(self, jobs: Iterable[JobView], part: Decision) -> None:

@@ -41,9 +41,9 @@ def weigh(jobs: Sequence[JobView], ledger: Ledger, now_s: float) -> bool:
         if job.stopping or not job.restart_cost_s or not job.gpu_milli:
             continue
         given = grants[job.id]
-        held = held_grant(job)
-        if given.gpu_type == held.gpu_type and given.n <= held.n:
+        if given.n <= job.held_n and job.allocation is not None and given.gpu_type == job.allocation.gpu_type:
             continue
+        held = held_grant(job)
         if speed_at(job, given.n, given.gpu_type) <= worth_above(job, now_s) and _can_keep(job, held, given, ledger):
             ledger.change(job, held)
             ledger.reasons[job.id] = (_not_worth(job, held, given, now_s),)

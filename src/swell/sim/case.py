@@ -5,8 +5,9 @@ A case is plain data, so that many run side by side in processes; the outcome de
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def simulate(case: Case) -> Outcome:
     rows: list[JobRow] = []
     held: list[tuple[float, int, int]] = []
     gpus = events = passes = unfinished = 0
-    for scene in scenes(case):
+    for scene in _kept(scenes(case)):
         share = gpus_by_type(scene.nodes)
         recorder = Recorder(world=scene.world, share=share, interval_s=case.interval_s, first_job=len(rows))
         workload = at_load(drawn(scene.workload, case.draw), case.load)
@@ -122,6 +123,16 @@ def simulate(case: Case) -> Outcome:
         "cpu_s": round(time.process_time() - began_cpu, 3),
     }
     return Outcome(case=case, name=name, summary=figures, rows=tuple(rows), held=tuple(held), gpus=gpus)
+
+
+def _kept(scenes: Iterable[Scene]) -> Iterator[Scene]:
+    """What was read stays to the end, so the garbage collector need not look through it again and again."""
+    try:
+        for scene in scenes:
+            gc.freeze()
+            yield scene
+    finally:
+        gc.unfreeze()
 
 
 MEASURED = ("pollux", "sia")

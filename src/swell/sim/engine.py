@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from swell.core.errors import Infeasible
@@ -96,6 +96,7 @@ class Simulation:
         self._observers = observers
         self._picture = Picture(book, setup.restart_cost_s)
         self._agenda: list[tuple[float, int, Event | Arrival]] = []
+        self._coming: Iterator[tuple[float, int, Arrival]] = iter(())  # arrivals after the one on the agenda
         self._order = 0
         self._feasible: dict[Hashable, bool] = {}
         self._void: dict[RunId | None, int] = {}
@@ -118,14 +119,23 @@ class Simulation:
 
     def run(self, workload: Workload | None = None) -> State:
         """Submit everything at its time and go on until nothing is left to happen."""
-        for arrival in workload.arrivals if workload is not None else ():
-            self._push(arrival.at_s, arrival)
+        if workload is not None:
+            numbered = enumerate(workload.arrivals, start=self._order + 1)
+            self._coming = iter(sorted((arrival.at_s, order, arrival) for order, arrival in numbered))
+            self._order += len(workload.arrivals)
+            self._await_next()
         if self.state.active:
             self._call_for_pass()
         while (moment := self._next_s()) is not None and moment <= self.setup.until_s:
             self.now_s = moment
             self._moment()
         return self.state
+
+    def _await_next(self) -> None:
+        """One arrival at a time is on the agenda, so that it stays short."""
+        coming = next(self._coming, None)
+        if coming is not None:
+            heapq.heappush(self._agenda, coming)
 
     def _next_s(self) -> float | None:
         next_s = self._agenda[0][0] if self._agenda else None
@@ -152,14 +162,15 @@ class Simulation:
         while agenda and agenda[0][0] <= self.now_s:
             _, order, what = heapq.heappop(agenda)
             if isinstance(what, Arrival):
+                self._await_next()
                 self._arrive(what)
-            elif not is_stale(self.state, what) and not self._is_void(what, order):
+            elif not is_stale(self.state, what) and not (self._void and self._is_void(what, order)):
                 self._happen(what)
         return self._news
 
     def _is_void(self, event: Event, order: int) -> bool:
         """Foreseen before its run was resized in place, so it comes at another time, foreseen since."""
-        return bool(self._void) and order <= self._void.get(getattr(event, "run", None), 0)
+        return order <= self._void.get(getattr(event, "run", None), 0)
 
     def _call_for_pass(self) -> None:
         interval = self.setup.interval_s
@@ -267,8 +278,5 @@ class Simulation:
     def expect(self, events: Iterable[Event]) -> None:
         """These will happen, each at its time, unless they are stale by then."""
         for event in events:
-            self._push(event.at_s, event)
-
-    def _push(self, at_s: float, what: Event | Arrival) -> None:
-        self._order += 1
-        heapq.heappush(self._agenda, (at_s, self._order, what))
+            self._order += 1
+            heapq.heappush(self._agenda, (event.at_s, self._order, event))
