@@ -13,10 +13,12 @@ from typing import Any
 from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import Event, ExitReason, StopWhy
-from swell.core.evolve import evolve
+from swell.core.evolve import evolve, maker
 from swell.core.ids import RunId
 from swell.core.job import RestartPolicy
 from swell.core.state import ENDED, HOLDING, KEEP_ENDED, JobRecord, JobState, Run, State, StopRecord
+
+_make_job, _make_run = maker(JobRecord), maker(Run)
 
 MAX_LOST_RUNS = 10
 """A job whose runs were lost so often is given up: something about it takes its machines down."""
@@ -188,7 +190,7 @@ def apply(state: State, event: Event) -> None:
 
 def _submitted(state: State, event: ev.JobSubmitted) -> None:
     spec = event.spec
-    state.jobs[event.job] = JobRecord(
+    state.jobs[event.job] = _make_job(
         id=event.job,
         spec=spec,
         submitted_s=event.at_s,
@@ -207,7 +209,7 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
 
 def _planned(state: State, event: ev.RunPlanned) -> None:
     job = state.jobs[event.run.job]
-    run = Run(
+    run = _make_run(
         id=event.run,
         allocation=event.allocation,
         planned_s=event.at_s,

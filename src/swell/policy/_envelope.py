@@ -216,7 +216,7 @@ def with_held(sizes: Ints, values: Floats, held: Ints, held_values: Floats) -> t
     sizes, values = _inserted(sizes, values, held, held_values)
     held = held[:, None]
     at_held = sizes == held
-    peak = np.where(at_held, values, -np.inf).max(axis=1)[:, None]
+    peak = np.maximum.reduce(np.where(at_held, values, -np.inf), axis=1)[:, None]
     slope_in = _slope(rises(values), rises(sizes))
     slope_out = np.zeros(values.shape)
     slope_out[:, :-1] = slope_in[:, 1:]

@@ -105,15 +105,15 @@ def _buy(offer: Offers, who: NDArray[np.bool_] | None = None) -> Shares:
     """Steps in order of value per cost, by the jobs that may take part (None: all)."""
     width = offer.costs.shape[1]
     density = offer.density if who is None else np.where(who[:, None], offer.density, 0.0)
-    flat = np.flatnonzero(density > 0)
-    order = flat[np.argsort(-density.ravel()[flat], kind="stable")]
-    steps = offer.step.ravel()[order]
-    spent = np.cumsum(steps)
-    whole = int(np.searchsorted(spent, offer.capacity, side="right"))
+    flat = (density > 0).ravel().nonzero()[0]
+    order = flat[(-density.take(flat)).argsort(kind="stable")]
+    steps = offer.step.take(order)
+    spent = steps.cumsum()
+    whole = int(spent.searchsorted(offer.capacity, side="right"))
     reached = np.full(len(density), -1, dtype=np.int64)
     np.maximum.at(reached, order[:whole] // width, order[:whole] % width)
     left = offer.capacity - (int(spent[whole - 1]) if whole else 0)
-    price = float(density.ravel()[order[whole]]) if whole < len(order) else 0.0
+    price = float(density.take(order[whole])) if whole < len(order) else 0.0
     if left:
         left = _what_still_fits(order[whole:], steps[whole:], width, reached, left)
     return Shares(vertex=reached, left=left, price=price)

@@ -83,7 +83,7 @@ class Columns:
         for kind, milli in enumerate(self.capacity):
             both[0] = milli / GPU_MILLI / jobs
             sizes, speeds = self.sizes[kind], self.speeds[kind]
-            at = (sizes < both[:, :, None]).sum(axis=2)
+            at = np.add.reduce(sizes < both[:, :, None], axis=2)
             here = chain_at(sizes, speeds, both, at)
             on_share = np.maximum(on_share, here[0])
             on_gpus = np.where(self.held_kind == kind, here[1], on_gpus)

@@ -20,10 +20,10 @@ _make_reason = maker(Reason)
 
 def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats, left: list[int]) -> Reasons:
     """Who comes first, and what is free meanwhile."""
-    waiting = np.flatnonzero(kind < 0)
-    granted = np.flatnonzero(kind >= 0)
-    by_worth = waiting[np.argsort(-worth[waiting], kind="stable")]
-    first = jobs[int(granted[np.argmax(worth[granted])])].id if len(granted) else None
+    waiting = (kind < 0).nonzero()[0]
+    granted = (kind >= 0).nonzero()[0]
+    by_worth = waiting[(-worth[waiting]).argsort(kind="stable")]
+    first = jobs[int(granted[worth[granted].argmax()])].id if len(granted) else None
     reasons: Reasons = {}
     rooms: dict[tuple[int, tuple[str, ...]], int] = {}
     for ahead, index in enumerate(by_worth.tolist(), start=len(granted)):
@@ -68,7 +68,7 @@ def of_running(
     reasons: Reasons = {}
     no_gain: dict[int, tuple[Reason, ...]] = {}
     for at in range(len(columns.types)):
-        rows = np.flatnonzero(kind == at)
+        rows = (kind == at).nonzero()[0]
         sizes, speeds = columns.sizes[at][rows], columns.speeds[at][rows]
         full = (n[rows] >= sizes[:, -1]) & (n[rows] < columns.top_size[rows])
         for index in rows[full].tolist():
@@ -77,7 +77,7 @@ def of_running(
                 no_gain[size] = (Reason(code=ReasonCode.NO_GAIN, detail={"at": size}),)
             reasons[jobs[index].id] = no_gain[size]
         value = worth[rows, None] * speeds - prices[at] * sizes * columns.milli[rows, None]
-        best = np.argmax(value, axis=1)
+        best = value.argmax(axis=1)
         better = speeds[np.arange(len(rows)), best]
         stays = (columns.held[rows] == n[rows]) & (columns.held_kind[rows] == at) & ~full
         unwanted = stays & (better > columns.held_speed[rows] * 1.0001) & (columns.held_speed[rows] > 0)

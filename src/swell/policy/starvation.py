@@ -91,6 +91,8 @@ class Guard:
 
     def _without_those_that_block(self, jobs: list[JobView], ledger: Ledger) -> list[JobView]:
         """Waiting jobs that could not be stopped again stay off the GPU types a starving job waits for."""
+        if all(job.held_n or job.spec.may_be_stopped for job in jobs):
+            return jobs
         allowed: list[JobView] = []
         for job in jobs:
             if job.held_n or job.spec.may_be_stopped or not job.gpu_milli:

@@ -23,14 +23,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from swell.core.decision import Decision, Grant, Reason, ReasonCode
+from swell.core.decision import Decision, Grant, Reason
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy import _why
 from swell.policy import options as opts
-from swell.policy._envelope import Floats, Ints, with_held
+from swell.policy._envelope import Floats, Ints, Number, with_held
 from swell.policy._market import Offers, share_out
 from swell.policy._reader import Columns, Reader
 from swell.policy.base import Memory, grant, speed_at
@@ -96,13 +97,17 @@ class Swell:
         grants = {job.id: Grant(n=1) for job in snapshot.jobs if job.gpu_milli == 0}
         jobs = [job for job in snapshot.jobs if job.gpu_milli]
         columns = self._reader.read(jobs, snapshot) if jobs else None
-        if columns is None:
-            nowhere = {job.id: (Reason(code=ReasonCode.GPU_TYPE),) for job in jobs}
-            return Decision(grants=grants, reasons=nowhere, memory=memory)
+        if columns is None:  # nothing is left to share out, which the layers tell everybody
+            return Decision(grants=grants, memory=memory)
         this = Round(jobs, columns, snapshot.now_s, settings_of(snapshot))
         this.give()
         this.use_leftovers()
         return Decision(grants=grants | this.grants(), reasons=this.reasons(), memory=memory)
+
+
+def _one_more(chains: NDArray[Number]) -> NDArray[Number]:
+    """Room for one more vertex: until there is one, the last once more."""
+    return np.concatenate([chains, chains[:, -1:]], axis=1)
 
 
 def _median(numbers: Floats) -> float:
@@ -138,10 +143,10 @@ class Round:
         late = np.minimum(np.maximum(beyond, 1.0), _LATEST) ** self.settings.fairness
         weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
         length = self.left_s / columns.gpu_speed / weight
-        longest_first = np.argsort(length, kind="stable")[::-1]
+        longest_first = length.argsort(kind="stable")[::-1]
         behind = np.empty(len(self.jobs))
         ordered = weight[longest_first]
-        behind[longest_first] = np.cumsum(ordered) - ordered
+        behind[longest_first] = ordered.cumsum() - ordered
         gpu_price = self.settings.price * (behind + self.settings.arrivals) / columns.gpus
         worth = np.full(len(self.jobs), np.inf)
         for kind in range(len(columns.capacity)):
@@ -149,7 +154,7 @@ class Round:
             gpus = sizes * (columns.milli / GPU_MILLI)[:, None] * columns.relative_value[kind]
             cost = weight[:, None] + gpu_price[:, None] * gpus
             per_progress = np.divide(cost, speeds, out=np.full(speeds.shape, np.inf), where=speeds > 0)
-            worth = np.minimum(worth, per_progress.min(axis=1))
+            worth = np.minimum(worth, np.minimum.reduce(per_progress, axis=1))
         return np.where(np.isfinite(worth), worth, 0.0)
 
     def give(self) -> None:
@@ -157,7 +162,7 @@ class Round:
         outcome = share_out(offers)
         self.prices = outcome.prices
         for kind, of_kind in enumerate(sizes):
-            rows = np.flatnonzero(outcome.kind == kind)
+            rows = (outcome.kind == kind).nonzero()[0]
             self.n[rows] = of_kind[rows, outcome.vertex[rows]]
         self.kind = outcome.kind
         self.left = list(outcome.left)
@@ -172,7 +177,7 @@ class Round:
         for kind, capacity in enumerate(columns.capacity):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
             values = speeds / (1.0 + drag * speeds)
-            here = np.flatnonzero(columns.held_kind == kind)
+            here = (columns.held_kind == kind).nonzero()[0]
             if len(here):
                 sizes, values = self._with_held(sizes, values, here)
             all_sizes.append(sizes)
@@ -181,18 +186,22 @@ class Round:
         return offers, all_sizes
 
     def _with_held(self, sizes: Ints, values: Floats, here: Ints) -> tuple[Ints, Floats]:
+        held = self.columns.held[here]
         held_values = self.columns.held_speed[here] * self.stick[here]
-        some_sizes, some_values = with_held(sizes[here], values[here], self.columns.held[here], held_values)
-        sizes = np.concatenate([sizes, sizes[:, -1:]], axis=1)
-        values = np.concatenate([values, values[:, -1:]], axis=1)
-        sizes[here], values[here] = some_sizes, some_values
-        return sizes, values
+        all_sizes, all_values = _one_more(sizes), _one_more(values)
+        fixed = (sizes[here, 0] == held) & (self.columns.top_size[here] == held)  # no other size is any use to them
+        rows = here[fixed]
+        all_values[rows] = np.maximum(values[rows, :1], held_values[fixed, None])
+        rows, free = here[~fixed], ~fixed
+        if len(rows):
+            all_sizes[rows], all_values[rows] = with_held(sizes[rows], values[rows], held[free], held_values[free])
+        return all_sizes, all_values
 
     def use_leftovers(self) -> None:
         """What no preferred size fitted into: any allowed size, to those that wait first, then to those that grow."""
         if not any(self.left):
             return
-        by_worth = np.argsort(-self.weights, kind="stable").tolist()
+        by_worth = (-self.weights).argsort(kind="stable").tolist()
         for index in by_worth:
             if not any(self.left):
                 return

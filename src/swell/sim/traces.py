@@ -13,6 +13,7 @@ import lzma
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
@@ -106,14 +107,15 @@ def _arrival(row: Row, columns: Columns, elastic: float) -> Arrival | None:
     gpus = _gpus(row, columns)
     if submitted_s is None or duration_s is None or gpus is None:
         return None
-    spec = _spec(row, columns, gpus, elastic)
+    spec = _spec(row.get(columns.user, "") or row.get(columns.cluster, ""), gpus, elastic)
     return Arrival(at_s=submitted_s, spec=spec, truth={"duration_s": duration_s})
 
 
-def _spec(row: Row, columns: Columns, gpus: int, elastic: float) -> JobSpec:
+@lru_cache(maxsize=1 << 14)
+def _spec(user: str, gpus: int, elastic: float) -> JobSpec:
+    """Frozen, so jobs of which the same is known share one."""
     most = max(gpus, int(gpus * elastic))
     least = 1 if elastic and gpus else gpus
-    user = row.get(columns.user, "") or row.get(columns.cluster, "")
     return JobSpec(
         name="job",
         command=("train",),

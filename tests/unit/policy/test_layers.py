@@ -225,6 +225,12 @@ class TestReasons:
             assert codes(decision, 1) == [ReasonCode.SHAPE]
             assert codes(decision, 2) == [ReasonCode.GPU_TYPE]
 
+    def test_when_others_may_not_be_stopped_it_is_room_that_is_missing_never_the_type_of_gpu(self) -> None:
+        jobs = [view(1, 4, 4, held=4, pinned=True), view(2, 2, 2)]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, 4))
+            assert decision.reasons[2][0].detail == {"needs": 2, "free": 0}, policy
+
     def test_a_job_that_waits_for_room_says_how_much(self) -> None:
         jobs = [view(1, 3, 3), view(2, 2, 2)]
         decision = decide("fifo", snapshot(jobs, 4))
