@@ -12,8 +12,9 @@ curves. Then GPUs are given out so that Σ w · S(n) is greatest: see `_market` 
 step).
 
 A size other than the held one is discounted by t / (t + c · restart cost), t being the time left at that size: near its
-end a job is left alone; and by what the restart takes out of the time a size is expected to last. Sizes that do not
-pack into nodes are for leftovers only (`_envelope.useful_sizes`).
+end a job is left alone; and by what the restart takes out of the time a size is expected to last: one, or three where
+the type of GPU changes, since moves are soon taken back. Sizes that do not pack into nodes are for leftovers only
+(`_envelope.useful_sizes`).
 
 O(jobs × vertices × types), in numpy: milliseconds for hundreds of jobs; for 10,000 see docs/figures/policies.md.
 """
@@ -62,6 +63,9 @@ OPTIONS: opts.Options = {
 """How the defaults were chosen is in docs/explanation/the-swell-policy.md: one value for all workloads."""
 
 
+_THERE_AND_BACK = 2.0
+"""Restarts that a move to another type of GPU costs beyond the one of a change of size: who leaves a type for a short
+job's sake goes back when that has ended, and so does whom the move pushed aside on the other type."""
 _LATEST = 4.0
 """Lateness beyond this makes no further difference: the starvation guard is for that."""
 
@@ -128,6 +132,7 @@ class Round:
         self.weights = self._weights(now_s)
         self.drag = settings.restart * columns.restart_s / self.left_s
         self.stick = 1.0 + columns.restart_s / settings.horizon_s
+        self.move = 1.0 + _THERE_AND_BACK * columns.restart_s / settings.horizon_s
         self.n: Ints = np.zeros(len(jobs), dtype=np.int64)
         self.kind: Ints = np.full(len(jobs), -1, dtype=np.int64)
         self.left = list(columns.capacity)
@@ -176,7 +181,9 @@ class Round:
         all_sizes: list[Ints] = []
         for kind, capacity in enumerate(columns.capacity):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
-            values = speeds / (1.0 + drag * speeds)
+            away = runs & (columns.held_kind != kind)
+            charge = np.where(away, self.move, 1.0)[:, None]
+            values = speeds / (charge + charge * drag * speeds)
             here = (columns.held_kind == kind).nonzero()[0]
             if len(here):
                 sizes, values = self._with_held(sizes, values, here)

@@ -107,6 +107,31 @@ def test_each_job_goes_to_the_type_where_it_gains_most() -> None:
     assert [grants[1].gpu_type, grants[2].gpu_type] == ["a100", "t4"]
 
 
+def test_the_job_that_gains_most_from_the_fast_type_gets_it_though_both_are_faster_there() -> None:
+    def job(number: int, factor: float) -> JobView:
+        fast = tuple(factor * k for k in range(5))
+        return view(number, 4, 4, rem=4000 * factor, curves={"a100": fast, "t4": linear(4)}, types=("a100", "t4"))
+
+    for first, second in ((8.0, 2.0), (2.0, 8.0)):  # each as long as the other where it is fastest
+        grants = bare("swell", snapshot([job(1, first), job(2, second)], {"a100": 4, "t4": 4})).grants
+        assert grants[1 if first > second else 2].gpu_type == "a100"
+        assert grants[2 if first > second else 1].gpu_type == "t4"
+
+
+def moved(faster: float, *, held: int = 4, **more: float) -> str:
+    """The type that a running job gets that would be so much faster on the other one, which is idle."""
+    curves = {"a100": tuple(faster * k for k in range(5)), "t4": linear(4)}
+    job = view(1, 4, 4, rem=1e6, curves=curves, types=("a100", "t4"), held=held, held_type="t4", **more)
+    return bare("swell", snapshot([job], {"a100": 4, "t4": 4})).grants[1].gpu_type
+
+
+def test_a_job_moves_to_another_type_for_a_gain_that_lasts_not_for_a_small_one() -> None:
+    # 30 s of restart in the 600 s that a size is expected to last: 5 % for a new size, three times that for a new type
+    assert [moved(1.10), moved(1.25)] == ["t4", "a100"]
+    assert moved(1.01, restart_cost_s=0.0) == "a100"
+    assert moved(1.01, held=0) == "a100"
+
+
 def test_a_job_that_may_not_use_a_type_is_never_given_it() -> None:
     jobs = [view(1, 1, 4, types=("t4",)), view(2, 1, 4, types=("h100",))]
     decision = bare("swell", snapshot(jobs, {"a100": 8, "t4": 2}))
