@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from strategies import job_records, nodes, runs
-from swell.core.evolve import evolve, made_fast, maker
+from swell.core.evolve import changer, evolve, made_fast, maker
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, JobState, Run
 
@@ -21,6 +21,7 @@ def test_it_is_replace(job: JobRecord, run: Run, node: Node) -> None:
     changed = evolve(job, state=JobState.LOST, run=run, attempts=7)
     assert changed == replace(job, state=JobState.LOST, run=run, attempts=7)
     assert evolve(run, ended_s=1.0) == replace(run, ended_s=1.0)
+    assert changer(Run, "ended_s", "message")(run, 1.0, "over") == evolve(run, ended_s=1.0, message="over")
     assert evolve(node, condition=NodeCondition.LOST) == replace(node, condition=NodeCondition.LOST)
 
 

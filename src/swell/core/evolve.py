@@ -1,7 +1,8 @@
 """Values of frozen slotted classes, made and copied several times faster than dataclasses do it.
 
-`evolve(value, field=…)` is what `dataclasses.replace` does; `@made_fast` is for classes of which a pass makes hundreds;
-`maker(kind)` makes the same values as `kind(…)`, for the few places that make a thousand times as many.
+`evolve(value, field=…)` is what `dataclasses.replace` does; `@made_fast` is for classes of which a pass makes hundreds.
+For the few places that make a thousand times as many there are functions that need not look up what to do first:
+`maker(kind)` makes the same values as `kind(…)`, `changer(kind, "a", "b")(value, a, b)` is `evolve(value, a=a, b=b)`.
 
 A restart replays hundreds of thousands of events, a simulation millions, and nearly all of that time would go into
 `replace`, which looks at every field of a record in Python code to change two, and into `__init__`, which asks `object`
@@ -28,19 +29,20 @@ def evolve(value: T, **changes: Any) -> T:
     """The same value with some fields changed."""
     kind = type(value)
     key = (kind, *changes)
-    new: T = (_copiers.get(key) or _copier(key, kind, list(changes)))(value, *changes.values())
+    copier = _copiers.get(key)
+    if copier is None:
+        copier = _copiers[key] = changer(kind, *changes)
+    new: T = copier(value, *changes.values())
     return new
 
 
-def _copier(key: tuple[Any, ...], kind: type, changed: list[str]) -> Callable[..., Any]:
-    names = [field.name for field in fields(kind)]
+def changer(kind: type[T], *changed: str) -> Callable[..., T]:
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     if unknown := [name for name in changed if name not in names]:
         raise AttributeError(f"{kind.__name__} has no field {unknown[0]}")
     values = {name: f"new_{name}" if name in changed else f"old.{name}" for name in names}
     taken = "".join(f", new_{name}" for name in changed)
-    copier = _compiled(f"copy(old{taken})", _filled(values), _scope(kind))
-    _copiers[key] = copier
-    return copier
+    return _compiled(f"copy(old{taken})", _filled(values), _scope(kind))
 
 
 def maker(kind: Callable[P, T]) -> Callable[P, T]:

@@ -13,7 +13,7 @@ from typing import Any
 from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import Event, ExitReason, StopWhy
-from swell.core.evolve import evolve, maker
+from swell.core.evolve import changer, evolve, maker
 from swell.core.ids import RunId
 from swell.core.job import RestartPolicy
 from swell.core.state import ENDED, HOLDING, KEEP_ENDED, JobRecord, JobState, Run, State, StopRecord
@@ -275,14 +275,19 @@ def _blend(old: float | None, new: float) -> float:
 
 
 def _epoch(state: State, event: ev.EpochEnded) -> None:
+    """By far the most frequent."""
     job = state.jobs[event.run.job]
-    state.jobs[job.id] = evolve(
+    state.jobs[job.id] = _progressed(
         job,
-        run=evolve(job.run, last_epoch_s=event.at_s) if event.count and job.run else job.run,
-        epochs_done=max(job.epochs_done, event.epoch),
-        gpu_memory_mib=max(job.gpu_memory_mib, event.gpu_memory_mib),
-        metrics=dict(event.metrics) if event.metrics else job.metrics,
+        _reported(job.run, event.at_s) if event.count else job.run,
+        max(job.epochs_done, event.epoch),
+        max(job.gpu_memory_mib, event.gpu_memory_mib),
+        dict(event.metrics) if event.metrics else job.metrics,
     )
+
+
+_reported = changer(Run, "last_epoch_s")
+_progressed = changer(JobRecord, "run", "epochs_done", "gpu_memory_mib", "metrics")
 
 
 def _stop_requested(state: State, event: ev.RunStopRequested) -> None:

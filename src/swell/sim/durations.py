@@ -69,7 +69,8 @@ class Task:
     rate: float = 0.0  # since then
 
     def at(self, now_s: float) -> float:
-        return max(0.0, self.left_s - self.rate * max(0.0, now_s - self.as_of_s))
+        passed_s = now_s - self.as_of_s
+        return max(0.0, self.left_s - self.rate * passed_s) if passed_s > 0.0 else max(0.0, self.left_s)
 
     def done_epochs(self) -> int:
         return int((1 - self.left_s / self.work_s) * self.epochs + 1e-6)
@@ -109,9 +110,9 @@ class Durations:
         return (RunStarted(run=run.id, at_s=now_s), began)
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
-        if isinstance(event, EpochEnded):
+        if type(event) is EpochEnded:
             done = event.epoch
-        elif isinstance(event, TrainingBegan):
+        elif type(event) is TrainingBegan:
             done = 0
         else:
             return ()
