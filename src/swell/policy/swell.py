@@ -132,7 +132,6 @@ class Round:
         self.weights = self._weights(now_s)
         self.drag = settings.restart * columns.restart_s / self.left_s
         self.stick = 1.0 + columns.restart_s / settings.horizon_s
-        self.move = 1.0 + _THERE_AND_BACK * columns.restart_s / settings.horizon_s
         self.n: Ints = np.zeros(len(jobs), dtype=np.int64)
         self.kind: Ints = np.full(len(jobs), -1, dtype=np.int64)
         self.left = list(columns.capacity)
@@ -181,8 +180,7 @@ class Round:
         all_sizes: list[Ints] = []
         for kind, capacity in enumerate(columns.capacity):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
-            away = runs & (columns.held_kind != kind)
-            charge = np.where(away, self.move, 1.0)[:, None]
+            charge = self._move(kind)[:, None]
             values = speeds / (charge + charge * drag * speeds)
             here = (columns.held_kind == kind).nonzero()[0]
             if len(here):
@@ -191,6 +189,14 @@ class Round:
             costs = sizes * columns.milli[:, None]
             offers.append(Offers(costs=costs, values=values * self.weights[:, None], capacity=capacity))
         return offers, all_sizes
+
+    def _move(self, kind: int) -> Floats:
+        """What a running job's values on a type that it does not hold are divided by. Who will have ended by then is
+        not moved back."""
+        columns, horizon_s = self.columns, self.settings.horizon_s
+        away = (columns.held > 0) & (columns.held_kind != kind)
+        stays_s = np.minimum(self.left_s / np.maximum(columns.speeds[kind][:, -1], 1e-9), horizon_s)
+        return np.where(away, 1.0 + _THERE_AND_BACK * columns.restart_s * stays_s / horizon_s**2, 1.0)
 
     def _with_held(self, sizes: Ints, values: Floats, here: Ints) -> tuple[Ints, Floats]:
         held = self.columns.held[here]
