@@ -133,7 +133,7 @@ def test_a_job_moves_to_another_type_for_a_gain_that_lasts_not_for_a_small_one()
 
 
 def test_a_job_that_ends_before_it_would_be_moved_back_pays_less_for_a_move() -> None:
-    # On the other type it runs for 352 s more at 5.68, of which 90 s of restarts leave 4.52; 4 where it is, 5 % more for
+    # On the other type it has 352 s to go at 5.68, of which 90 s of restarts leave 4.52. Where it is: 4, and 5 % for
     # staying. A tenth for the way back and for others would be too much; 352 of 600 s of that are not.
     assert moved(1.42, rem=2000.0) == "a100"
     assert moved(1.30, rem=2000.0) == "t4"
