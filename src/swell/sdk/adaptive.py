@@ -187,11 +187,8 @@ class AdaptiveBatch:
         self._optimizer.step()
 
     def _learn_from_workers(self) -> None:
-        torch: Any = import_module("torch")
-        own = torch.tensor(self._own, dtype=torch.float64)
-        torch.distributed.all_reduce(own)
-        size = self._run.world_size
-        self.noise.update(self.batch_size / size, float(own) / size, self.batch_size, self._averaged)
+        (own,) = self._over_workers(self._own)
+        self.noise.update(self.batch_size / self._run.world_size, own, self.batch_size, self._averaged)
         self._own = self._averaged = 0.0
 
     def _learn_from_two_steps(self) -> None:
@@ -220,13 +217,17 @@ class AdaptiveBatch:
 
     def _learn_times(self, step_s: float, sync_s: float) -> None:
         """As the mean worker sees them: all choose the same batch."""
-        size = self._run.world_size
-        if size > 1:
-            torch: Any = import_module("torch")
-            both = torch.tensor([step_s, sync_s], dtype=torch.float64)
-            torch.distributed.all_reduce(both)
-            step_s, sync_s = (float(total) / size for total in both)
-        self.times.add(self.batch_size // size, step_s, sync_s)
+        if self._run.world_size > 1:
+            step_s, sync_s = self._over_workers(step_s, sync_s)
+        self.times.add(self.batch_size // self._run.world_size, step_s, sync_s)
+
+    def _over_workers(self, *numbers: float) -> list[float]:
+        """Means over all workers. On the model's device: NCCL knows no other."""
+        torch: Any = import_module("torch")
+        device = next(self._model.parameters()).device
+        totals = torch.tensor(numbers, dtype=torch.float64, device=device)
+        torch.distributed.all_reduce(totals)
+        return [float(total) / self._run.world_size for total in totals]
 
     def _best_batch(self) -> int:
         return choose_batch(self.noise, self.times, self._base, self._most, self._run.world_size)

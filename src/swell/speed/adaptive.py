@@ -205,8 +205,8 @@ class Practice:
         """By GPU type."""
         for gpu_type in self.points:
             if gpu_type not in self._steps:
-                typical = {point: last.typical for point, last in self.points[gpu_type].items()}
-                measured = {point: (step_s, sync_s) for point, (step_s, sync_s) in typical.items()}
+                points = self.points[gpu_type]
+                measured = {point: (last.typical[0], last.typical[1]) for point, last in points.items()}
                 self._steps[gpu_type] = Steps(measured, fit_closely(measured))
         return self._steps
 

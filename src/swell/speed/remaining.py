@@ -26,11 +26,10 @@ LEAST_LEFT = 0.5
 def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Family, done_1_s: float) -> Remaining:
     as_of_s = _as_of_s(job)
     fit, family_fit = speed.fit, family.fit
-    epoch_1_s = _epoch_1_s(job, evidence, speed) if evidence.times else 0.0
     if isinstance(speed, GoodputSpeed) and job.epochs_total:
         return _adaptive(job, evidence, speed)
     left = max(0, job.epochs_total - job.epochs_done)
-    if epoch_1_s and job.epochs_total:
+    if job.epochs_total and evidence.times and fit.unit_1_s:
         at_1_s = _left_1_s(job, evidence, fit.unit_1_s, family.course)
         sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
@@ -43,6 +42,7 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
     if job.epochs_total and family_fit is not None and family_fit.first_epoch_1_s > 0.0:
         at_1_s = family_fit.first_epoch_1_s * _epochs_left(job, family.course)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=0.5, known=True)
+    epoch_1_s = _epoch_1_s(job, evidence, speed) if evidence.times else 0.0
     if epoch_1_s:
         epochs, sigma = _epochs(evidence, family)
         left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
