@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-import numpy as np
-
-from swell.sim.profiles import Application, Setting
+from swell.sim.profiles import Application, Floats, Setting
 from swell.speed.steps import Point, StepModel, fit
 
+Times = tuple[float, float]
+"""(step, of which synchronisation) in seconds."""
+NOTHING_SEEN: Mapping[Point, Times] = {}
 
-@dataclass(slots=True)
+
 class Experience:
-    """Measurements one job has made, by GPU type, and the models fitted to them. Survives its restarts."""
+    """Measurements that a job has made, by GPU type, and the models fitted to them. Survives its restarts.
 
-    seen: dict[str, dict[Point, tuple[float, float]]] = field(default_factory=dict)
-    models: dict[str, StepModel] = field(default_factory=dict)
+    Never changes: one more measurement makes another, which is the same for all jobs that have seen the same things in
+    the same order. Most of a workload's jobs do so for long, and what they know is worked out once.
+    """
 
-    def add(self, gpu_type: str, point: Point, times_s: tuple[float, float]) -> None:
-        seen = self.seen.setdefault(gpu_type, {})
-        if point not in seen:
-            seen[point] = times_s
-            self.models[gpu_type] = fit(seen)
+    __slots__ = ("_models", "_next", "_seen", "_steps_s")
+
+    def __init__(
+        self, seen: Mapping[str, Mapping[Point, Times]] | None = None, models: Mapping[str, StepModel] | None = None
+    ) -> None:
+        self._seen = seen or {}
+        self._models = models or {}
+        self._next: dict[tuple[str, Point, Times], Experience] = {}
+        self._steps_s: dict[tuple[str, int, int], Floats] = {}  # of each setting that may be chosen
+
+    def after(self, gpu_type: str, point: Point, times_s: Times) -> Experience:
+        """With this measurement; the first one at each point counts."""
+        seen = self._seen.get(gpu_type, NOTHING_SEEN)
+        if point in seen:
+            return self
+        key = (gpu_type, point, times_s)
+        found = self._next.get(key)
+        if found is None:
+            now = {**seen, point: times_s}
+            found = Experience({**self._seen, gpu_type: now}, {**self._models, gpu_type: fit(now)})
+            self._next[key] = found
+        return found
+
+    def steps_s(self, app: Application, nodes: int, gpus: int, gpu_type: str) -> Floats | None:
+        """What a step of each setting that may be chosen there is expected to take. None: nothing is known."""
+        key = (gpu_type, nodes, gpus)
+        found = self._steps_s.get(key)
+        model = self._models.get(gpu_type)
+        if found is None and model is not None:
+            atomic, accumulate, _ = app.candidate_arrays(gpus, gpu_type)
+            found = self._steps_s[key] = model.steps_s(model.network_s(nodes, gpus), atomic, accumulate)
+        return found
 
 
 def choose(
-    app: Application, model: StepModel | None, nodes: int, gpus: int, gpu_type: str, gradients: tuple[float, float]
+    app: Application, known: Experience, nodes: int, gpus: int, gpu_type: str, gradients: tuple[float, float]
 ) -> Setting:
-    """The setting of the largest goodput that the model and the last gradient statistics promise."""
-    if model is None:
+    """The setting of the largest goodput that experience and the last gradient statistics promise."""
+    step_s = known.steps_s(app, nodes, gpus, gpu_type)
+    if step_s is None:
         batch = max(app.initial, app.times(gpu_type).min_local * gpus)
         return app.fixed(min(batch, app.largest), gpus, gpu_type)
     sqr, var = gradients
-    settings = app.candidates(gpus, gpu_type)
-    atomic, accumulate, scale = app.candidate_arrays(gpus, gpu_type)
-    step_s = model.steps_s(model.network_s(nodes, gpus), atomic, accumulate)
-    return settings[int(np.argmax((var + sqr) / ((var / scale + sqr) * step_s)))]
+    _, _, scale = app.candidate_arrays(gpus, gpu_type)
+    # Goodput is (var + sqr) over this, which is the time of one step's worth of progress.
+    return app.candidates(gpus, gpu_type)[int(((var / scale + sqr) * step_s).argmin())]

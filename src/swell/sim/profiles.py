@@ -50,6 +50,7 @@ class Setting:
         return gpus * self.atomic * (self.accumulate + 1)
 
 
+@cache
 def canonical(shape: Shape) -> Shape:
     return min(shape[i:] + shape[:i] for i in range(len(shape)))
 
@@ -140,6 +141,7 @@ class Application:
         ends = np.min([rows["progress"][: self.epochs] for rows in self._validation.values()], axis=0)
         self.epoch_ends: list[float] = [0.0, *ends.tolist()]
         self.work: Floats = np.diff(np.array(self.epoch_ends))
+        self.works: list[float] = self.work.tolist()
         self._gains: dict[int, Floats] = {}
         self._rates: dict[tuple[str, Shape, Setting], list[float]] = {}
 
@@ -160,6 +162,7 @@ class Application:
         smallest = min(self.times(gpu_type).min_local for gpu_type in gpu_types if gpu_type in self.types)
         return max(1, (batch or self.largest) // smallest)
 
+    @cache  # noqa: B019 - applications live as long as the process
     def fixed(self, batch: int, gpus: int, gpu_type: str) -> Setting:
         """How a batch of a given size is split over so many GPUs."""
         local = math.ceil(batch / gpus - EPS)
@@ -169,7 +172,7 @@ class Application:
         atomic = math.ceil(local / (accumulate + 1) - EPS)
         return Setting(min(atomic, self.largest // (gpus * (accumulate + 1))), accumulate)
 
-    @cache  # noqa: B019 - applications live as long as the process
+    @cache  # noqa: B019 - as above
     def candidates(self, gpus: int, gpu_type: str) -> tuple[Setting, ...]:
         """Settings that an adaptive job chooses from on so many GPUs."""
         times = self.times(gpu_type)
@@ -200,20 +203,23 @@ class Application:
 
     def gradients(self, batch: int, epoch: int) -> tuple[float, float]:
         """(squared norm, variance) of the gradient in this epoch, linear between measured batch sizes."""
+        sqr, var = self._all_gradients(batch)
+        return sqr[epoch], var[epoch]
+
+    @cache  # noqa: B019 - as above
+    def _all_gradients(self, batch: int) -> tuple[list[float], list[float]]:
+        """By epoch."""
         below, above, t = self._between(batch)
         low, high = self._validation[below], self._validation[above]
-        sqr = (1 - t) * low["grad_sqr"][epoch] + t * high["grad_sqr"][epoch]
-        var = (1 - t) * low["grad_var"][epoch] + t * high["grad_var"][epoch]
-        return float(sqr), float(var)
+        sqr = (1 - t) * low["grad_sqr"] + t * high["grad_sqr"]
+        var = (1 - t) * low["grad_var"] + t * high["grad_var"]
+        return sqr[: self.epochs].tolist(), var[: self.epochs].tolist()
 
     def gains(self, batch: int) -> Floats:
         """Progress that one step makes in each epoch, in steps of the initial batch size."""
         found = self._gains.get(batch)
         if found is None:
-            below, above, t = self._between(batch)
-            low, high = self._validation[below], self._validation[above]
-            sqr = ((1 - t) * low["grad_sqr"] + t * high["grad_sqr"])[: self.epochs]
-            var = ((1 - t) * low["grad_var"] + t * high["grad_var"])[: self.epochs]
+            sqr, var = map(np.array, self._all_gradients(batch))
             found = self._gains[batch] = (var + sqr) / (var * self.initial / batch + sqr)
         return found
 

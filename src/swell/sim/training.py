@@ -84,11 +84,13 @@ class Training:
         self._per_node = dict(per_node or {})
         self._noise = noise or Noise()
         self._seed = seed
+        self._novices: dict[str, Experience] = {}  # where jobs of each application begin
         self.trainees: dict[JobId, Trainee] = {}
 
     def submitted(self, job: JobRecord, arrival: Arrival) -> None:
         app = self._applications[job.spec.env["application"]]
-        trainee = Trainee(app=app, batch=0 if job.spec.adaptive_batch else job.spec.batch_size)
+        novice = self._novices.setdefault(app.name, Experience())
+        trainee = Trainee(app=app, batch=0 if job.spec.adaptive_batch else job.spec.batch_size, experience=novice)
         if self._noise.speed:
             trainee.factor = self._rng("speed", job.id).lognormvariate(0.0, self._noise.speed)
         self.trainees[job.id] = trainee
@@ -173,34 +175,32 @@ class Training:
         """Run ahead through one epoch, or several short ones with the same setting, and report them."""
         shape, gpu_type = shape_of(run.allocation), run.allocation.gpu_type
         at_s, epoch, progress = now_s, trainee.epoch, trainee.progress
-        first: Segment | None = None
-        whole_s = 0.0
-        while epoch < trainee.app.epochs:
-            setting = self._setting(trainee, shape, gpu_type)
-            if first is not None and (setting != first.setting or at_s - now_s >= REPORT_S):
-                break
-            rate = trainee.app.rates(gpu_type, shape, setting)[epoch] * trainee.run_factor
-            segment = Segment(at_s, epoch, progress, rate, setting)
-            first = first or segment
-            trainee.segments.append(segment)
-            end = trainee.app.epoch_ends[epoch + 1]
+        app, whole_s = trainee.app, 0.0
+        setting = self._setting(trainee, shape, gpu_type)
+        rates = app.rates(gpu_type, shape, setting)
+        while True:
+            rate = rates[epoch] * trainee.run_factor
+            trainee.segments.append(Segment(at_s, epoch, progress, rate, setting))
+            end = app.epoch_ends[epoch + 1]
             at_s += (end - progress) / rate
-            whole_s += float(trainee.app.work[epoch]) / rate
+            whole_s += app.works[epoch] / rate
             self._experience(trainee, shape, gpu_type, setting, epoch)
             epoch, progress = epoch + 1, end
-        assert first is not None  # the job is not done
-        return self._report(trainee, run, first, at_s, epoch, whole_s)
+            if epoch >= app.epochs or at_s - now_s >= REPORT_S or self._setting(trainee, shape, gpu_type) != setting:
+                break
+        return self._report(trainee, run, shape, trainee.segments[0], at_s, epoch, whole_s)
 
     def _report(
-        self, trainee: Trainee, run: Run, first: Segment, at_s: float, epoch: int, whole_s: float
+        self, trainee: Trainee, run: Run, shape: Shape, first: Segment, at_s: float, epoch: int, whole_s: float
     ) -> EpochEnded:
-        app, allocation = trainee.app, run.allocation
+        app, allocation, setting = trainee.app, run.allocation, first.setting
         count = epoch - first.epoch
         blur = self._blur(run, epoch)
         epoch_s = whole_s / count * blur
-        work = sum(float(app.work[e]) for e in range(first.epoch, epoch)) / count
-        step_s = app.step_s(allocation.gpu_type, shape_of(allocation), first.setting) / trainee.run_factor * blur
-        total = first.setting.total(allocation.gpus)
+        work = sum(app.works[first.epoch : epoch]) / count
+        step_s = app.step_s(allocation.gpu_type, shape, setting) / trainee.run_factor * blur
+        gpus = sum(shape)
+        total = setting.total(gpus)
         return EpochEnded(
             run=run.id,
             at_s=at_s,
@@ -209,19 +209,19 @@ class Training:
             epoch_s=epoch_s,
             step_s=step_s,
             samples_per_s=total / step_s,
-            gpus=allocation.gpus,
+            gpus=gpus,
             nodes=len(allocation.parts),
             gpu_type=allocation.gpu_type,
             batch_size=total,
             goodput=work * app.initial / epoch_s,  # an epoch is the same progress at any batch size
-            batching=None if trainee.batch else self._batching(trainee, allocation, first.setting, blur),
+            batching=None if trainee.batch else self._batching(trainee, shape, allocation.gpu_type, setting, blur),
         )
 
-    def _batching(self, trainee: Trainee, allocation: Allocation, setting: Setting, blur: float) -> Batching:
+    def _batching(self, trainee: Trainee, shape: Shape, gpu_type: str, setting: Setting, blur: float) -> Batching:
         """As the job measured it: no profile is told, only what it has run on and seen in its gradients."""
         app = trainee.app
-        times = app.times(allocation.gpu_type)
-        _, sync_s = times.at(shape_of(allocation), setting.atomic)
+        times = app.times(gpu_type)
+        _, sync_s = times.at(shape, setting.atomic)
         sqr, var = trainee.gradients
         return Batching(
             initial=app.initial,
@@ -239,15 +239,14 @@ class Training:
         gpus = sum(shape)
         if trainee.batch:
             return trainee.app.fixed(trainee.batch, gpus, gpu_type)
-        model = trainee.experience.models.get(gpu_type)
-        return choose(trainee.app, model, len(shape), gpus, gpu_type, trainee.gradients)
+        return choose(trainee.app, trainee.experience, len(shape), gpus, gpu_type, trainee.gradients)
 
     def _experience(self, trainee: Trainee, shape: Shape, gpu_type: str, setting: Setting, epoch: int) -> None:
         if trainee.batch:
             return
         gpus = sum(shape)
-        step, sync = trainee.app.times(gpu_type).at(shape, setting.atomic)
-        trainee.experience.add(gpu_type, (len(shape), gpus, setting.atomic), (step, sync))
+        times_s = trainee.app.times(gpu_type).at(shape, setting.atomic)
+        trainee.experience = trainee.experience.after(gpu_type, (len(shape), gpus, setting.atomic), times_s)
         trainee.gradients = trainee.app.gradients(setting.total(gpus), epoch)
 
     def _straggling(self, run: Run) -> float:

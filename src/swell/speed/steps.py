@@ -21,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 GAMMAS = (1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0)
 GAMMA_PENALTY = 1e-5
 """Prefers less overlap where the measurements do not tell."""
+_GAMMA = np.array(GAMMAS)[:, None]
+_INVERSE = 1.0 / _GAMMA
+_PENALTY = GAMMA_PENALTY * (_GAMMA[:, 0] - 1.0) ** 2
 BETWEEN_NODES = 1.1
 """A network between nodes never seen is taken for this much slower than the one inside a node."""
 
@@ -30,6 +33,10 @@ Seen = Mapping[Point, tuple[float, float]]
 """What was measured there: (step without accumulation, of which synchronisation) in seconds."""
 Line = tuple[float, float]
 """(constant, slope)"""
+
+NO_NETWORK: Line = (0.0, 0.0)
+LEAST_S = 1e-9
+"""Computing takes longer than that."""
 
 Ratios = tuple[tuple[float, float], ...]
 """(logarithm of GPUs, logarithm of measured over fitted), in order of GPUs."""
@@ -81,20 +88,26 @@ class StepModel:
 
 def fit(seen: Seen) -> StepModel:
     alpha, beta = _line([local for _, _, local in seen], [step - sync for step, sync in seen.values()])
-    steps = np.array([step for step, _ in seen.values()])
-    nodes, gpus, local = np.array(list(seen), dtype=float).T
-    compute, gamma = alpha + beta * local, np.array(GAMMAS)[:, None]
-    rest = np.maximum(steps**gamma - compute**gamma, 0.0) ** (1 / gamma)
-    beyond, several = np.maximum(gpus - 2, 0.0), nodes > 1
-    inside = _networks(beyond, rest, (gpus > 1) & ~several)
-    between = _networks(beyond, rest, several) if several.any() else inside * BETWEEN_NODES
-    lines = np.where(several[:, None, None], between.T, inside.T)  # by point: (constant, slope) × gamma
-    network = np.where(gpus > 1, (lines[:, 0] + lines[:, 1] * beyond[:, None]).T, 0.0)
-    fitted = (compute**gamma + network**gamma) ** (1 / gamma)
-    error = (np.log(fitted / steps) ** 2).sum(axis=1) + GAMMA_PENALTY * (gamma[:, 0] - 1) ** 2
-    best = int(np.argmin(error))
-    (in_constant, in_each), (out_constant, out_each) = inside[best].tolist(), between[best].tolist()
-    return StepModel(alpha, beta, (in_constant, in_each), (out_constant, out_each), GAMMAS[best])
+    inside = [point for point in seen if point[1] > 1 and point[0] == 1]
+    between = [point for point in seen if point[1] > 1 and point[0] > 1]
+    shared, here = inside + between, len(inside)
+    if not shared:
+        return StepModel(alpha, beta, NO_NETWORK, NO_NETWORK, GAMMAS[0])
+    steps = np.array([seen[point][0] for point in shared])
+    powers = np.array([max(alpha + beta * local, LEAST_S) for _, _, local in shared]) ** _GAMMA
+    rests = np.maximum(steps**_GAMMA - powers, 0.0) ** _INVERSE
+    in_lines = _networks([gpus - 2 for _, gpus, _ in inside], rests[:, :here])
+    out_lines = _networks([gpus - 2 for _, gpus, _ in between], rests[:, here:])
+    if not between:
+        out_lines = [(constant * BETWEEN_NODES, each * BETWEEN_NODES) for constant, each in in_lines]
+    beyond = np.array([gpus - 2.0 for _, gpus, _ in shared])
+    lines = np.array([in_lines, out_lines])[:, :, :, None]
+    networks = np.concatenate(
+        [lines[0, :, 0] + lines[0, :, 1] * beyond[:here], lines[1, :, 0] + lines[1, :, 1] * beyond[here:]], axis=1
+    )
+    fitted = (powers + networks**_GAMMA) ** _INVERSE
+    best = int(((np.log(fitted / steps) ** 2).sum(axis=1) + _PENALTY).argmin())
+    return StepModel(alpha, beta, in_lines[best], out_lines[best], GAMMAS[best])
 
 
 def fit_closely(seen: Seen) -> StepModel:
@@ -152,18 +165,19 @@ def _least_squares(x: list[int], y: list[float], weights: list[float]) -> Line:
     return mean_y - slope * mean_x, slope
 
 
-def _networks(x: Floats, seconds: Floats, which: npt.NDArray[np.bool_]) -> Floats:
+def _networks(x: list[int], seconds: Floats) -> list[Line]:
     """(constant, slope) of each row of network times over the GPUs beyond two, neither negative."""
-    if not which.any():
-        return np.zeros((len(seconds), 2))
-    x, y = x[which], seconds[:, which]
-    mean_x, mean_y = x.mean(), y.mean(axis=1)
-    level = np.stack([mean_y, np.zeros(len(y))], axis=1)
-    across = ((x - mean_x) ** 2).sum()
-    if across == 0.0:
-        return level
-    slope = ((x - mean_x) * (y - mean_y[:, None])).sum(axis=1) / across
-    constant = mean_y - slope * mean_x
-    through_zero = np.stack([np.zeros(len(y)), (x * y).sum(axis=1) / (x * x).sum()], axis=1)
-    line = np.where(constant[:, None] < 0, through_zero, np.stack([constant, slope], axis=1))
-    return np.where(slope[:, None] < 0, level, line)
+    if not x:
+        return [NO_NETWORK] * len(seconds)
+    mean_x = sum(x) / len(x)
+    across = sum((v - mean_x) ** 2 for v in x) or 1.0  # all are the same: the slope will be 0
+    squares = sum(v * v for v in x) or 1.0
+    sums = np.array([[1 / len(x), (v - mean_x) / across, v / squares] for v in x])
+    found: list[Line] = []
+    for mean_y, slope, from_zero in (seconds @ sums).tolist():
+        constant = mean_y - slope * mean_x
+        if slope <= 0.0:
+            found.append((mean_y, 0.0))
+        else:
+            found.append((constant, slope) if constant >= 0.0 else (0.0, from_zero))
+    return found
