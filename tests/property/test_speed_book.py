@@ -66,3 +66,30 @@ def test_what_was_measured_is_what_is_said(a: float, b: float, c: float, sizes: 
     for gpus, time_s in times.items():
         assert 0.9 * time_s <= epoch_1_s / speed.rate(gpus, 1, "a") <= 1.1 * time_s
         assert speed.curve("a")[gpus] >= speed.rate(gpus, 1, "a") * 0.999
+
+
+_others = st.lists(st.tuples(st.floats(0.05, 20.0), st.floats(1.0, 1e4), st.integers(1, 8)), max_size=4)
+
+
+@EXAMPLES
+@given(ratio=st.floats(0.1, 10.0), gpus=st.integers(1, 8), others=_others)
+def test_what_a_family_has_measured_of_types_is_never_overridden_by_others(
+    ratio: float, gpus: int, others: list[tuple[float, float, int]]
+) -> None:
+    nodes = {"a": 8, "b": 8, "c": 8}
+
+    def speeds_beside(families: list[tuple[float, float, int]]) -> dict[str, list[float]]:
+        told = History()
+        told.submit(1, epochs=50, family="own")
+        told.submit(2, epochs=50, family="own")
+        for gpu_type, time_s in (("a", 100.0 * ratio), ("b", 100.0)):
+            told.run(1, gpus, [time_s] * 3, gpu_type=gpu_type)
+        for job, (other, time_s, size) in enumerate(families, start=3):
+            told.submit(job, epochs=50, family=f"other{job}")
+            for gpu_type, factor in (("a", other), ("b", 1.0), ("c", other / 2)):
+                told.run(job, size, [time_s * factor] * 3, gpu_type=gpu_type)
+        asked = {job: told.book.speed(told.state.jobs[job], nodes) for job in (1, 2)}
+        assert all(0.0 < speed.rate(gpus, 1, "c") < math.inf for speed in asked.values())
+        return {t: [speed.rate(k, 1, t) for speed in asked.values() for k in (1, gpus, 8)] for t in ("a", "b")}
+
+    assert speeds_beside(others) == speeds_beside([])

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
+from math import exp, log
+from statistics import median
 
 import numpy as np
 
@@ -22,10 +23,10 @@ from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.speed.curves import FittedSpeed
 from swell.speed.evidence import LONGEST_S, SHORTEST_S
+from swell.speed.exchange import Exchange, LogSpeeds
 from swell.speed.fit import Fit
 from swell.speed.last import Last
 from swell.speed.steps import STRANGE, Floats, Point, StepModel, fit_closely
-from swell.speed.types import prior_speed
 
 PHASES = 20
 """Training is cut into so many parts of equal numbers of epochs, each with its noise and work."""
@@ -65,11 +66,12 @@ class Steps:
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_limits", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
+    __slots__ = ("_at", "_exchange", "_limits", "_models", "_noise", "_speeds", "_steps", "_tables", "_work", "fit")
 
     def __init__(self, practice: Practice) -> None:
         self._limits = dict(practice.limits)
         steps = practice.steps()
+        self._steps, self._exchange = dict(steps), practice.exchange
         self._models = {gpu_type: found.model for gpu_type, found in steps.items()}
         counts = {gpu_type: len(found.measured) for gpu_type, found in steps.items()}
         main = max(counts, key=lambda gpu_type: (counts[gpu_type], gpu_type))
@@ -88,11 +90,12 @@ class Goodput:
         return found
 
     def model(self, gpu_type: str) -> StepModel:
-        """Of a type that nobody has used: as another, so much faster or slower as types are known to be."""
+        """Of a type that nobody has used: as another, so much faster or slower as other families were there."""
         found = self._models.get(gpu_type)
         if found is None:
             known = self.fit.reference_type
-            slower = prior_speed(known) / prior_speed(gpu_type)
+            measured = log_speeds(self._steps)
+            slower = exp(measured[known] - self._exchange.guess(measured, gpu_type))
             found = self._models[gpu_type] = self._models[known].slower(slower)
         return found
 
@@ -132,9 +135,10 @@ class Goodput:
 class Practice:
     """What jobs of one family with adaptive batch sizes have shown."""
 
-    __slots__ = ("_goodput", "_news", "_paces", "_steps", "epochs", "limits", "noise", "points", "work")
+    __slots__ = ("_goodput", "_news", "_paces", "_steps", "epochs", "exchange", "limits", "noise", "points", "work")
 
-    def __init__(self) -> None:
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange  # for types that it has not used
         self.limits: dict[str, Batching] = {}  # as last said, by GPU type
         self.epochs = 0  # reported, ever
         self.points: dict[str, dict[Point, Last]] = {}  # by GPU type
@@ -210,6 +214,11 @@ class Practice:
                 self._steps[gpu_type] = Steps(measured, fit_closely(measured))
         return self._steps
 
+    def follow(self, exchange: Exchange) -> None:
+        """Take types that nobody has used to be as this says."""
+        self.exchange = exchange
+        self._news = self._news or any(gpu_type not in self.points for gpu_type in exchange.levels)
+
     @property
     def ready(self) -> bool:
         """Steps and work were measured."""
@@ -222,6 +231,12 @@ class Practice:
             self._news = False
             self._goodput = Goodput(self)
         return self._goodput
+
+
+def log_speeds(steps: Mapping[str, Steps]) -> LogSpeeds:
+    """Of computing, by GPU type, with the usual local batch."""
+    local = median(point[2] for found in steps.values() for point in found.measured)
+    return {gpu_type: -log(found.model.step_s(1, 1, local)) for gpu_type, found in sorted(steps.items())}
 
 
 def phase_of(epoch: float, epochs_total: int) -> int:

@@ -31,6 +31,7 @@ from swell.speed.course import FLAT, Course, middles, usual_course
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
 from swell.speed.evidence import Evidence
+from swell.speed.exchange import Exchange, complete, exchange_of
 from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
 from swell.speed.fitting import fit_family, fit_jobs
@@ -40,6 +41,8 @@ KEEP_JOBS = 50_000
 KEEP_ENDED = 200
 """So many finished jobs wait for their last fit; older ones tell their family nothing."""
 KEEP_FAMILIES = 5_000
+COMPARE_FAMILIES = 100
+"""So many families, the most recent ones, say how fast GPU types are to each other."""
 NO_NODES: Mapping[str, int] = {}
 
 
@@ -89,6 +92,8 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[_Entry] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
+        self._exchange = Exchange()  # between GPU types
+        self._type_news: dict[str, None] = {}  # families that may compare types otherwise than before
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
         self._reports = 0  # that a course was learned from
         self._usual_at = 0  # `_reports` when `_usual` was made
@@ -136,8 +141,10 @@ class Book:
         family, batching = entry.home, event.batching
         entry.adaptive = batching is not None
         if family is not None and batching is not None:
-            family.practice = family.practice or Practice()
+            family.practice = family.practice or Practice(self._exchange)
             family.practice.add(event, batching, entry.epochs_total)
+            if len(family.practice.points) > 1:
+                self._type_news[family.name] = None
             if family.practice.ready:
                 return
         if worth_fitting:
@@ -229,6 +236,8 @@ class Book:
         """The job's entry, with everything fitted that there was news of."""
         if self._news or self._family_news or self._ended:
             self._fit()
+        if self._type_news:
+            self._compare_types()
         entry = self._jobs.get(job.id)
         if entry is None or entry.home is None:
             entry = self._enter(job.id, family_of(job.spec))
@@ -237,6 +246,7 @@ class Book:
             entry.edition = home.edition
             entry.record = None
             entry.speed = entry.speed if entry.fit else None
+            entry.fit = self._completed(entry.fit) if entry.fit else None
         self._follow(entry)
         return entry
 
@@ -293,7 +303,7 @@ class Book:
         reference = next((t for t in wanted if t in gpus_per_node), "")
         found = self._priors.get(reference)
         if found is None:
-            found = self._priors[reference] = Fit(reference_type=reference)
+            found = self._priors[reference] = self._completed(Fit(reference_type=reference))
         return found
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
@@ -306,7 +316,10 @@ class Book:
         for name in self._family_news:
             family = self._families.get(name)
             if family is not None:
-                family.learned(fit_family(family))
+                fit = self._completed(fit_family(family))
+                family.learned(fit)
+                if len(fit.log_speeds) > 1:
+                    self._type_news[name] = None
         self._family_news.clear()
         entries = [entry for job in self._news if (entry := self._jobs.get(job)) is not None and entry.evidence.times]
         ended = list(self._ended)
@@ -316,7 +329,28 @@ class Book:
         priors = [(entry.home.fit if entry.home else None) or NOTHING_KNOWN for entry in entries]
         fits = fit_jobs([(entry.evidence, prior) for entry, prior in zip(entries, priors, strict=True)])
         for entry, fit in zip(entries, fits, strict=True):
-            entry.fit = fit
+            entry.fit = self._completed(fit)
             entry.record = None
         for entry in ended:
             self._tell_family(entry)
+
+    # -- comparing GPU types
+
+    def _compare_types(self) -> None:
+        """What families say anew of how fast types are to each other is told to all: some have not tried every type."""
+        asked = [family for name in self._type_news if (family := self._families.get(name)) is not None]
+        self._type_news.clear()
+        otherwise = [family for family in asked if family.compare()]
+        if not otherwise:
+            return
+        comparing = [family.types for family in self._families.values() if len(family.types) > 1]
+        exchange = exchange_of(comparing[-COMPARE_FAMILIES:])
+        if not exchange.differs(self._exchange):
+            return
+        self._exchange = exchange
+        self._priors.clear()
+        for family in self._families.values():
+            family.follow(exchange)
+
+    def _completed(self, fit: Fit) -> Fit:
+        return complete(fit, self._exchange)

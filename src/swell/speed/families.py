@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from swell.core.job import JobSpec
-from swell.speed.adaptive import Practice
+from swell.speed.adaptive import Practice, log_speeds
 from swell.speed.course import Course
 from swell.speed.evidence import Evidence
+from swell.speed.exchange import Exchange, LogSpeeds, complete
 from swell.speed.fit import Fit
 
 KEEP_MEMBERS = 12
@@ -80,6 +81,7 @@ class Family:
     reports: int = 0  # epochs reported, ever
     fitted_at: int = 0  # `reports` when it was last fitted
     ends: int = 0  # members that finished, ever
+    types: LogSpeeds = field(default_factory=dict)  # measured of GPU types, as last compared
 
     def join(self, job: int, evidence: Evidence) -> None:
         self.members.pop(job, None)
@@ -90,6 +92,23 @@ class Family:
     def learned(self, fit: Fit) -> None:
         self.fit = fit
         self.fitted_at = self.reports
+        self.edition += 1
+
+    def compare(self) -> bool:
+        """Does it say anything else of GPU types than before?"""
+        before = self.types
+        if self.practice is not None and self.practice.points:
+            self.types = log_speeds(self.practice.steps())
+        elif self.fit is not None:
+            self.types = self.fit.log_speeds
+        return self.types != before
+
+    def follow(self, exchange: Exchange) -> None:
+        """Take types that no member has tried to be as fast as other families found them."""
+        if self.fit is not None:
+            self.fit = complete(self.fit, exchange)
+        if self.practice is not None:
+            self.practice.follow(exchange)
         self.edition += 1
 
     def finished(self, epochs: int, work_1_s: float) -> None:

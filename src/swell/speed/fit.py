@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import log
+from statistics import median
 
 from swell.speed.model import DEFAULT_SHAPE, Shape
 from swell.speed.types import prior_speed
@@ -41,13 +42,26 @@ class Fit:
     epochs: int = 0  # epochs measured
     reference_type: str = ""
     type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
+    guesses: Mapping[str, float] = field(default_factory=dict)  # the same of other types, by what other families say
     corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, for what the shape cannot follow
 
     def type_speed(self, gpu_type: str) -> float:
         """Relative to the reference type."""
         if not self.reference_type or gpu_type == self.reference_type:
             return 1.0
-        return self.type_speeds.get(gpu_type) or prior_speed(gpu_type) / prior_speed(self.reference_type)
+        known = self.type_speeds.get(gpu_type) or self.guesses.get(gpu_type)
+        return known or prior_speed(gpu_type) / prior_speed(self.reference_type)
+
+    @property
+    def log_speeds(self) -> dict[str, float]:
+        """Of the types that were measured, as they were."""
+        return {
+            t: log(self.type_speed(t) / self._slower(t)) for t in {self.reference_type: 1.0} | dict(self.type_speeds)
+        }
+
+    def _slower(self, gpu_type: str) -> float:
+        corrections = self.corrections.get(gpu_type)
+        return median(ratio for _, _, ratio in corrections) if corrections else 1.0
 
 
 NOTHING_KNOWN = Fit()

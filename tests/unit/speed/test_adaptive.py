@@ -49,8 +49,8 @@ class Trained:
     def left_s(self, gpus: int, nodes: int, epoch: int) -> float:
         return sum(self.epoch_s(gpus, nodes, e) for e in range(epoch, EPOCHS))
 
-    def submit(self, job: int) -> None:
-        self.history.submit(job, epochs=EPOCHS, adaptive_batch=True, gpus=GpuRequest(min=1, max=32))
+    def submit(self, job: int, **spec: Any) -> None:
+        self.history.submit(job, epochs=EPOCHS, adaptive_batch=True, gpus=GpuRequest(min=1, max=32), **spec)
 
     def report(self, gpus: int, nodes: int, epoch: int) -> dict[str, Any]:
         goodput, local, accumulate = max(self.options(gpus, nodes, epoch))

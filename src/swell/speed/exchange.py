@@ -1,0 +1,91 @@
+"""How fast GPU types are to each other, for families that have not tried them all: from the families that have.
+
+In logarithms, a family's speed on a type is taken to be a level of its own plus the type's. Types' levels are medians
+over families (Tukey's median polish), so that one odd family does not move them, and a type that was only compared with
+a second one is still comparable with a third. Types that nobody has compared stay where the table of known types has
+them. What a family has measured itself is never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
+from statistics import fmean, median
+
+from swell.speed.fit import Fit
+from swell.speed.types import prior_speed
+
+LogSpeeds = Mapping[str, float]
+"""By GPU type; only differences mean something."""
+
+OPTIMISM = 1.0
+"""A type that a family has not tried is taken to be faster than the others' centre by so many times their spread, so
+that a family that may well be fast there is tried there: once, since after that it is measured."""
+UNKNOWN = 0.5
+"""The spread that is expected before families have told: it counts as one of them."""
+ROUNDS, SETTLED = 50, 1e-4
+"""The polish goes on until levels change by less than this, or for so many rounds."""
+TELLING = 0.05
+"""Smaller changes are not worth saying everything anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    levels: LogSpeeds = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)  # of families around the levels
+
+    def level(self, gpu_type: str) -> float:
+        found = self.levels.get(gpu_type)
+        return found if found is not None else log(prior_speed(gpu_type))
+
+    def guess(self, measured: LogSpeeds, gpu_type: str, optimism: float = OPTIMISM) -> float:
+        """The log speed, on a type it has not measured, of a family with these."""
+        own = fmean(speed - self.level(known) for known, speed in measured.items())
+        return own + self.level(gpu_type) + optimism * self.spreads.get(gpu_type, 0.0)
+
+    def differs(self, other: Exchange) -> bool:
+        if self.levels.keys() != other.levels.keys():
+            return True
+        pairs = [(self.levels[t], other.levels[t]) for t in self.levels]
+        pairs += [(self.spreads[t], other.spreads[t]) for t in self.spreads]
+        return any(abs(one - two) > TELLING for one, two in pairs)
+
+
+def exchange_of(families: Sequence[LogSpeeds]) -> Exchange:
+    """Of families that have each measured more than one type."""
+    types = sorted({gpu_type for speeds in families for gpu_type in speeds})
+    prior = {gpu_type: log(prior_speed(gpu_type)) for gpu_type in types}
+    levels, before = prior, prior
+    for _ in range(ROUNDS):
+        found = _beside(families, levels)
+        levels, before = {t: median(found[t]) for t in types}, levels
+        if all(abs(levels[t] - before[t]) < SETTLED for t in types):
+            break
+    rests = {t: [speed - levels[t] for speed in speeds] for t, speeds in _beside(families, levels).items()}
+    # To types that nobody has compared, these are as the table has it.
+    shift = median(prior[t] - levels[t] for t in types) if types else 0.0
+    return Exchange({t: levels[t] + shift for t in types}, {t: _spread(rests[t]) for t in types})
+
+
+def _beside(families: Sequence[LogSpeeds], levels: LogSpeeds) -> dict[str, list[float]]:
+    """The families' speeds by type, each less the family's own level."""
+    found: dict[str, list[float]] = {t: [] for t in levels}
+    for speeds in families:
+        own = median(speed - levels[t] for t, speed in speeds.items())
+        for t, speed in speeds.items():
+            found[t].append(speed - own)
+    return found
+
+
+def _spread(rests: Sequence[float]) -> float:
+    return sqrt((UNKNOWN**2 + sum(rest**2 for rest in rests)) / (1.0 + len(rests)))
+
+
+def complete(fit: Fit, exchange: Exchange) -> Fit:
+    """With guesses of the types that it has not measured; the same fit if there are none."""
+    unknown = [t for t in exchange.levels if t != fit.reference_type and t not in fit.type_speeds]
+    if not unknown or not fit.reference_type:
+        return fit
+    measured, optimism = fit.log_speeds, OPTIMISM if fit.points else 0.0
+    return replace(fit, guesses={t: exp(exchange.guess(measured, t, optimism)) for t in unknown})

@@ -1,0 +1,122 @@
+"""How fast GPU types are to each other, by what other families found: for a family that has not tried them all."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import pytest
+
+from swell.speed.exchange import Exchange, complete, exchange_of
+from swell.speed.fit import NOTHING_KNOWN, Fit
+from unit.speed.history import History
+from unit.speed.test_adaptive import Trained
+
+NODES = {"new": 8, "old": 8}
+
+
+def told(*ratios: float) -> Exchange:
+    """By families that are so many times faster on the new type than on the old one."""
+    return exchange_of([{"old": float(level), "new": level + log(ratio)} for level, ratio in enumerate(ratios)])
+
+
+def ratio(exchange: Exchange, optimism: float = 0.0) -> float:
+    return exp(exchange.guess({"old": 3.0}, "new", optimism) - 3.0)
+
+
+def test_a_family_is_expected_to_be_as_much_faster_on_a_type_as_most_others_are() -> None:
+    assert ratio(told(4.0)) == pytest.approx(4.0)
+    assert ratio(told(4.0, 5.0, 100.0)) == pytest.approx(5.0, rel=0.05)
+
+
+def test_the_more_families_disagree_the_more_is_hoped_for() -> None:
+    alike, unlike = told(3.0, 3.0, 3.0, 3.0), told(1.0, 2.0, 4.5, 9.0)
+    assert ratio(unlike) == pytest.approx(ratio(alike))
+    assert ratio(unlike, 1.0) > 1.2 * ratio(alike, 1.0) > 1.2 * ratio(alike)
+
+
+def test_types_that_were_only_compared_with_a_third_are_compared() -> None:
+    found = exchange_of([{"a": 0.0, "b": log(2.0)}, {"b": 1.0, "c": 1.0 + log(3.0)}])
+    assert exp(found.guess({"a": 0.0}, "c", 0.0)) == pytest.approx(6.0, rel=0.01)
+
+
+def test_a_type_that_nobody_has_tried_is_as_known_relative_to_those_that_were() -> None:
+    found = exchange_of([{"V100": 0.0, "A100": log(2.2)}])
+    assert exp(found.guess({"A100": 0.0}, "H100")) == pytest.approx(4.0 / 2.2)
+    assert exp(Exchange().guess({"V100": 0.0}, "A100")) == pytest.approx(2.2)
+
+
+def test_a_fit_is_completed_only_with_what_it_has_not_measured() -> None:
+    exchange = told(4.0)
+    measured = Fit(reference_type="old", points=2, type_speeds={"new": 1.5})
+    assert complete(measured, exchange) is measured
+    assert complete(NOTHING_KNOWN, exchange) is NOTHING_KNOWN
+    assert complete(Fit(reference_type="old"), exchange).type_speed("new") == pytest.approx(4.0)
+    assert complete(Fit(reference_type="old", points=1), exchange).type_speed("new") > 4.0
+
+
+def test_small_changes_are_not_told() -> None:
+    assert not told(4.0).differs(told(4.1))
+    assert told(4.0).differs(told(5.0))
+    assert told(4.0).differs(Exchange())
+
+
+def faster_on_new(told: History, job: int) -> float:
+    speed = told.book.speed(told.state.jobs[job], NODES)
+    return speed.rate(2, 1, "new") / speed.rate(2, 1, "old")
+
+
+@pytest.fixture
+def compared() -> History:
+    """Job 1 is of a family that was measured on both types, job 2 of one on the old type only."""
+    history = History()
+    for job, family in enumerate(["both", "one", "one", "none"], start=1):
+        history.submit(job, epochs=50, family=family)
+    assert faster_on_new(history, 2) == pytest.approx(1.0)
+    history.run(2, 2, [300.0] * 3, gpu_type="old")
+    assert faster_on_new(history, 2) == pytest.approx(1.0)
+    for gpu_type, epoch_s in (("old", 80.0), ("new", 20.0)):
+        for gpus in (1, 2, 4):
+            history.run(1, gpus, [2 * epoch_s / gpus] * 3, gpu_type=gpu_type)
+    return history
+
+
+def test_what_one_family_measured_is_expected_of_the_others(compared: History) -> None:
+    assert faster_on_new(compared, 1) == pytest.approx(4.0, rel=0.1)
+    assert faster_on_new(compared, 4) == pytest.approx(4.0, rel=0.1)  # nothing is known of it
+    assert 4.0 < faster_on_new(compared, 2) < 8.0
+    assert 4.0 < faster_on_new(compared, 3) < 8.0  # only its family was measured
+
+
+def test_its_own_measurement_counts_as_soon_as_there_is_one(compared: History) -> None:
+    compared.run(2, 2, [300.0] * 3, gpu_type="new")
+    assert faster_on_new(compared, 2) < 2.0
+
+
+def test_answers_are_the_same_objects_until_types_are_compared_anew(compared: History) -> None:
+    record = compared.state.jobs[4]
+    before = compared.book.speed(record, NODES)
+    compared.run(1, 2, [20.0], gpu_type="new")
+    assert compared.book.speed(record, NODES) is before
+    compared.submit(5, epochs=50, family="also")
+    for gpu_type, epoch_s in (("old", 80.0), ("new", 80.0)):
+        compared.run(5, 2, [epoch_s] * 3, gpu_type=gpu_type)
+    after = compared.book.speed(record, NODES)
+    assert after is not before
+    assert 1.0 < after.rate(1, 1, "new") / after.rate(1, 1, "old") < 4.0
+
+
+def test_what_adaptive_jobs_measured_is_expected_of_the_others() -> None:
+    history = History()
+    old, new = Trained(history), Trained(history, slow=0.2)
+    for job, family in ((1, "both"), (2, "one")):
+        old.submit(job, family=family)
+    for gpus in (1, 2, 4):
+        old.run(1, gpus, 1, [0, 1], "old")
+        old.run(2, gpus, 1, [0, 1], "old")
+    assert faster_on_new(history, 2) == pytest.approx(1.0)
+    for gpus in (1, 2, 4):
+        new.run(1, gpus, 1, [0, 1], "new")
+    assert faster_on_new(history, 1) == pytest.approx(5.0, rel=0.1)
+    assert 4.0 < faster_on_new(history, 2) < 10.0
+    old.run(2, 2, 1, [0, 1], "new")
+    assert faster_on_new(history, 2) == pytest.approx(1.0, rel=0.1)
