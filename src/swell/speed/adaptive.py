@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
-from statistics import median
 
 import numpy as np
 
@@ -66,12 +65,12 @@ class Steps:
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_exchange", "_limits", "_models", "_noise", "_speeds", "_steps", "_tables", "_work", "fit")
+    __slots__ = ("_at", "_exchange", "_limits", "_measured", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
 
     def __init__(self, practice: Practice) -> None:
         self._limits = dict(practice.limits)
         steps = practice.steps()
-        self._steps, self._exchange = dict(steps), practice.exchange
+        self._measured, self._exchange = sorted(steps), practice.exchange
         self._models = {gpu_type: found.model for gpu_type, found in steps.items()}
         counts = {gpu_type: len(found.measured) for gpu_type, found in steps.items()}
         main = max(counts, key=lambda gpu_type: (counts[gpu_type], gpu_type))
@@ -94,10 +93,14 @@ class Goodput:
         found = self._models.get(gpu_type)
         if found is None:
             known = self.fit.reference_type
-            measured = log_speeds(self._steps)
+            measured = self.log_speeds()
             slower = exp(measured[known] - self._exchange.guess(measured, gpu_type))
             found = self._models[gpu_type] = self._models[known].slower(slower)
         return found
+
+    def log_speeds(self) -> LogSpeeds:
+        """Of one GPU over a whole training, by type, of those that were used."""
+        return {gpu_type: -log(float(self.at(gpu_type, 1, 1).sum())) for gpu_type in self._measured}
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
         """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
@@ -231,12 +234,6 @@ class Practice:
             self._news = False
             self._goodput = Goodput(self)
         return self._goodput
-
-
-def log_speeds(steps: Mapping[str, Steps]) -> LogSpeeds:
-    """Of computing, by GPU type, with the usual local batch."""
-    local = median(point[2] for found in steps.values() for point in found.measured)
-    return {gpu_type: -log(found.model.step_s(1, 1, local)) for gpu_type, found in sorted(steps.items())}
 
 
 def phase_of(epoch: float, epochs_total: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from math import exp, log, sqrt
 from statistics import fmean, median
 
@@ -33,7 +34,7 @@ TELLING = 0.05
 @dataclass(frozen=True, slots=True)
 class Exchange:
     levels: LogSpeeds = field(default_factory=dict)
-    spreads: Mapping[str, float] = field(default_factory=dict)  # of families around the levels
+    spreads: Mapping[tuple[str, str], float] = field(default_factory=dict)  # of families around the levels' difference
 
     def level(self, gpu_type: str) -> float:
         found = self.levels.get(gpu_type)
@@ -42,10 +43,11 @@ class Exchange:
     def guess(self, measured: LogSpeeds, gpu_type: str, optimism: float = OPTIMISM) -> float:
         """The log speed, on a type it has not measured, of a family with these."""
         own = fmean(speed - self.level(known) for known, speed in measured.items())
-        return own + self.level(gpu_type) + optimism * self.spreads.get(gpu_type, 0.0)
+        spread = min(self.spreads.get((known, gpu_type), UNKNOWN) for known in measured)
+        return own + self.level(gpu_type) + optimism * (spread if gpu_type in self.levels else 0.0)
 
     def differs(self, other: Exchange) -> bool:
-        if self.levels.keys() != other.levels.keys():
+        if self.levels.keys() != other.levels.keys() or self.spreads.keys() != other.spreads.keys():
             return True
         pairs = [(self.levels[t], other.levels[t]) for t in self.levels]
         pairs += [(self.spreads[t], other.spreads[t]) for t in self.spreads]
@@ -62,10 +64,10 @@ def exchange_of(families: Sequence[LogSpeeds]) -> Exchange:
         levels, before = {t: median(found[t]) for t in types}, levels
         if all(abs(levels[t] - before[t]) < SETTLED for t in types):
             break
-    rests = {t: [speed - levels[t] for speed in speeds] for t, speeds in _beside(families, levels).items()}
     # To types that nobody has compared, these are as the table has it.
     shift = median(prior[t] - levels[t] for t in types) if types else 0.0
-    return Exchange({t: levels[t] + shift for t in types}, {t: _spread(rests[t]) for t in types})
+    spreads = {pair: _spread(families, levels, *pair) for pair in permutations(types, 2)}
+    return Exchange({t: levels[t] + shift for t in types}, spreads)
 
 
 def _beside(families: Sequence[LogSpeeds], levels: LogSpeeds) -> dict[str, list[float]]:
@@ -78,7 +80,10 @@ def _beside(families: Sequence[LogSpeeds], levels: LogSpeeds) -> dict[str, list[
     return found
 
 
-def _spread(rests: Sequence[float]) -> float:
+def _spread(families: Sequence[LogSpeeds], levels: LogSpeeds, one: str, two: str) -> float:
+    """How far families are from the levels in how much faster the one type is than the other."""
+    both = [speeds for speeds in families if one in speeds and two in speeds]
+    rests = [speeds[one] - speeds[two] - levels[one] + levels[two] for speeds in both]
     return sqrt((UNKNOWN**2 + sum(rest**2 for rest in rests)) / (1.0 + len(rests)))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from swell.core.job import JobSpec
-from swell.speed.adaptive import Practice, log_speeds
+from swell.speed.adaptive import Practice
 from swell.speed.course import Course
 from swell.speed.evidence import Evidence
 from swell.speed.exchange import Exchange, LogSpeeds, complete
@@ -96,9 +96,9 @@ class Family:
 
     def compare(self) -> bool:
         """Does it say anything else of GPU types than before?"""
-        before = self.types
-        if self.practice is not None and self.practice.points:
-            self.types = log_speeds(self.practice.steps())
+        before, goodput = self.types, self.practice.goodput if self.practice is not None else None
+        if goodput is not None:
+            self.types = goodput.log_speeds()
         elif self.fit is not None:
             self.types = self.fit.log_speeds
         return self.types != before
