@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import exp, log
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from swell.core.events import Batching, EpochEnded
 from swell.core.ids import JobId
 from swell.core.snapshot import Curve
+from swell.speed.choices import Bounds, Sizes, packed, steps
 from swell.speed.curves import FittedSpeed
 from swell.speed.evidence import LONGEST_S, SHORTEST_S
 from swell.speed.exchange import Exchange, LogSpeeds
@@ -29,8 +31,6 @@ from swell.speed.steps import STRANGE, Floats, Point, StepModel, fit_closely
 
 PHASES = 20
 """Training is cut into so many parts of equal numbers of epochs, each with its noise and work."""
-BATCHES = 16
-"""Batch sizes considered, spaced evenly on a logarithmic scale between the smallest and the largest."""
 KEEP_POINTS = 64
 SURPRISE = 0.03
 """Models are fitted again when a step differs by more than this part from what was measured or expected before."""
@@ -39,6 +39,8 @@ NEAR = 4.0
 """Up to so many times beyond the local batches that were measured, the time of computing is taken to be known."""
 GROWTH = 1.0
 """In phases that nobody has reached, noise is taken to grow with this power of the epochs done."""
+_MIDDLES = np.arange(PHASES) + 0.5
+_LOG_MIDDLES = np.log(_MIDDLES)
 LEAST_WORK, MOST_WORK = 1e-3, 1e18
 """Useful samples of an epoch; outside are clocks gone wrong."""
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
@@ -51,6 +53,13 @@ class Steps:
 
     measured: Mapping[Point, tuple[float, float]]
     model: StepModel
+    least: int  # local batch that was measured
+    most: int
+
+    @classmethod
+    def fitted(cls, measured: Mapping[Point, tuple[float, float]]) -> Steps:
+        local = [point[2] for point in measured]
+        return cls(measured, fit_closely(measured), min(local), max(local))
 
     def expected_s(self, point: Point) -> float:
         measured = self.measured.get(point)
@@ -58,27 +67,26 @@ class Steps:
 
     def can_tell(self, local: int) -> bool:
         """How long computing takes with such a local batch: several were measured, and this one is near them."""
-        low, high = min(point[2] for point in self.measured), max(point[2] for point in self.measured)
-        return high >= STRANGE * low and low / NEAR <= local <= high * NEAR
+        return self.most >= STRANGE * self.least and self.least / NEAR <= local <= self.most * NEAR
 
 
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_exchange", "_limits", "_measured", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
+    __slots__ = ("_at", "_bounds", "_exchange", "_measured", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
 
     def __init__(self, practice: Practice) -> None:
-        self._limits = dict(practice.limits)
-        steps = practice.steps()
-        self._measured, self._exchange = sorted(steps), practice.exchange
-        self._models = {gpu_type: found.model for gpu_type, found in steps.items()}
-        counts = {gpu_type: len(found.measured) for gpu_type, found in steps.items()}
+        self._bounds = {gpu_type: _bounds(batching) for gpu_type, batching in practice.limits.items()}
+        known = practice.steps()
+        self._measured, self._exchange = sorted(known), practice.exchange
+        self._models = {gpu_type: found.model for gpu_type, found in known.items()}
+        counts = {gpu_type: len(found.measured) for gpu_type, found in known.items()}
         main = max(counts, key=lambda gpu_type: (counts[gpu_type], gpu_type))
         self.fit = Fit(reference_type=main, points=sum(counts.values()), epochs=practice.epochs)
         self._noise = np.exp(_filled(practice.noise, GROWTH))
         self._work = np.exp(_filled(practice.work, 0.0))
         self._tables: dict[tuple[str, int, int], Floats] = {}
-        self._at: dict[tuple[str, int, int], Floats] = {}
+        self._at: dict[tuple[str, int, int], tuple[list[float], list[float]]] = {}
         self._speeds: dict[tuple[int, int], GoodputSpeed] = {}
 
     def speed(self, phase: int, max_gpus: int, gpus_per_node: Mapping[str, int]) -> GoodputSpeed:
@@ -100,39 +108,43 @@ class Goodput:
 
     def log_speeds(self) -> LogSpeeds:
         """Of one GPU over a whole training, by type, of those that were used."""
-        return {gpu_type: -log(float(self.at(gpu_type, 1, 1).sum())) for gpu_type in self._measured}
+        return {gpu_type: -log(self.left(gpu_type, 1, 1)[0]) for gpu_type in self._measured}
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
-        """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
+        """Seconds from the beginning of each phase (rows) to the end, in epochs of one a phase, on 1 … max GPUs
+        (columns), on as few nodes as possible."""
         key = (gpu_type, max_gpus, per_node)
         found = self._tables.get(key)
         if found is None:
-            sizes = [(k, -(-k // max(1, per_node))) for k in range(1, max_gpus + 1)]
-            found = self._tables[key] = self._times(gpu_type, sizes)
+            times = self._times(gpu_type, packed(max_gpus, per_node))
+            found = self._tables[key] = times[::-1].cumsum(axis=0)[::-1]
         return found
 
-    def at(self, gpu_type: str, gpus: int, nodes: int) -> Floats:
+    def at(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
         """Seconds of an epoch of each phase there."""
+        return self._place(gpu_type, gpus, nodes)[0]
+
+    def left(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
+        """The same as sums: of each phase and those after it."""
+        return self._place(gpu_type, gpus, nodes)[1]
+
+    def _place(self, gpu_type: str, gpus: int, nodes: int) -> tuple[list[float], list[float]]:
         key = (gpu_type, gpus, nodes)
         found = self._at.get(key)
         if found is None:
-            found = self._at[key] = self._times(gpu_type, [(gpus, nodes)])[:, 0]
+            times: list[float] = self._times(gpu_type, ((gpus, nodes),))[:, 0].tolist()
+            found = self._at[key] = times, list(accumulate(reversed(times)))[::-1]
         return found
 
-    def _times(self, gpu_type: str, sizes: list[tuple[int, int]]) -> Floats:
-        model = self.model(gpu_type)
-        limits = self._limits.get(gpu_type) or self._limits[self.fit.reference_type]
-        gpus = np.array([[float(k)] for k, _ in sizes])
-        network = np.array([[model.network_s(nodes, k)] for k, nodes in sizes])
-        smallest = np.minimum(np.maximum(limits.initial, max(1, limits.local_min) * gpus), limits.largest)
-        batch = smallest * (limits.largest / smallest) ** np.linspace(0.0, 1.0, BATCHES)
-        most = limits.local_max or limits.largest
-        accumulate = np.maximum(np.ceil(batch / gpus / most - 1e-9) - 1.0, 0.0)
-        step_s = model.steps_s(network, batch / gpus / (accumulate + 1.0), accumulate)
-        noise = self._noise[:, None, None]
-        gain = (noise / limits.initial + 1.0) / (noise / batch + 1.0)
-        goodput = limits.initial * (gain / step_s).max(axis=2)
-        return np.asarray(self._work[:, None] / goodput)
+    def _times(self, gpu_type: str, sizes: Sizes) -> Floats:
+        """Seconds of an epoch of each phase (rows) on each size, with the batch that is best for it."""
+        bounds = self._bounds.get(gpu_type) or self._bounds[self.fit.reference_type]
+        step_s, sample_s = steps(self.model(gpu_type), bounds, sizes)
+        # Goodput is (φ + B₀) / (φ / B + 1) / step time: the least of the two last terms' product is wanted.
+        slowness = self._noise[:, None, None] * sample_s
+        slowness += step_s
+        work = self._work / (self._noise + bounds.initial)
+        return np.asarray(work[:, None] * slowness.min(axis=1))
 
 
 class Practice:
@@ -189,7 +201,9 @@ class Practice:
         steps = self.steps().get(event.gpu_type)
         if steps is None or not steps.can_tell(local):
             return 1.0
-        paces = self._paces.setdefault(event.run.job, Last())
+        paces = self._paces.get(event.run.job)
+        if paces is None:
+            paces = self._paces[event.run.job] = Last()
         paces.add(compute_s / (steps.model.alpha + steps.model.beta * local))
         if len(self._paces) > KEEP_POINTS:
             del self._paces[next(iter(self._paces))]
@@ -214,7 +228,7 @@ class Practice:
             if gpu_type not in self._steps:
                 points = self.points[gpu_type]
                 measured = {point: (last.typical[0], last.typical[1]) for point, last in points.items()}
-                self._steps[gpu_type] = Steps(measured, fit_closely(measured))
+                self._steps[gpu_type] = Steps.fitted(measured)
         return self._steps
 
     def follow(self, exchange: Exchange) -> None:
@@ -243,6 +257,10 @@ def phase_of(epoch: float, epochs_total: int) -> int:
     return min(PHASES - 1, max(0, int(PHASES * epoch / epochs_total)))
 
 
+def _bounds(batching: Batching) -> Bounds:
+    return Bounds(batching.initial, batching.largest, batching.local_min, batching.local_max)
+
+
 def _log_noise(batching: Batching) -> float | None:
     sqr, var = batching.grad_sqr, batching.grad_var
     if sqr <= 0.0 and var <= 0.0:
@@ -256,10 +274,10 @@ def _filled(by_phase: Mapping[int, Last], growth: float) -> Floats:
     if not by_phase:
         return np.zeros(PHASES)
     known = sorted(by_phase)
-    middle = np.arange(PHASES) + 0.5
-    values = np.interp(middle, [p + 0.5 for p in known], [by_phase[p].typical[0] for p in known])
-    after = np.maximum(np.log(middle / (known[-1] + 0.5)), 0.0)
-    return np.asarray(values + growth * after)
+    values = np.interp(_MIDDLES, [p + 0.5 for p in known], [by_phase[p].typical[0] for p in known])
+    if growth:
+        values += growth * np.maximum(_LOG_MIDDLES - log(known[-1] + 0.5), 0.0)
+    return np.asarray(values)
 
 
 class GoodputSpeed(FittedSpeed):
@@ -270,12 +288,12 @@ class GoodputSpeed(FittedSpeed):
     def __init__(self, goodput: Goodput, phase: int, max_gpus: int, gpus_per_node: Mapping[str, int]) -> None:
         super().__init__(goodput.fit, max_gpus, gpus_per_node)
         self.goodput, self.phase = goodput, phase
-        self._reference_s = float(goodput.at(goodput.fit.reference_type, 1, 1)[phase:].sum())
+        self._reference_s = goodput.left(goodput.fit.reference_type, 1, 1)[phase]
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
-        return self._reference_s / float(self.goodput.at(gpu_type, max(1, gpus), max(1, nodes))[self.phase :].sum())
+        return self._reference_s / self.goodput.left(gpu_type, max(1, gpus), max(1, nodes))[self.phase]
 
     def _make(self, gpu_type: str) -> Curve:
         table = self.goodput.table(gpu_type, self._max_gpus, self.gpus_per_node.get(gpu_type, self._max_gpus))
-        speed = self._reference_s / table[self.phase :].sum(axis=0)
+        speed = self._reference_s / table[self.phase]
         return (0.0, *np.maximum.accumulate(speed).tolist())

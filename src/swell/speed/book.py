@@ -34,7 +34,7 @@ from swell.speed.evidence import Evidence
 from swell.speed.exchange import Exchange, complete, exchange_of
 from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
-from swell.speed.fitting import fit_family, fit_jobs
+from swell.speed.fitting import fit_family, fit_job
 from swell.speed.remaining import estimate
 
 KEEP_JOBS = 50_000
@@ -326,10 +326,9 @@ class Book:
         entries += [entry for entry in ended if entry.evidence.times]
         self._news.clear()
         self._ended.clear()
-        priors = [(entry.home.fit if entry.home else None) or NOTHING_KNOWN for entry in entries]
-        fits = fit_jobs([(entry.evidence, prior) for entry, prior in zip(entries, priors, strict=True)])
-        for entry, fit in zip(entries, fits, strict=True):
-            entry.fit = self._completed(fit)
+        for entry in entries:
+            prior = (entry.home.fit if entry.home else None) or NOTHING_KNOWN
+            entry.fit = self._completed(fit_job(entry.evidence, prior))
             entry.record = None
         for entry in ended:
             self._tell_family(entry)

@@ -33,6 +33,7 @@ class Times:
     """The last times of a unit of work on one configuration."""
 
     last: list[float] = field(default_factory=list)
+    typical_s: float = 0.0  # of those
     count: int = 0  # epochs that ended
     epochs_s: float = 0.0  # all of them together
     epoch_s: float = 0.0  # the last one, or what one will take
@@ -41,6 +42,7 @@ class Times:
         self.last.append(unit_s)
         if len(self.last) > KEEP_EPOCHS:
             del self.last[0]
+        self.typical_s = median(self.last)
         self.count += count
         self.epochs_s += epoch_s * count
         self.epoch_s = epoch_s
@@ -53,10 +55,6 @@ class Times:
     def weight(self) -> int:
         """In epochs: one that is under way counts until the first has ended."""
         return max(1, self.count)
-
-    @property
-    def typical_s(self) -> float:
-        return median(self.last)
 
     @property
     def spread(self) -> float:

@@ -24,19 +24,13 @@ SAME_LENGTH = 1.5
 """Members whose epochs differ by less than this factor train on the same data: their times are compared as they are."""
 
 
-def fit_jobs(jobs: Sequence[tuple[Evidence, Fit]]) -> list[Fit]:
-    """Each job's evidence with its family's fit as the prior; all at once."""
-    prepared = [_prepare(evidence, prior) for evidence, prior in jobs]
-    shapes = fit([problem for problem, _ in prepared])
-    return [
-        _finish(evidence, prior, shape, speeds)
-        for (evidence, prior), shape, (_, speeds) in zip(jobs, shapes, prepared, strict=True)
-    ]
+Latest = Sequence[tuple[Configuration, Times]]
 
 
-def _prepare(evidence: Evidence, prior: Fit) -> tuple[Problem, dict[str, float]]:
+def fit_job(evidence: Evidence, prior: Fit) -> Fit:
+    """A job's evidence with its family's fit as the prior."""
     latest = list(evidence.latest())
-    speeds = _type_speeds(evidence, latest, prior)
+    speeds = _type_speeds(evidence.reference_type, latest, prior)
     points = [
         Point(
             gpus=key.gpus,
@@ -47,34 +41,34 @@ def _prepare(evidence: Evidence, prior: Fit) -> tuple[Problem, dict[str, float]]
         for key, times in latest
     ]
     trust = TRUST_FAMILY if prior.points > 1 else TRUST_DEFAULT
-    return Problem(points=points, prior=prior.shape, trust=trust), speeds
+    return _finish(evidence, latest, prior, fit(Problem(points=points, prior=prior.shape, trust=trust)), speeds)
 
 
-def _type_speeds(evidence: Evidence, latest: Sequence[tuple[Configuration, Times]], prior: Fit) -> dict[str, float]:
+def _type_speeds(reference: str, latest: Latest, prior: Fit) -> dict[str, float]:
     """Speed of each type relative to the job's reference: what was measured, held by what was thought before."""
-    reference = evidence.reference_type
+    types = sorted({key.gpu_type for key, _ in latest})
+    if types == [reference]:
+        return {reference: 1.0}
     base = prior.type_speed(reference)
     on_reference = [t.typical_s / prior.shape.time(k.gpus, k.nodes) for k, t in latest if k.gpu_type == reference]
     unit = median(on_reference) if on_reference else 0.0
     speeds: dict[str, float] = {}
-    for gpu_type in sorted({key.gpu_type for key, _ in latest}):
+    for gpu_type in types:
         before = prior.type_speed(gpu_type) / base
-        here = [t.typical_s / prior.shape.time(k.gpus, k.nodes) for k, t in latest if k.gpu_type == gpu_type]
         if gpu_type == reference or not unit:
             speeds[gpu_type] = 1.0 if gpu_type == reference else before
             continue
+        here = [t.typical_s / prior.shape.time(k.gpus, k.nodes) for k, t in latest if k.gpu_type == gpu_type]
         weight = len(here) / (len(here) + 0.25)
         speeds[gpu_type] = exp(weight * log(unit / median(here)) + (1 - weight) * log(before))
     return speeds
 
 
-def _finish(evidence: Evidence, prior: Fit, shape: Shape, speeds: Mapping[str, float]) -> Fit:
-    latest = list(evidence.latest())
+def _finish(evidence: Evidence, latest: Latest, prior: Fit, shape: Shape, speeds: Mapping[str, float]) -> Fit:
     most = max(latest, key=lambda entry: (entry[1].count, entry[0]))[1]
     corrections = _corrections(latest, shape, speeds, prior)
-    relative = shape.relative()
     return Fit(
-        shape=relative,
+        shape=shape.relative(),
         unit_1_s=shape.time(1, 1) * correction_at(corrections.get(evidence.reference_type, ()), 1),
         spread=max(0.02, most.spread),
         points=len(latest),
@@ -91,9 +85,7 @@ def prior_types(prior: Fit, reference: str) -> dict[str, float]:
     return {gpu_type: prior.type_speed(gpu_type) / base for gpu_type in prior.type_speeds}
 
 
-def _corrections(
-    latest: Sequence[tuple[Configuration, Times]], shape: Shape, speeds: Mapping[str, float], prior: Fit
-) -> dict[str, Corrections]:
+def _corrections(latest: Latest, shape: Shape, speeds: Mapping[str, float], prior: Fit) -> dict[str, Corrections]:
     """By type, for what the four terms cannot follow: at sizes this job has measured, its own; at those its family
     has measured, the family's curve at this job's level."""
     found: dict[str, dict[int, tuple[int, float]]] = {}
@@ -110,17 +102,18 @@ def _corrections(
     return {t: tuple((gpus, *entry) for gpus, entry in sorted(by.items())) for t, by in sorted(found.items())}
 
 
-def _family_curve(
-    latest: Sequence[tuple[Configuration, Times]], gpu_type: str, prior: Fit
-) -> list[tuple[int, int, float]]:
+def _family_curve(latest: Latest, gpu_type: str, prior: Fit) -> list[tuple[int, int, float]]:
     """(GPUs, nodes, time) at the sizes that the family has measured on this type, at the level of this job."""
     corrections = prior.corrections.get(gpu_type, ())
+    if not corrections:
+        return []
     levels = [
         times.typical_s / (prior.shape.time(key.gpus, key.nodes) * correction_at(corrections, key.gpus))
         for key, times in latest
         if key.gpu_type == gpu_type
     ]
-    return [(k, m, median(levels) * prior.shape.time(k, m) * ratio) for k, m, ratio in corrections]
+    level = median(levels)
+    return [(k, m, level * prior.shape.time(k, m) * ratio) for k, m, ratio in corrections]
 
 
 def fit_family(family: Family) -> Fit:
@@ -129,15 +122,16 @@ def fit_family(family: Family) -> Fit:
     if not members:
         return NOTHING_KNOWN
     reference = members[-1].reference_type
-    pooled = Evidence(reference_type=reference)
     scales = [_scale(evidence, reference) for evidence in members]
     same = max(scales) <= SAME_LENGTH * min(scales)
+    pooled: dict[Configuration, list[tuple[float, int]]] = {}
     for evidence, scale in zip(members, scales, strict=True):
         for key, times in evidence.latest():
-            into = pooled.times.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), Times())
-            into.last.append(times.typical_s if same else times.typical_s / scale)
-            into.count += times.count
-    found = fit_jobs([(pooled, NOTHING_KNOWN)])[0]
+            into = pooled.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), [])
+            into.append((times.typical_s if same else times.typical_s / scale, times.count))
+    found = fit_job(
+        Evidence(times={key: _pooled(of) for key, of in pooled.items()}, reference_type=reference), NOTHING_KNOWN
+    )
     spread = max(found.spread, 0.1)
     return Fit(
         shape=found.shape,
@@ -149,6 +143,12 @@ def fit_family(family: Family) -> Fit:
         type_speeds=found.type_speeds,
         corrections=found.corrections,
     )
+
+
+def _pooled(members: Sequence[tuple[float, int]]) -> Times:
+    """Typical times of several jobs, with the epochs that each stands for, as if they were of one."""
+    last = [typical_s for typical_s, _ in members]
+    return Times(last=last, typical_s=median(last), count=sum(count for _, count in members))
 
 
 def _first_1_s(evidence: Evidence, fit: Fit) -> float:

@@ -17,4 +17,4 @@ class Last:
 
     def add(self, *value: float) -> None:
         self.values = [*self.values[1 - KEPT :], value]
-        self.typical = tuple(median(column) for column in zip(*self.values, strict=True))
+        self.typical = tuple(map(median, zip(*self.values, strict=True)))

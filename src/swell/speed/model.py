@@ -4,24 +4,21 @@ T(k, m) = a/k + b + c·log2(k) + d·[m > 1]: work that is shared, work that is n
 number of GPUs, and the price of leaving one node (measured steps take about as long on four nodes as on two). All four
 are at least zero, so that T cannot turn wild beyond what was measured.
 
-Fitting is weighted least squares on relative errors under that bound, exact by trying each set of parameters that may
-be above zero, for any number of jobs at once, then twice more with Huber weights, so that a measurement that does not
-fit the others counts for little. What is not measured is held by prior rows of small weight.
+Fitting is weighted least squares on relative errors under that bound, exact by exchanging parameters between those that
+are zero and those that are not until none is on the wrong side; then twice more with Huber weights, so that a
+measurement that does not fit the others counts for little. What is not measured is held by prior rows of small weight.
+In plain floats: with a few points and four parameters calls of numpy would take longer than what they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import lru_cache
 from math import ceil, log2
 
-import numpy as np
-import numpy.typing as npt
-
-Floats = npt.NDArray[np.float64]
-
-PARAMETERS = 4
+Row = tuple[float, float, float, float]
+"""One value for each parameter."""
 HUBER = 0.1
 """Relative errors above this count linearly, not by their square."""
 SLOWEST, STEEPEST = 0.3, 1.5
@@ -31,8 +28,9 @@ PRIOR_NODE = 8
 """GPUs of a node in the rows of a prior: how a shape is written down, whatever the cluster."""
 
 
-def basis(gpus: int, nodes: int) -> tuple[float, float, float, float]:
-    return 1.0 / gpus, 1.0, log2(gpus), float(nodes > 1)
+def _row(gpus: int, nodes: int, times: float) -> Row:
+    """Its product with the parameters is the time there, `times` over."""
+    return times / gpus, times, times * log2(gpus), times * (nodes > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,10 @@ class Shape:
     d: float
 
     def time(self, gpus: int, nodes: int) -> float:
-        k = max(1, gpus)
-        m = min(max(1, nodes), k)
-        return max(self.a / k + self.b + self.c * log2(k) + self.d * (m > 1), 1e-9)
+        if gpus <= 1:
+            return max(self.a + self.b, 1e-9)
+        time = self.a / gpus + self.b + self.c * log2(gpus)
+        return max(time + self.d if nodes > 1 else time, 1e-9)
 
     def scaled(self, factor: float) -> Shape:
         return Shape(self.a * factor, self.b * factor, self.c * factor, self.d * factor)
@@ -80,22 +79,29 @@ class Problem:
     trust: float
 
 
-def fit(problems: Sequence[Problem]) -> list[Shape]:
-    """Shapes in the unit of the points, all problems at once."""
-    if not problems:
-        return []
-    scales = [_scale(problem) for problem in problems]
-    rows, weights = _rows(problems, scales)
-    solved = _solve(rows, weights)
-    measured = np.arange(rows.shape[1]) < np.array([len(problem.points) for problem in problems])[:, None]
+def fit(problem: Problem) -> Shape:
+    """The shape in the unit of the points."""
+    scale = _scale(problem)
+    # Each row should give 1 with the parameters. Divided by the scale: numbers near one, whatever the unit.
+    rows = [_row(p.gpus, p.nodes, min(max(scale / p.time_s, 1e-4), 1e4)) for p in problem.points]
+    held = _prior_sums(problem.prior, problem.trust)
+    weights = [point.weight for point in problem.points]
+    prior = problem.prior
+    used = (prior.a > 0.0, prior.b > 0.0, prior.c > 0.0, prior.d > 0.0)
+    found, used = _least_squares(_sums(zip(rows, weights, strict=True), held), used)
     for _ in range(2):
-        errors = np.where(measured, np.abs(np.einsum("jrp,jp->jr", rows, solved) - 1.0), 0.0)
-        solved = _solve(rows, weights * np.minimum(1.0, HUBER / np.maximum(errors, 1e-12)))
-    shapes = [Shape(*map(float, found)).scaled(scale) for found, scale in zip(solved, scales, strict=True)]
-    return [
-        shape if _plausible(shape, problem) else problem.prior.scaled(scale)
-        for shape, problem, scale in zip(shapes, problems, scales, strict=True)
-    ]
+        before = weights
+        weights = [p.weight * _huber(row, found) for p, row in zip(problem.points, rows, strict=True)]
+        if weights == before:  # nothing is far off
+            break
+        found, used = _least_squares(_sums(zip(rows, weights, strict=True), held), used)
+    shape = Shape(*found).scaled(scale)
+    return shape if _plausible(shape, problem) else problem.prior.scaled(scale)
+
+
+def _huber(row: Row, found: Row) -> float:
+    error = abs(row[0] * found[0] + row[1] * found[1] + row[2] * found[2] + row[3] * found[3] - 1.0)
+    return HUBER / error if error > HUBER else 1.0
 
 
 def _plausible(shape: Shape, problem: Problem) -> bool:
@@ -107,26 +113,6 @@ def _plausible(shape: Shape, problem: Problem) -> bool:
     )
 
 
-def _rows(problems: Sequence[Problem], scales: Sequence[float]) -> tuple[Floats, Floats]:
-    """Each row is the basis divided by the time, so that its product with the parameters should be 1. Times are
-    divided by the job's scale: numbers near one, whatever the unit."""
-    most = max(len(problem.points) for problem in problems) + len(PRIOR_SIZES)
-    rows = np.zeros((len(problems), most, PARAMETERS))
-    weights = np.zeros((len(problems), most))
-    for j, (problem, scale) in enumerate(zip(problems, scales, strict=True)):
-        prior = problem.prior
-        for r, point in enumerate(problem.points):
-            against = min(max(scale / point.time_s, 1e-4), 1e4)
-            rows[j, r] = [x * against for x in basis(point.gpus, point.nodes)]
-            weights[j, r] = point.weight
-        for r, size in enumerate(PRIOR_SIZES, start=len(problem.points)):
-            nodes = ceil(size / PRIOR_NODE)
-            time = prior.time(size, nodes)
-            rows[j, r] = [x / time for x in basis(size, nodes)]
-            weights[j, r] = problem.trust
-    return rows, weights
-
-
 def _scale(problem: Problem) -> float:
     """How many times slower than the prior's shape this job is: the median over its points."""
     ratios = sorted(point.time_s / problem.prior.time(point.gpus, point.nodes) for point in problem.points)
@@ -136,21 +122,88 @@ def _scale(problem: Problem) -> float:
     return ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] * ratios[middle]) ** 0.5
 
 
-_SETS = np.array([chosen for chosen in product((0.0, 1.0), repeat=PARAMETERS) if any(chosen)])
-"""Which parameters are above zero: every possibility, a row each."""
-_BOTH = _SETS[:, :, None] * _SETS[:, None, :]
-_EYE = np.eye(PARAMETERS)
+Sums = tuple[float, ...]
+"""Of weighted rows: the normal equations. Products of parameters aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, then each."""
+_NO_SUMS: Sums = (0.0,) * 14
 
 
-def _solve(rows: Floats, weights: Floats) -> Floats:
-    """Least squares under parameters ≥ 0, exactly: the best feasible one of all sets of parameters. All sets are
-    solved at once; a parameter that is not in a set has an equation of its own there, which says that it is zero."""
-    weighted = rows * weights[:, :, None]
-    normal = (weighted.transpose(0, 2, 1) @ rows)[:, None]
-    right = weighted.sum(axis=1)[:, None] * _SETS
-    ridge = 1e-10 * np.trace(normal, axis1=2, axis2=3)[:, :, None, None]
-    alone = _EYE * np.where(_SETS > 0.0, ridge[..., 0], 1.0)[..., None]
-    solved = np.linalg.solve(normal * _BOTH + alone, right[..., None])[..., 0]
-    # For a least-squares solution the sum of squares is a constant minus right·solution.
-    cost = np.where((solved >= 0.0).all(axis=2), -(right * solved).sum(axis=2), np.inf)
-    return np.asarray(solved[np.arange(len(rows)), cost.argmin(axis=1)])
+def _sums(rows: Iterable[tuple[Row, float]], before: Sums = _NO_SUMS) -> Sums:
+    aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, a, b, c, d = before
+    for (p, q, r, s), weight in rows:
+        wp, wq, wr, ws = weight * p, weight * q, weight * r, weight * s
+        aa, ab, ac, ad = aa + wp * p, ab + wp * q, ac + wp * r, ad + wp * s
+        bb, bc, bd = bb + wq * q, bc + wq * r, bd + wq * s
+        cc, cd, dd = cc + wr * r, cd + wr * s, dd + ws * s
+        a, b, c, d = a + wp, b + wq, c + wr, d + ws
+    return aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, a, b, c, d
+
+
+@lru_cache(maxsize=1024)
+def _prior_sums(prior: Shape, trust: float) -> Sums:
+    sizes = [(size, ceil(size / PRIOR_NODE)) for size in PRIOR_SIZES]
+    return _sums((_row(size, nodes, 1.0 / prior.time(size, nodes)), trust) for size, nodes in sizes)
+
+
+Used = tuple[bool, bool, bool, bool]
+"""Which parameters are above zero."""
+_ROUNDING = 1e-8
+"""A parameter that would better the fit by no more than this part stays zero: the ridge and rounding do as much."""
+
+
+def _least_squares(sums: Sums, used: Used) -> tuple[Row, Used]:
+    """Parameters ≥ 0, exactly, beginning with those that are likely to be used. One on the wrong side (used and below
+    zero, or not used and pulled above it) changes sides, the last one first, until all are on the right one: that comes
+    to an end with any beginning (Murty 1974)."""
+    aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, *right = sums
+    ridge = 1e-10 * (aa + bb + cc + dd)
+    aa, bb, cc, dd = aa + ridge, bb + ridge, cc + ridge, dd + ridge
+    normal = ((aa, ab, ac, ad), (ab, bb, bc, bd), (ac, bc, cc, cd), (ad, bd, cd, dd))
+    found = _solved(normal, right, used)
+    for _ in range(2 ** len(used)):
+        wrong = _on_the_wrong_side(normal, right, found, used)
+        if wrong < 0:
+            break
+        used = (used[0] != (wrong == 0), used[1] != (wrong == 1), used[2] != (wrong == 2), used[3] != (wrong == 3))
+        found = _solved(normal, right, used)
+    a, b, c, d = found
+    return (max(a, 0.0), max(b, 0.0), max(c, 0.0), max(d, 0.0)), used
+
+
+def _on_the_wrong_side(normal: Sequence[Row], right: Sequence[float], found: Row, used: Used) -> int:
+    a, b, c, d = found
+    for at in (3, 2, 1, 0):
+        if used[at]:
+            if found[at] < 0.0:
+                return at
+        else:
+            p, q, r, s = normal[at]
+            if right[at] - (p * a + q * b + r * c + s * d) > _ROUNDING * right[at]:
+                return at
+    return -1
+
+
+def _solved(normal: Sequence[Row], right: Sequence[float], used: Used) -> Row:
+    """Those that are not used have an equation of their own, which says that they are zero. By factors L·D·Lᵀ: the
+    equations are symmetric and definite."""
+    (aa, ab, ac, ad), (_, bb, bc, bd), (_, _, cc, cd), (_, _, _, dd) = normal
+    a, b, c, d = right
+    if not used[0]:
+        aa, ab, ac, ad, a = 1.0, 0.0, 0.0, 0.0, 0.0
+    if not used[1]:
+        bb, ab, bc, bd, b = 1.0, 0.0, 0.0, 0.0, 0.0
+    if not used[2]:
+        cc, ac, bc, cd, c = 1.0, 0.0, 0.0, 0.0, 0.0
+    if not used[3]:
+        dd, ad, bd, cd, d = 1.0, 0.0, 0.0, 0.0, 0.0
+    ba, ca, da = ab / aa, ac / aa, ad / aa
+    bb, bc, bd = bb - ba * ab, bc - ba * ac, bd - ba * ad
+    cb, db = bc / bb, bd / bb
+    cc, cd = cc - ca * ac - cb * bc, cd - ca * ad - cb * bd
+    dc = cd / cc
+    dd = dd - da * ad - db * bd - dc * cd
+    b = b - ba * a
+    c = c - ca * a - cb * b
+    d = (d - da * a - db * b - dc * c) / dd
+    c = c / cc - dc * d
+    b = b / bb - cb * c - db * d
+    return a / aa - ba * b - ca * c - da * d, b, c, d

@@ -52,15 +52,16 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
 
 def _epoch_1_s(job: JobRecord, evidence: Evidence, speed: FittedSpeed) -> float:
     if isinstance(speed, GoodputSpeed):
-        return float(speed.goodput.at(speed.fit.reference_type, 1, 1)[speed.phase]) * _pace(job, evidence, speed)
+        return speed.goodput.at(speed.fit.reference_type, 1, 1)[speed.phase] * _pace(job, evidence, speed)
     return evidence.epoch_1_s(speed.fit.unit_1_s)
 
 
 def _adaptive(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> Remaining:
     """Each phase's epochs that are left, at speed 1, and by how much this job was slower or faster than expected."""
     done = min(1.0, job.epochs_done / job.epochs_total) * PHASES
-    times = speed.goodput.at(speed.fit.reference_type, 1, 1).tolist()
-    left_s = sum(max(0.0, min(1.0, phase + 1 - done)) * time for phase, time in enumerate(times))
+    phase = min(int(done), PHASES - 1)
+    begun = speed.goodput.at(speed.fit.reference_type, 1, 1)[phase] * (done - phase)
+    left_s = speed.goodput.left(speed.fit.reference_type, 1, 1)[phase] - begun
     at_1_s = left_s * job.epochs_total / PHASES * _pace(job, evidence, speed)
     sigma = sqrt(0.05**2 + (0.5 / (1 + evidence.count)) ** 2)
     return Remaining(at_speed_1_s=at_1_s, as_of_s=_as_of_s(job), sigma=sigma, known=True)
@@ -69,7 +70,7 @@ def _adaptive(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> Remain
 def _pace(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> float:
     """How many times longer than expected of its family this job's last epochs took."""
     seen = [
-        epoch_s / float(speed.goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, job.epochs_total)])
+        epoch_s / speed.goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, job.epochs_total)]
         for key, epoch_s, epoch in evidence.recent
     ]
     return median(seen) if seen else 1.0

@@ -12,6 +12,7 @@ from swell.core.events import Batching, EpochEnded, ExitReason, RunPlanned, RunS
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest
 from swell.core.resources import Allocation, Part
+from swell.speed.adaptive import Goodput, GoodputSpeed
 from swell.speed.steps import StepModel
 from unit.speed.history import History
 
@@ -90,6 +91,10 @@ def trained_everywhere(world: Trained) -> None:
     world.history.end(1, ExitReason.FINISHED)
 
 
+def left_s(goodput: Goodput, gpus: int, phase: int) -> float:
+    return sum(goodput.at("gpu", gpus, -(-gpus // 8))[phase:])
+
+
 class TestCurves:
     def test_sizes_nobody_has_tried_are_as_fast_as_the_law_says(self, world: Trained) -> None:
         trained_everywhere(world)
@@ -124,6 +129,21 @@ class TestCurves:
         curve = world.history.curve(2)
         assert list(curve) == sorted(curve)
         assert world.history.curve(3) is curve
+
+    def test_what_is_left_is_the_sum_of_its_epochs_however_it_is_asked_for(self, world: Trained) -> None:
+        trained_everywhere(world)
+        world.submit(2)
+        world.run(2, 4, 1, range(7))
+        speed = world.history.book.speed(world.history.state.jobs[2], {"gpu": 8})
+        assert isinstance(speed, GoodputSpeed)
+        goodput, table = speed.goodput, speed.goodput.table("gpu", 32, 8)
+        for gpus in (1, 3, 8, 16, 31):
+            nodes = -(-gpus // 8)
+            epochs, left = goodput.at("gpu", gpus, nodes), goodput.left("gpu", gpus, nodes)
+            for phase in (0, 7, 19):
+                assert left[phase] == pytest.approx(sum(epochs[phase:]))
+                assert table[phase, gpus - 1] == pytest.approx(left[phase])
+            assert speed.rate(gpus, nodes, "gpu") == pytest.approx(left_s(goodput, 1, 7) / left_s(goodput, gpus, 7))
 
     def test_a_slow_spell_does_not_poison_it(self, world: Trained) -> None:
         trained_everywhere(world)

@@ -1,0 +1,64 @@
+"""Batches that an adaptive job may choose from on any GPUs, and how long a step of each takes.
+
+What is known of steps changes seldom, what is known of gradients with almost every report: so steps are worked out once
+for each model and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from swell.speed.steps import Floats, StepModel
+
+BATCHES = 16
+"""Batch sizes considered, spaced evenly on a logarithmic scale between the smallest and the largest."""
+Sizes = tuple[tuple[int, int], ...]
+"""(GPUs, nodes) of each."""
+_EVENLY = np.linspace(0.0, 1.0, BATCHES)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Within which a job may choose: samples of a batch, and of one GPU's part of it (`local_max` 0: not said)."""
+
+    initial: int
+    largest: int
+    local_min: int
+    local_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Batches down, sizes across."""
+
+    batch: Floats
+    local: Floats
+    accumulate: Floats
+
+
+@lru_cache(maxsize=512)
+def packed(max_gpus: int, per_node: int) -> Sizes:
+    """1 … max GPUs, on as few nodes as possible."""
+    return tuple((k, -(-k // max(1, per_node))) for k in range(1, max_gpus + 1))
+
+
+@lru_cache(maxsize=512)
+def choices(bounds: Bounds, sizes: Sizes) -> Choices:
+    gpus = np.array([float(k) for k, _ in sizes])
+    smallest = np.minimum(np.maximum(bounds.initial, max(1, bounds.local_min) * gpus), bounds.largest)
+    batch = smallest * (bounds.largest / smallest) ** _EVENLY
+    most = bounds.local_max or bounds.largest
+    accumulate = np.maximum(np.ceil(batch / gpus / most - 1e-9) - 1.0, 0.0)
+    return Choices(batch, batch / gpus / (accumulate + 1.0), accumulate)
+
+
+@lru_cache(maxsize=512)
+def steps(model: StepModel, bounds: Bounds, sizes: Sizes) -> tuple[Floats, Floats]:
+    """Seconds of a step with each choice, and seconds for each sample of it."""
+    found = choices(bounds, sizes)
+    network = np.array([model.network_s(nodes, k) for k, nodes in sizes])
+    step_s = model.steps_s(network, found.local, found.accumulate)
+    return step_s, step_s / found.batch
