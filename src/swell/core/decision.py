@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,6 +44,32 @@ class Reason:
     detail: Mapping[str, Detail] = field(default_factory=dict)
 
 
+Reasons = Mapping[JobId, tuple[Reason, ...]]
+
+
+class Deferred(Reasons):
+    """Reasons that are put together when somebody reads them: a pass has some for every job, and mostly nobody asks."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, make: Callable[[], Reasons]) -> None:
+        self._made: Reasons | Callable[[], Reasons] = make
+
+    def _read(self) -> Reasons:
+        if not isinstance(self._made, Mapping):
+            self._made = self._made()
+        return self._made
+
+    def __getitem__(self, job: JobId) -> tuple[Reason, ...]:
+        return self._read()[job]
+
+    def __iter__(self) -> Iterator[JobId]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """n GPUs of one type (n = 1 for a share of a GPU or a CPU-only job; `gpu_type` is empty for the latter)."""
@@ -57,8 +83,9 @@ class Decision:
     """Jobs that are not in `grants` get nothing, and have at least one reason."""
 
     grants: Mapping[JobId, Grant]
-    reasons: Mapping[JobId, tuple[Reason, ...]] = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=dict)
     memory: Mapping[str, object] = field(default_factory=dict)
+    wake_s: float | None = None  # when time alone would change the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +142,7 @@ class Plan:
     stops: tuple[Stop, ...] = ()
     resizes: tuple[Resize, ...] = ()
     starts: tuple[Start, ...] = ()
-    reasons: Mapping[JobId, tuple[Reason, ...]] = field(default_factory=dict)  # of every job in the snapshot
+    reasons: Reasons = field(default_factory=dict)  # of every job in the snapshot
     targets: Mapping[JobId, Grant] = field(default_factory=dict)  # what each job is meant to have
     moves: tuple[Move, ...] = ()
     memory: Mapping[str, object] = field(default_factory=dict)

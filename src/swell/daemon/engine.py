@@ -250,7 +250,7 @@ class Engine:
         return await asyncio.to_thread(self._record.runs, job)
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
-        return self._passes.reasons.get(job, ())
+        return self._passes.reasons(job)
 
     async def explain(self, job: JobId) -> Explanation:
         """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from swell.core import events as ev
-from swell.core.decision import Plan, Reason
+from swell.core.decision import Plan, Reason, Reasons
 from swell.core.errors import InvalidTransition, StoreError
 from swell.core.events import Event
 from swell.core.ids import JobId
@@ -62,7 +62,13 @@ class Passes:
         self.policy: Policy | None = None
         self.placer: Placer | None = None
         self.count = 0
-        self.reasons: Mapping[JobId, tuple[Reason, ...]] = {}
+        self._reasons: Reasons = {}  # of the last plan
+        self._held_back: Mapping[JobId, Reason] = {}
+
+    def reasons(self, job: JobId) -> tuple[Reason, ...]:
+        """Of the last pass; none if it did not see the job."""
+        held_back = self._held_back.get(job)
+        return self._reasons.get(job, ()) if held_back is None else (held_back,)
 
     def wake(self) -> None:
         self._wake.set()
@@ -127,7 +133,7 @@ class Passes:
         snapshot, held_back = self._picture.take(state, now_s, self.options)
         rng = random.Random(state.seq)  # noqa: S311 - a seed that replays, not a secret
         plan = await self._cycle(snapshot, self.policy, self.placer, state.policy_memory, rng)
-        self.reasons = {**plan.reasons, **{job: (reason,) for job, reason in held_back.items()}}
+        self._reasons, self._held_back = plan.reasons, held_back
         return plan
 
     async def _cycle(

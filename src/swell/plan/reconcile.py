@@ -9,9 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from functools import partial
 
-from swell.core.decision import Decision, Grant, Layout, Move, Plan, Reason, ReasonCode, Resize, Start, Stop
+from swell.core.decision import (
+    Decision,
+    Deferred,
+    Grant,
+    Layout,
+    Move,
+    Plan,
+    Reason,
+    ReasonCode,
+    Reasons,
+    Resize,
+    Start,
+    Stop,
+)
 from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation, Node, Part, Share
@@ -19,54 +32,49 @@ from swell.core.snapshot import JobView, Snapshot
 from swell.placement.need import cpus_of
 from swell.placement.sharing import share_now
 
-_id_of = attrgetter("id")
-
 
 @dataclass(slots=True)
 class _Draft:
-    reasons: dict[JobId, tuple[Reason, ...]]
+    first: dict[JobId, tuple[Reason, ...]] = field(default_factory=dict)  # reasons that go before the decision's
     stops: list[Stop] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
 
+    def because(self, job: JobId, reason: Reason) -> None:
+        self.first[job] = (reason, *self.first.get(job, ()))
+
 
 def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
     held = Held(snapshot)
-    draft = _Draft(reasons=_given(snapshot, decision))
+    draft = _Draft()
     moves = {move.job: move for move in layout.moves}
     places, unplaced = layout.allocations, layout.unplaced
     keep = places.get  # what by far the most do: those that wait nothing, those that run what they hold
     for job in [j for j in snapshot.jobs if keep(j.id) is not j.allocation or j.stopping or j.id in unplaced]:
         target = places.get(job.id)
-        given = draft.reasons[job.id]
         if target is None and job.id in unplaced:
-            given = draft.reasons[job.id] = (unplaced[job.id], *given)
+            draft.because(job.id, unplaced[job.id])
         if job.held_n:
             why = "there is no place for it" if job.id in unplaced else "others come first"
-            _running(draft, job, target, given, moves.get(job.id), held, why)
+            _running(draft, job, target, moves.get(job.id), held, why)
         elif target is not None:
             _waiting(draft, job, target, held)
     return Plan(
         stops=tuple(draft.stops),
         resizes=tuple(draft.resizes),
         starts=tuple(draft.starts),
-        reasons=draft.reasons,
+        reasons=Deferred(partial(_reasons, snapshot, decision, draft.first)),
         targets=_targets(decision, layout),
         moves=layout.moves,
         memory=decision.memory,
-        wake_s=_wake_s(snapshot, draft.reasons),
+        wake_s=decision.wake_s,
     )
 
 
-def _given(snapshot: Snapshot, decision: Decision) -> dict[JobId, tuple[Reason, ...]]:
-    """The decision's reasons, for every job in the snapshot."""
-    reasons: dict[JobId, tuple[Reason, ...]] = dict.fromkeys(map(_id_of, snapshot.jobs), ())
-    jobs = len(reasons)
-    reasons.update(decision.reasons)
-    if len(reasons) > jobs:  # a policy of one's own has reasons for jobs that are not there
-        present = dict.fromkeys(map(_id_of, snapshot.jobs))
-        reasons = {job: given for job, given in reasons.items() if job in present}
-    return reasons
+def _reasons(snapshot: Snapshot, decision: Decision, first: Mapping[JobId, tuple[Reason, ...]]) -> Reasons:
+    """For every job in the snapshot (a policy of one's own may have some for jobs that are not there)."""
+    given = decision.reasons
+    return {job.id: (*first.get(job.id, ()), *given.get(job.id, ())) for job in snapshot.jobs}
 
 
 def _targets(decision: Decision, layout: Layout) -> Mapping[JobId, Grant]:
@@ -74,24 +82,16 @@ def _targets(decision: Decision, layout: Layout) -> Mapping[JobId, Grant]:
     return {job: grant for job, grant in decision.grants.items() if job in places}
 
 
-def _wake_s(snapshot: Snapshot, reasons: Mapping[JobId, tuple[Reason, ...]]) -> float | None:
-    """When the first of the runs that changed a moment ago has settled."""
-    of_runs = [reasons[job.id] for job in snapshot.jobs if job.held_n]
-    times = [float(r.detail["until_s"]) for given in of_runs for r in given if "until_s" in r.detail]
-    return min(times, default=None)
-
-
 def _running(
     draft: _Draft,
     job: JobView,
     target: Allocation | None,
-    given: tuple[Reason, ...],
     move: Move | None,
     held: Held,
     why: str,
 ) -> None:
     if job.stopping:
-        draft.reasons[job.id] = (Reason(code=ReasonCode.STOPPING), *given)
+        draft.because(job.id, Reason(code=ReasonCode.STOPPING))
     elif target == job.allocation or job.pinned:
         return
     elif target is None:
@@ -99,7 +99,7 @@ def _running(
     elif job.spec.scales_in_place:
         blocked_by = held.by_others(job.id, target)
         if blocked_by:
-            draft.reasons[job.id] = (_freeing(blocked_by), *given)
+            draft.because(job.id, _freeing(blocked_by))
         else:
             draft.resizes.append(Resize(job=job.id, allocation=target, reason=_change(job, target)))
             held.take(job.id, target)
@@ -113,7 +113,7 @@ def _running(
 def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held) -> None:
     blocked_by = held.by_others(job.id, target)
     if blocked_by:
-        draft.reasons[job.id] = (_freeing(blocked_by), *draft.reasons[job.id])
+        draft.because(job.id, _freeing(blocked_by))
         return
     held.take(job.id, target)
     draft.starts.append(Start(job=job.id, allocation=target, reason=_start_reason(job, target)))

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from swell.core.decision import Decision, Reason, ReasonCode
+from swell.core.decision import Decision, Deferred, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.policy import quotas
-from swell.policy.base import Memory
+from swell.policy.base import Memory, Reasons
 from swell.policy.ledger import Ledger
 from swell.policy.resizing import admit, fill, held_grant, weigh
 from swell.policy.starvation import Guard
@@ -42,9 +42,11 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> D
         by_right = table.serve(others)
         in_order = sorted(others + served, key=_in_order) if served else others
         _settle(policy, in_order, by_right, ledger, snapshot)
-    _explain(snapshot, jobs, ledger)
     return Decision(
-        grants=ledger.grants, reasons=ledger.reasons, memory=_without_ended(guard.memory(table.memory), jobs)
+        grants=ledger.grants,
+        reasons=Deferred(partial(_explained, snapshot, jobs, ledger)),
+        memory=_without_ended(guard.memory(table.memory), jobs),
+        wake_s=ledger.wake_s,
     )
 
 
@@ -131,7 +133,9 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: list[JobView], ledger: Led
                 top_waiting = max((job.priority for job in jobs if not job.held_n), default=_LOWEST)
             if top_waiting > job.priority:
                 continue
-            why = Reason(code=ReasonCode.SETTLING, detail={"until_s": job.changed_s + snapshot.options.min_run_s})
+            until_s = job.changed_s + snapshot.options.min_run_s
+            why = Reason(code=ReasonCode.SETTLING, detail={"until_s": until_s})
+            ledger.wake_at(until_s)
         else:
             continue
         ledger.keep(job, held_grant(job), _milli(job, gone), why)
@@ -158,16 +162,17 @@ def _classes(jobs: list[JobView]) -> list[list[JobView]]:
     return [[job for job in jobs if job.priority == priority] for priority in priorities]
 
 
-def _explain(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> None:
-    """Reasons for those that get nothing: never possible with what there is, or not now."""
+def _explained(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> Reasons:
+    """What was said; and for those that get nothing: never possible with what there is, or not now."""
     capacity = snapshot.capacity.gpu_milli
-    grants, reasons = ledger.grants, ledger.reasons
+    grants, reasons = ledger.grants, ledger.said()
     for job in [job for job in jobs if job.id not in grants]:
         types, needs = job.gpu_types, job.sizes[0] * job.gpu_milli
         if needs > (capacity.get(types[0], 0) if types else 0) and needs > (most := _most(capacity, types)):
             reasons[job.id] = (_never(job, most),)
         elif not reasons.get(job.id):
             reasons[job.id] = ledger.purse.no_room(job, job.sizes[0])
+    return reasons
 
 
 def _most(capacity: Mapping[str, int], types: tuple[str, ...]) -> int:

@@ -16,12 +16,14 @@ from swell.policy.base import Purse, Reasons
 
 
 class Ledger:
-    __slots__ = ("grants", "limits", "purse", "quotas", "reasons", "used")
+    __slots__ = ("_told", "grants", "limits", "purse", "quotas", "reasons", "used", "wake_s")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.purse = Purse(snapshot.capacity)
         self.grants: dict[JobId, Grant] = {}
-        self.reasons: Reasons = {}
+        self.reasons: Reasons = {}  # the layers' own: they go before what a policy told
+        self._told: list[Mapping[JobId, tuple[Reason, ...]]] = []
+        self.wake_s: float | None = None
         self.quotas: Mapping[str, Quota] = snapshot.options.quotas
         self.used: dict[str, int] = {}  # thousandths of a GPU by team; kept only while there are quotas
         self.limits = {team: quota.gpus * GPU_MILLI for team, quota in self.quotas.items() if not quota.borrow}
@@ -51,12 +53,30 @@ class Ledger:
 
     def accept(self, jobs: Iterable[JobView], part: Decision) -> None:
         """Write down what a policy decided for these jobs."""
-        self.reasons.update(part.reasons)
+        self._told.append(part.reasons)
+        self.wake_at(part.wake_s)
         grants = part.grants
         for job in [job for job in jobs if job.id in grants]:
             given = grants[job.id]
             if not self.give(job, given):
                 self.reasons[job.id] = self.purse.no_room(job, given.n)
+
+    def why(self, job: JobId) -> tuple[Reason, ...]:
+        """Why it has what it has so far; nothing if nobody said."""
+        told: list[Mapping[JobId, tuple[Reason, ...]]] = [*self._told, self.reasons]
+        return next((given[job] for given in reversed(told) if job in given), ())
+
+    def said(self) -> Reasons:
+        """The same of every job of which somebody said anything."""
+        said: Reasons = {}
+        for told in (*self._told, self.reasons):
+            said.update(told)
+        return said
+
+    def wake_at(self, at_s: float | None) -> None:
+        """Time alone may change the answer then."""
+        if at_s is not None and (self.wake_s is None or at_s < self.wake_s):
+            self.wake_s = at_s
 
     def change(self, job: JobView, given: Grant) -> None:
         """Replace what a job was given; the caller knows that it fits."""

@@ -142,7 +142,7 @@ def take_back(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, el
                 continue
             _hand_over(returns, ledger)
             ledger.give(job, given)
-            ledger.reasons.pop(job.id, None)
+            ledger.reasons[job.id] = ()
             stock = after
             hopeless.clear()
             break
@@ -205,4 +205,4 @@ def explain_borrowers(borrowing: Sequence[JobView], ledger: Ledger) -> None:
     """Jobs beyond the quota that found nothing to borrow wait because of it."""
     for job in borrowing:
         if job.id not in ledger.grants:
-            ledger.reasons[job.id] = (_at_quota(job, ledger), *ledger.reasons.get(job.id, ()))
+            ledger.reasons[job.id] = (_at_quota(job, ledger), *ledger.why(job.id))

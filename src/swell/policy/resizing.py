@@ -95,7 +95,7 @@ def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, reques
         if ledger.may_use(job, n) and (given := stock.admit(job, n)) is not None:
             ledger.grants[job.id] = given
             ledger.use(job, given.n)
-            ledger.reasons.pop(job.id, None)
+            ledger.reasons[job.id] = ()
 
 
 def _grow(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize: bool) -> None:
