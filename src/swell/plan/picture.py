@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
-from operator import is_not
+from operator import attrgetter, is_not
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
@@ -40,8 +40,9 @@ _NO_FRAME: tuple[None, None] = (None, None)
 class Picture:
     """Takes snapshots. Holds nothing but a cache: a fresh one gives the same answers.
 
-    A view is made anew when its job's record is another object, or when the book answers with other objects. A book
-    whose answers change only when the record does says so (`follows_records = True`) and is asked only then."""
+    A view is made anew when something in its job's record has changed that views are made of, or when the book answers
+    with other objects. A book whose answers change only when the record does says so (`follows_records = True`) and is
+    asked only then."""
 
     def __init__(self, book: SpeedBook, restart_cost_s: float = DEFAULT_RESTART_COST_S) -> None:
         self._book = book
@@ -110,7 +111,11 @@ class Picture:
 
     def _renew(self, record: JobRecord) -> None:
         job = record.id
+        before = self._records.get(job)
         self._records[job] = record
+        if before is not None and _matter(before) == _matter(record):
+            self._ask_again(job, record)
+            return
         if record.paused or record.not_before_s or record.spec.depends_on:
             self._conditional[job] = None
         else:
@@ -132,8 +137,7 @@ class Picture:
         if record.spec.gpus.share and self._alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = view
-        if self._ask_always:
-            self._answers[record.id] = (speed, remaining)
+        self._answers[record.id] = (speed, remaining)
 
     def _alone(self, job: JobId) -> bool:
         return isinstance(self._book, WatchedBook) and self._book.alone(job)
@@ -153,6 +157,30 @@ class Picture:
     def _wait_since(self, job: JobId, since_s: float) -> None:
         if self._views[job].waiting_since_s != since_s:
             self._views[job] = replace(self._views[job], waiting_since_s=since_s)
+
+
+_of_job = attrgetter(
+    "spec",
+    "state",
+    "priority",
+    "paused",
+    "not_before_s",
+    "migrations",
+    "uses_library",
+    "first_started_s",
+    "queued_since_s",
+    "waited_s",
+    "ran_s",
+    "gpu_s",
+    "restart_cost_s",
+    "gpu_memory_mib",
+)
+_of_run = attrgetter("allocation", "planned_s", "started_s", "changed_s")
+
+
+def _matter(record: JobRecord) -> tuple[object, ...]:
+    """All of a record that its view is made of. Of two between which only an epoch ended it is the same."""
+    return _of_job(record) if record.run is None else _of_job(record) + _of_run(record.run)
 
 
 def frame_of(record: JobRecord, types: tuple[str, ...], gpus_per_node: Mapping[str, int]) -> Frame:

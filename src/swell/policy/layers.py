@@ -28,11 +28,11 @@ from swell.policy.starvation import Guard
 from swell.ports import Policy, Random
 
 _in_order = attrgetter("submitted_s", "id")
-_submitted, _id, _priority = attrgetter("submitted_s"), attrgetter("id"), attrgetter("priority")
+_priority = attrgetter("priority")
 
 
 def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-    jobs = _by_submission(snapshot.jobs)
+    jobs = list(snapshot.jobs)
     ledger = Ledger(snapshot)
     free = _keep_what_must_be_kept(snapshot, jobs, ledger)
     guard = Guard(snapshot, memory, elastic=policy.elastic)
@@ -48,12 +48,6 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> D
         memory=_without_ended(guard.memory(table.memory), jobs),
         wake_s=ledger.wake_s,
     )
-
-
-def _by_submission(jobs: Sequence[JobView]) -> list[JobView]:
-    """They nearly always are in order already, which is found out faster than sorted."""
-    times, ids = list(map(_submitted, jobs)), list(map(_id, jobs))
-    return list(jobs) if times == sorted(times) and ids == sorted(ids) else sorted(jobs, key=_in_order)
 
 
 class _Table:

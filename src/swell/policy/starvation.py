@@ -37,8 +37,7 @@ class Guard:
         they came in, and those that were served here."""
         now_s, bound_s = self._snapshot.now_s, self._snapshot.options.starvation_s
         since_s = now_s - bound_s
-        waiting = [job for job in jobs if job.waiting_since_s is not None]
-        starving = [job for job in waiting if (job.waiting_since_s or 0.0) < since_s and not job.held_n]
+        starving = [job for job in jobs if (w := job.waiting_since_s) is not None and w < since_s and not job.held_n]
         served = self._keep_rescued(jobs, ledger, now_s) if self._before else []
         hopeless: dict[tuple[int, tuple[str, ...]], None] = {}  # thousands who wait must not all look for themselves
         for job in sorted(starving, key=_longest_first):

@@ -67,6 +67,7 @@ class Task:
     fails: bool = False
     as_of_s: float = 0.0
     rate: float = 0.0  # since then
+    turns: int = 0  # how often it got on otherwise than was to be expected before
 
     def at(self, now_s: float) -> float:
         passed_s = now_s - self.as_of_s
@@ -105,7 +106,7 @@ class Durations:
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
         began_s = now_s + self._restart_s
-        task.as_of_s, task.rate = began_s, 0.0
+        task.turns, task.as_of_s, task.rate = task.turns + 1, began_s, 0.0
         began = TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs)
         return (RunStarted(run=run.id, at_s=now_s), began)
 
@@ -131,7 +132,10 @@ class Durations:
     def _next_report(self, task: Task, run: Run, now_s: float) -> EpochEnded:
         allocation = run.allocation
         gpus, nodes, gpu_type = allocation.gpus, len(allocation.parts), allocation.gpu_type
-        task.rate = task.scaling.rate(gpus, nodes, gpu_type) * self._slow(run)
+        foretold, slow = task.scaling.rate(gpus, nodes, gpu_type), self._slow(run)
+        if task.rate != foretold or slow != 1.0:
+            task.turns += 1
+        task.rate = foretold * slow
         epoch_1_s = task.work_s / task.epochs
         count = max(1, int(REPORT_S * task.rate / epoch_1_s))
         done = task.done_epochs()
@@ -151,6 +155,7 @@ class Durations:
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
         task.left_s, task.as_of_s, task.rate = task.at(now_s), now_s, 0.0
+        task.turns += 1
         ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
         if run.began_s is None:
             return (ended,)
@@ -159,11 +164,12 @@ class Durations:
     def lost(self, job: JobRecord, now_s: float) -> None:
         task = self.tasks[job.id]
         task.left_s = task.work_s * (1 - job.epochs_done / task.epochs)
-        task.as_of_s, task.rate = now_s, 0.0
+        task.turns, task.as_of_s, task.rate = task.turns + 1, now_s, 0.0
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
         task.left_s, task.as_of_s = task.at(now_s), now_s
+        task.turns += 1
         return (self._next_report(task, run, now_s),) if run.began_s is not None else ()
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
@@ -192,7 +198,7 @@ class TrueDurations:
 
     def __init__(self, world: Durations) -> None:
         self._world = world
-        self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
+        self._remaining: dict[JobId, tuple[int, Remaining]] = {}  # and after how many turns
 
     def learn(self, event: Event) -> None:
         """Nothing to learn; what has ended is forgotten."""
@@ -203,12 +209,13 @@ class TrueDurations:
         return self._world.tasks[job.id].scaling
 
     def remaining(self, job: JobRecord) -> Remaining:
-        cached = self._remaining.get(job.id)
-        if cached is not None and cached[0] is job:
+        """The same object while the job gets on as it says. Said anew by halves: near its end nobody knows a remaining
+        time better than to a part of what was said (`JobView.remaining_s`)."""
+        cached, task = self._remaining.get(job.id), self._world.tasks[job.id]
+        if cached is not None and cached[0] == task.turns and task.left_s > 0.5 * cached[1].at_speed_1_s:
             return cached[1]
-        task = self._world.tasks[job.id]
         remaining = _make_remaining(at_speed_1_s=task.left_s, as_of_s=task.as_of_s, sigma=0.0, known=True)
-        self._remaining[job.id] = (job, remaining)
+        self._remaining[job.id] = (task.turns, remaining)
         return remaining
 
 
