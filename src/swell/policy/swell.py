@@ -100,6 +100,9 @@ class Swell:
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         grants = {job.id: Grant(n=1) for job in snapshot.jobs if job.gpu_milli == 0}
         jobs = [job for job in snapshot.jobs if job.gpu_milli]
+        for_all = _enough_for_all(jobs, snapshot)
+        if for_all is not None:
+            return Decision(grants=grants | for_all, memory=memory)
         columns = self._reader.read(jobs, snapshot) if jobs else None
         if columns is None:  # nothing is left to share out, which the layers tell everybody
             return Decision(grants=grants, memory=memory)
@@ -107,6 +110,22 @@ class Swell:
         this.give()
         this.use_leftovers()
         return Decision(grants=grants | this.grants(), reasons=Deferred(this.reasons), memory=memory)
+
+
+def _enough_for_all(jobs: list[JobView], snapshot: Snapshot) -> dict[JobId, Grant] | None:
+    """The only size each job wants, where there is room for all of them on the one type there is; else None. Nothing is
+    to be weighed then, and most hours of a cluster of jobs that do not scale are like that."""
+    capacity = snapshot.capacity.gpu_milli
+    if len(capacity) != 1:
+        return None
+    gpu_type, left = next(iter(capacity.items()))
+    for job in jobs:
+        n = job.sizes[-1]
+        left -= n * job.gpu_milli
+        settled = len(job.sizes) == 1 or (job.held_n == n and not job.stopping)
+        if left < 0 or not settled or gpu_type not in job.gpu_types:
+            return None
+    return {job.id: grant(job.sizes[-1], gpu_type) for job in jobs if speed_at(job, job.sizes[-1], gpu_type) > 0.0}
 
 
 def _one_more(chains: NDArray[Number]) -> NDArray[Number]:
