@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from swell.core.decision import Layout, Move, Reason
 from swell.core.ids import JobId
@@ -21,6 +22,8 @@ from swell.placement.objective import Worth, is_move, moved_workers
 from swell.placement.room import Room, Topology
 from swell.placement.sharing import must_be_alone, needs_more_memory, outgrown, share_now
 from swell.ports import Placed
+
+_id = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +66,19 @@ class Sorted:
 
 def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
     out = Sorted()
+    steady = topology.steady
     for placed in wanted:
         view, held = placed.view, placed.view.allocation
         if held is None or (view.stopping and not view.pinned):
             out.todo.append(placed)
             continue
-        stands = topology.steady.issuperset(held.nodes)
+        parts = held.parts
+        stands = parts[0].node in steady if len(parts) == 1 else steady.issuperset(held.nodes)
         if view.pinned or (stands and _holds_its_grant(placed, held)):
             out.stay.append(placed)
             if held.share is not None and outgrown(view):
                 out.check_shares = True
-            if len(held.parts) > 1 and len(held.parts) > topology.fewest_nodes(held.gpus, held.gpu_type):
+            if len(parts) > 1 and len(parts) > topology.fewest_nodes(held.gpus, held.gpu_type):
                 out.spread_out.append(placed)
             continue
         out.todo.append(placed)
@@ -150,35 +155,40 @@ class Arrangement:
     def settle(self, out: Sorted) -> list[Placed]:
         """Let those stay who can; returns those to be put somewhere."""
         self.causes.update(out.causes)
-        holding = [view for view in self.snapshot.jobs if view.allocation is not None]
-        self._take_what_nobody_may_touch(holding)
-        todo = {placed.view.id for placed in out.todo}
+        wanted = self.wanted
+        others = [view for view in self.snapshot.jobs if view.allocation is not None and view.id not in wanted]
+        self._take_what_nobody_may_touch(others)
+        crowded_out: dict[JobId, None] = {}
         for placed in self._in_order_of_right(out):
             held = placed.view.allocation
             assert held is not None  # it stays
-            if out.check_shares and not placed.view.pinned and not self._still_fits(placed.view, held):
-                todo.add(placed.view.id)
-                self.causes[placed.view.id] = self._crowded(placed, held)
-            elif held.share is None:
+            if held.share is None:
                 self.places[placed.view.id] = held  # the room was made without what it holds
+            elif out.check_shares and not placed.view.pinned and not self._still_fits(placed.view, held):
+                crowded_out[placed.view.id] = None
+                self.causes[placed.view.id] = self._crowded(placed, held)
             else:
                 self.put(placed, held)
-        self._note_who_is_leaving(holding)
-        return [placed for job, placed in self.wanted.items() if job in todo]
+        todo = out.todo
+        if crowded_out:
+            crowded_out |= dict.fromkeys(placed.view.id for placed in todo)
+            todo = [placed for job, placed in wanted.items() if job in crowded_out]
+        self._note_who_is_leaving(others + [placed.view for placed in todo])
+        return todo
 
     def _in_order_of_right(self, out: Sorted) -> Sequence[Placed]:
         if not out.check_shares:
             return out.stay
         return sorted(out.stay, key=lambda p: (not p.view.pinned, outgrown(p.view)))
 
-    def _take_what_nobody_may_touch(self, holding: Sequence[JobView]) -> None:
-        for view in holding:
-            if view.pinned and view.allocation is not None and view.id not in self.wanted:
+    def _take_what_nobody_may_touch(self, others: Sequence[JobView]) -> None:
+        for view in others:
+            if view.pinned and view.allocation is not None:
                 self.room.take(view.allocation)
 
-    def _note_who_is_leaving(self, holding: Sequence[JobView]) -> None:
-        for view in holding:
-            if view.allocation is not None and view.id not in self.places:
+    def _note_who_is_leaving(self, views: Sequence[JobView]) -> None:
+        for view in sorted(views, key=_id):
+            if view.allocation is not None:
                 for part in view.allocation.parts:
                     for gpu in part.gpus:
                         self.room.busy[part.node, gpu] = view.id
@@ -301,7 +311,10 @@ class Arrangement:
         return Layout(allocations=self._in_order(), unplaced=self.unplaced, moves=moves, gap=gap)
 
     def _in_order(self) -> Mapping[JobId, Allocation]:
-        return {job: self.places[job] for job in self.wanted if job in self.places}
+        places = self.places
+        if len(places) == len(self.wanted):
+            return dict(zip(self.wanted, map(places.__getitem__, self.wanted), strict=True))
+        return {job: places[job] for job in self.wanted if job in places}
 
     def _move(self, placed: Placed, target: Allocation) -> Move:
         view, held = placed.view, placed.view.allocation

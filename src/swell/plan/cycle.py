@@ -27,6 +27,8 @@ def in_precedence(snapshot: Snapshot, decision: Decision) -> list[Placed]:
     """Granted jobs: those that keep their place first, then by priority, then in order of submission."""
     grants = decision.grants
     granted = [job for job in snapshot.jobs if job.id in grants]
-    granted.sort(key=_priority, reverse=True)  # those of one priority stay in order
-    granted.sort(key=_pinned, reverse=True)
+    if len(set(map(_priority, granted))) > 1:
+        granted.sort(key=_priority, reverse=True)  # those of one priority stay in order
+    if any(map(_pinned, granted)):
+        granted.sort(key=_pinned, reverse=True)
     return [_make_placed(view=job, grant=grants[job.id]) for job in granted]

@@ -102,7 +102,7 @@ class Picture:
                 return
             self._renew(state.jobs[job])
         if len(records) > len(active):
-            for job in [job for job in records if job not in active]:
+            for job in records.keys() - active.keys():
                 for kept in (records, self._views, self._frames, self._answers, self._conditional):
                     kept.pop(job, None)
         if self._ask_always:

@@ -49,11 +49,11 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
     draft = _Draft()
     moves = {move.job: move for move in layout.moves}
     places, unplaced = layout.allocations, layout.unplaced
+    for job_id, reason in unplaced.items():
+        draft.because(job_id, reason)
     keep = places.get  # what by far the most do: those that wait nothing, those that run what they hold
-    for job in [j for j in snapshot.jobs if keep(j.id) is not j.allocation or j.stopping or j.id in unplaced]:
+    for job in [j for j in snapshot.jobs if keep(j.id) is not j.allocation or j.stopping]:
         target = places.get(job.id)
-        if target is None and job.id in unplaced:
-            draft.because(job.id, unplaced[job.id])
         if job.held_n:
             why = "there is no place for it" if job.id in unplaced else "others come first"
             _running(draft, job, target, moves.get(job.id), held, why)
@@ -79,6 +79,8 @@ def _reasons(snapshot: Snapshot, decision: Decision, first: Mapping[JobId, tuple
 
 def _targets(decision: Decision, layout: Layout) -> Mapping[JobId, Grant]:
     places = layout.allocations
+    if len(places) == len(decision.grants):
+        return decision.grants
     return {job: grant for job, grant in decision.grants.items() if job in places}
 
 

@@ -27,12 +27,13 @@ from swell.policy.resizing import admit, fill, held_grant, weigh
 from swell.policy.starvation import Guard
 from swell.ports import Policy, Random
 
+Jobs = tuple[JobView, ...]
 _in_order = attrgetter("submitted_s", "id")
 _priority = attrgetter("priority")
 
 
 def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-    jobs = list(snapshot.jobs)
+    jobs = snapshot.jobs
     ledger = Ledger(snapshot)
     free = _keep_what_must_be_kept(snapshot, jobs, ledger)
     guard = Guard(snapshot, memory, elastic=policy.elastic)
@@ -40,7 +41,7 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> D
     for members in _classes(free):
         others, served = guard.serve(members, ledger)
         by_right = table.serve(others)
-        in_order = sorted(others + served, key=_in_order) if served else others
+        in_order = sorted((*others, *served), key=_in_order) if served else others
         _settle(policy, in_order, by_right, ledger, snapshot)
     return Decision(
         grants=ledger.grants,
@@ -108,7 +109,7 @@ def _weighs_itself(policy: Policy) -> bool:
     return bool(getattr(policy, "weighs_restarts", False))
 
 
-def _keep_what_must_be_kept(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> list[JobView]:
+def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Jobs:
     """Write down the jobs that are left alone; the others."""
     settled_s = snapshot.now_s - snapshot.options.min_run_s
     not_ready = [node for node in snapshot.nodes if node.condition is not NodeCondition.READY]
@@ -134,7 +135,7 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: list[JobView], ledger: Led
             continue
         ledger.keep(job, held_grant(job), _milli(job, gone), why)
         kept[job.id] = None
-    return [job for job in jobs if job.id not in kept] if kept else jobs
+    return tuple(job for job in jobs if job.id not in kept) if kept else jobs
 
 
 _LOWEST = -(1 << 62)
@@ -148,15 +149,15 @@ def _milli(job: JobView, gone: set[str]) -> int:
     return GPU_MILLI * sum(len(part.gpus) for part in job.allocation.parts if part.node not in gone)
 
 
-def _classes(jobs: list[JobView]) -> list[list[JobView]]:
+def _classes(jobs: Jobs) -> list[Jobs]:
     """By priority, highest first."""
     priorities = sorted(set(map(_priority, jobs)), reverse=True)
     if len(priorities) == 1:
         return [jobs]
-    return [[job for job in jobs if job.priority == priority] for priority in priorities]
+    return [tuple(job for job in jobs if job.priority == priority) for priority in priorities]
 
 
-def _explained(snapshot: Snapshot, jobs: list[JobView], ledger: Ledger) -> Reasons:
+def _explained(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Reasons:
     """What was said; and for those that get nothing: never possible with what there is, or not now."""
     capacity = snapshot.capacity.gpu_milli
     grants, reasons = ledger.grants, ledger.said()
@@ -180,7 +181,7 @@ def _never(job: JobView, most: int) -> Reason:
     return Reason(code=ReasonCode.SHAPE, detail={"needs": job.sizes[0], "largest": most // GPU_MILLI})
 
 
-def _without_ended(memory: Memory, jobs: list[JobView]) -> Memory:
+def _without_ended(memory: Memory, jobs: Jobs) -> Memory:
     """Forget what was remembered of jobs that are gone; the same object when there is nothing to forget."""
     known = memory.get("jobs")
     if not known or not isinstance(known, Mapping):

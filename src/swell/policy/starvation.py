@@ -32,7 +32,7 @@ class Guard:
         self._rescued: dict[str, float] = {}
         self._reserved: dict[str, JobView] = {}  # by GPU type: who waits for it
 
-    def serve(self, jobs: list[JobView], ledger: Ledger) -> tuple[list[JobView], list[JobView]]:
+    def serve(self, jobs: Sequence[JobView], ledger: Ledger) -> tuple[Sequence[JobView], list[JobView]]:
         """Give starving jobs of a class what they need. The jobs that the policy is to decide about, in the order
         they came in, and those that were served here."""
         now_s, bound_s = self._snapshot.now_s, self._snapshot.options.starvation_s
@@ -88,7 +88,7 @@ class Guard:
         if large_enough:
             self._reserved.setdefault(large_enough[0], job)
 
-    def _without_those_that_block(self, jobs: list[JobView], ledger: Ledger) -> list[JobView]:
+    def _without_those_that_block(self, jobs: Sequence[JobView], ledger: Ledger) -> Sequence[JobView]:
         """Waiting jobs that could not be stopped again stay off the GPU types a starving job waits for."""
         if all(job.held_n or job.spec.may_be_stopped for job in jobs):
             return jobs
