@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heapify, heappop, heapreplace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
-from swell.core.decision import Grant, Reason, ReasonCode
+from swell.core.decision import Deferred, Grant, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, Curve, JobView
@@ -42,6 +42,11 @@ class Purse:
     def __init__(self, capacity: Capacity) -> None:
         self.milli: dict[str, int] = dict(capacity.gpu_milli)
         self._reasons: dict[tuple[int, int], tuple[Reason, ...]] = {}
+
+    def copy(self) -> Purse:
+        copy = Purse.__new__(Purse)
+        copy.milli, copy._reasons = dict(self.milli), {}
+        return copy
 
     def fits(self, job: JobView, n: int, gpu_type: str) -> bool:
         return n * job.gpu_milli <= self.milli.get(gpu_type, 0) or job.gpu_milli == 0
@@ -169,12 +174,23 @@ def shortest_first(jobs: Iterable[JobView], now_s: float) -> list[JobView]:
     return [job for _, job in keyed]
 
 
-def give_in_order(order: Iterable[JobView], purse: Purse, *, requested: bool) -> tuple[dict[JobId, Grant], Reasons]:
+_milli, _requested, _sizes, _first = (
+    attrgetter("gpu_milli"),
+    attrgetter("requested"),
+    attrgetter("sizes"),
+    itemgetter(0),
+)
+
+
+def give_in_order(
+    order: Sequence[JobView], purse: Purse, *, requested: bool
+) -> tuple[dict[JobId, Grant], Mapping[JobId, tuple[Reason, ...]]]:
     """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
     grants: dict[JobId, Grant] = {}
     reasons: Reasons = {}
     refused: dict[tuple[int, int, tuple[str, ...]], tuple[Reason, ...]] = {}  # the same again until more is taken
-    for job in order:
+    least = _least(order, requested=requested)
+    for at, job in enumerate(order):
         n = job.requested if requested else job.sizes[0]
         wants = (n, job.gpu_milli, job.gpu_types)
         why = refused.get(wants)
@@ -185,11 +201,25 @@ def give_in_order(order: Iterable[JobView], purse: Purse, *, requested: bool) ->
                 grants[job.id] = grant(n, gpu_type)
                 refused.clear()
                 continue
+            if max(purse.milli.values(), default=0) < least:  # nor for anybody after it
+                rest = partial(_refused, order[at:], purse.copy(), reasons, requested=requested)
+                return grants, Deferred(rest)
             why = purse.no_room(job, n)
             if len(job.gpu_types) < 2:  # with several it also depends on how fast the job is on each
                 refused[wants] = why
         reasons[job.id] = why
     return grants, reasons
+
+
+def _least(order: Sequence[JobView], *, requested: bool) -> int:
+    """No job needs less than this, in thousandths of a GPU."""
+    sizes = map(_requested, order) if requested else map(_first, map(_sizes, order))
+    return min(sizes, default=0) * min(map(_milli, order), default=0)
+
+
+def _refused(rest: Sequence[JobView], purse: Purse, before: Reasons, *, requested: bool) -> Reasons:
+    """The reasons of those passed over before, and of the rest."""
+    return before | {job.id: purse.no_room(job, job.requested if requested else job.sizes[0]) for job in rest}
 
 
 def grow_in_turn(order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse) -> None:

@@ -41,7 +41,8 @@ class ElasticTiresias:
         queued, memory = in_queues(snapshot, memory)
         purse = Purse(snapshot.capacity)
         order = [job for _, job in queued]
-        grants, reasons = give_in_order(order, purse, requested=True)
+        grants, refused = give_in_order(order, purse, requested=True)
+        reasons = dict(refused)
         if len(reasons) > number(snapshot, OPTIONS, "compaction"):
             _compact(queued, grants, reasons, purse)
         _give_leftovers(order, grants, reasons, purse)

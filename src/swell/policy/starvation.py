@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.snapshot import JobView, Snapshot
@@ -19,6 +20,7 @@ from swell.policy.base import Memory, grant
 from swell.policy.ledger import Ledger
 from swell.policy.resizing import held_grant
 
+_longest_first = attrgetter("waiting_since_s", "id")
 SLICE = 0.25
 """Of `starvation_s`: how long a job that starved keeps what it got."""
 
@@ -106,7 +108,3 @@ class Guard:
                 ahead = self._reserved[job.gpu_types[0]].id
                 ledger.reasons[job.id] = (Reason(code=ReasonCode.BEHIND, detail={"ahead": 1, "first": ahead}),)
         return allowed
-
-
-def _longest_first(job: JobView) -> tuple[float, int]:
-    return job.waiting_since_s or 0.0, job.id
