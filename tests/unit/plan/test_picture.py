@@ -9,7 +9,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.snapshot import Options
-from swell.core.state import JobRecord
+from swell.core.state import JobRecord, State
 from swell.plan.picture import Picture
 from swell.ports import Remaining
 from swell.speed.book import Book
@@ -74,3 +74,51 @@ def test_a_book_that_follows_records_is_asked_only_about_those_that_changed() ->
     second, _ = picture.take(state, 20.0, Options())
     assert book.asked == 4
     assert [a is b for a, b in zip(first.jobs, second.jobs, strict=True)] == [True, False, True]
+
+
+class Steady(Book):
+    """Has always the same to say of a job."""
+
+    follows_records = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[int, Remaining] = {}
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        return self._said.setdefault(job.id, super().remaining(job))
+
+
+def epoch(number: int, **changes: object) -> ev.EpochEnded:
+    fields = {"epoch_s": 5.0, "gpus": 1, "gpu_type": "gpu", **changes}
+    return ev.EpochEnded(run=RunId(1, 1), at_s=10.0 * number, epoch=number, **fields)  # type: ignore[arg-type]
+
+
+def running() -> State:
+    planned = ev.RunPlanned(run=RunId(1, 1), allocation=ALLOCATION, at_s=1.0)
+    started = ev.RunStarted(run=RunId(1, 1), at_s=2.0)
+    return replay([ev.NodeObserved(node=NODE, at_s=0.0), submitted(1), planned, started])
+
+
+def test_a_view_is_kept_when_an_epoch_ended_and_all_went_as_said() -> None:
+    state, picture = running(), Picture(Steady())
+    before = picture.take(state, 9.0, Options())[0].jobs[0]
+    apply(state, epoch(1))
+    assert picture.take(state, 10.0, Options())[0].jobs[0] is before
+
+
+def test_never_keeps_a_view_when_the_record_says_something_else() -> None:
+    changes: list[ev.Event] = [
+        epoch(1, gpu_memory_mib=4096),
+        ev.PriorityChanged(job=1, priority=5, at_s=10.0),
+        ev.TrainingBegan(run=RunId(1, 1), epoch=0, at_s=10.0),  # it has shown that it can be stopped
+        ev.RunStopRequested(run=RunId(1, 1), why=ev.StopWhy.PREEMPTED, at_s=10.0),
+    ]
+    for change in changes:
+        book, state = Steady(), running()
+        picture = Picture(book)
+        before = picture.take(state, 9.0, Options())[0].jobs[0]
+        apply(state, change)
+        after = picture.take(state, 10.0, Options())[0].jobs[0]
+        assert after is not before, change
+        assert after == Picture(book).take(state, 10.0, Options())[0].jobs[0]

@@ -38,6 +38,19 @@ class TestKept:
         decision = decide("elastic-fifo", snapshot(jobs, 8))
         assert counts(decision, jobs) == [2]
         assert decision.reasons[1][0].detail == {"until_s": NOW_S + 7.0}
+        assert decision.wake_s == NOW_S + 7.0
+
+    def test_a_policy_of_ones_own_says_when_to_ask_it_again(self) -> None:
+        class Later:
+            name = "later"
+            elastic = False
+
+            def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
+                return Decision(grants={}, wake_s=snapshot.now_s + 60.0)
+
+        jobs = [view(1), view(2, held=1, changed_s=NOW_S - 3.0)]
+        assert layers.decide(Later(), snapshot(jobs[:1], 8), {}, random.Random(0)).wake_s == NOW_S + 60.0
+        assert layers.decide(Later(), snapshot(jobs, 8), {}, random.Random(0)).wake_s == NOW_S + 7.0
 
     def test_but_not_when_a_job_of_a_higher_class_waits(self) -> None:
         jobs = [view(1, 1, 8, held=8, changed_s=NOW_S - 3.0), view(2, 4, 4, priority=10)]

@@ -1,0 +1,54 @@
+"""The book that knows how long jobs of a trace take: what it says stays true, so it need not be said again."""
+
+from __future__ import annotations
+
+import pytest
+
+from swell.core.events import EpochEnded, Event
+from swell.core.job import GpuRequest, JobSpec
+from swell.core.state import State
+from swell.placement.registry import placer_named
+from swell.policy.registry import policy_named
+from swell.sim.cluster import parse_cluster
+from swell.sim.durations import Durations, TrueDurations
+from swell.sim.engine import Setup, Simulation
+from swell.sim.training import Noise
+from swell.sim.workload import Arrival, Workload
+
+HOURS_S = 4 * 3600.0
+
+
+def said(noise: Noise) -> list[tuple[EpochEnded, float, float, int]]:
+    """At the end of each epoch: what is left by what was last said, what really is, and the object that says it."""
+    world = Durations(noise=noise)
+    book = TrueDurations(world)
+    found: list[tuple[EpochEnded, float, float, int]] = []
+    kept = []  # so that no two have the same id
+
+    def watch(state: State, event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            job = state.jobs[event.run.job]
+            remaining, task = book.remaining(job), world.tasks[job.id]
+            kept.append(remaining)
+            rate = task.scaling.rate(2, 1, "gpu")
+            left_s = remaining.at_speed_1_s - rate * (event.at_s - remaining.as_of_s)
+            found.append((event, left_s, task.at(event.at_s), id(remaining)))
+
+    setup = Setup(nodes=parse_cluster("1x2"), policy=policy_named("fifo"), placer=placer_named("consolidated"))
+    spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(min=2, max=2), uses_library=True)
+    workload = Workload(name="w", arrivals=(Arrival(at_s=0.0, spec=spec, truth={"duration_s": HOURS_S}),))
+    Simulation(setup, world, book, (watch,)).run(workload)
+    return found
+
+
+def test_what_was_said_of_a_job_that_gets_on_as_foretold_stays_true() -> None:
+    reports = said(Noise())
+    assert len(reports) == 10
+    assert len({which for *_, which in reports}) <= 5  # by halves
+    for _, by_word_s, truly_s, _ in reports[:-1]:
+        assert by_word_s == pytest.approx(truly_s)
+
+
+def test_of_a_slow_run_it_is_said_anew_with_each_report() -> None:
+    reports = said(Noise(straggler=1.0, slowdown=0.5))
+    assert len({which for *_, which in reports}) == len(reports)
