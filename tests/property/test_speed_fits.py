@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from statistics import median
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from swell.core.events import EpochEnded
 from swell.core.ids import RunId
 from swell.speed.choices import BATCHES, Bounds, choices, packed, steps
+from swell.speed.course import CELLS, EDGES, Course
 from swell.speed.evidence import KEEP_EPOCHS, Evidence
 from swell.speed.model import DEFAULT_SHAPE, Point, Problem, Shape, fit
 from swell.speed.steps import StepModel
@@ -124,3 +125,20 @@ def test_typical_times_are_those_of_the_last_epochs(told: list[tuple[int, float]
     assert {key.gpus: times.typical_s for key, times in evidence.times.items()} == {
         gpus: median(times[-KEEP_EPOCHS:]) for gpus, times in last.items()
     }
+
+
+@EXAMPLES
+@given(
+    seen=st.lists(st.tuples(st.integers(0, CELLS - 1), st.floats(0.1, 10.0)), max_size=12),
+    begin=st.floats(0.0, 1.2),
+    end=st.floats(0.0, 1.0),
+)
+def test_the_work_between_two_parts_is_that_of_each_cell_between_them(
+    seen: list[tuple[int, float]], begin: float, end: float
+) -> None:
+    course = Course()
+    for cell, relative in seen:
+        course.add([cell], relative)
+    cells = [(low, high, course.at((low + high) / 2)) for low, high in pairwise(EDGES)]
+    expected = sum(max(0.0, min(end, high) - max(begin, low)) * level for low, high, level in cells)
+    assert course.between(begin, end) == pytest.approx(expected)

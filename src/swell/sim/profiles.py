@@ -10,10 +10,9 @@ import bisect
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +38,7 @@ Line = tuple[list[int], list[float], list[float]]
 """Local batches in order, with their step and sync times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """How a job splits its batch: `atomic` samples a GPU and micro-step, `accumulate` extra micro-steps."""
 
     atomic: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from swell.core.events import Batching, EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
 from swell.core.ids import JobId
@@ -32,8 +33,7 @@ class Noise:
     report: float = 0.0  # relative standard deviation of what is reported
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """From `start_s` the job advances at `rate` through `epoch`."""
 
     start_s: float

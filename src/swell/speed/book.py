@@ -52,6 +52,7 @@ class _Entry:
     __slots__ = (
         "adaptive",
         "allocation",
+        "asked",
         "edition",
         "epochs_total",
         "evidence",
@@ -79,6 +80,7 @@ class _Entry:
         self.work_1_s = 0.0  # done in ended runs, at speed 1
         self.per_node: Mapping[str, int] = NO_NODES
         self.speed: FittedSpeed | None = None
+        self.asked: JobRecord | None = None  # that `speed` was made for, where it depends on how far the job is
         self.record: JobRecord | None = None  # that `remaining` was made for
         self.remaining: Remaining | None = None
 
@@ -279,6 +281,9 @@ class Book:
         self, job: JobRecord, entry: _Entry, goodput: Goodput, gpus_per_node: Mapping[str, int]
     ) -> FittedSpeed:
         """Jobs of a family that are as far share one object, and so its curves."""
+        if entry.speed is not None and entry.asked is job and entry.per_node is gpus_per_node:
+            return entry.speed
+        entry.asked = job
         phase = phase_of(job.epochs_done, job.epochs_total)
         speed = goodput.speed(phase, job.spec.gpus.max, gpus_per_node)
         if speed is not entry.speed:

@@ -25,6 +25,7 @@ CELLS = 12
 FINE = 99.0
 """The last cell is about a third of training, the first a two-hundredth."""
 EDGES: tuple[float, ...] = tuple(((1.0 + FINE) ** (cell / CELLS) - 1.0) / FINE for cell in range(CELLS + 1))
+WIDTHS = tuple(high - low for low, high in pairwise(EDGES))
 CENTRES = tuple((low + high) / 2.0 for low, high in pairwise(EDGES))
 STEEPEST = 1e4
 """Epochs that differ by more than this are clocks gone wrong."""
@@ -56,8 +57,13 @@ class Course:
 
     def between(self, begin: float, end: float) -> float:
         """The work from one part to another, in epochs of the beginning and for a training of one epoch in all."""
-        cells = zip(pairwise(EDGES), self._filled(), strict=True)
-        return sum(max(0.0, min(end, high) - max(begin, low)) * level for (low, high), level in cells)
+        levels, first, last = self._filled(), cell_of(begin), cell_of(end)
+        if last <= first:
+            return max(0.0, end - begin) * levels[first]
+        work = (EDGES[first + 1] - begin) * levels[first]
+        for cell in range(first + 1, last):
+            work += WIDTHS[cell] * levels[cell]
+        return work + (end - EDGES[last]) * levels[last]
 
     def step(self, cell: int) -> float | None:
         """From the cell before to this one, as logarithm; None if nobody has been in both."""

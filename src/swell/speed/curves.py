@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log2
+from functools import lru_cache
+from math import log, log2
 
 import numpy as np
 
 from swell.core.snapshot import Curve
 from swell.speed.fit import Fit, correction_at
+from swell.speed.steps import Floats
+
+
+@lru_cache(maxsize=256)
+def _sizes(max_gpus: int, per_node: int) -> tuple[Floats, Floats, Floats]:
+    """1 … max GPUs, the logarithms of that, and 1 where they are on more than one node."""
+    gpus = np.arange(1, max_gpus + 1, dtype=float)
+    return gpus, np.log2(gpus), (gpus > per_node).astype(float)
 
 
 class FittedSpeed:
@@ -36,12 +45,11 @@ class FittedSpeed:
     def _make(self, gpu_type: str) -> Curve:
         """Never decreasing: a size that is slower than a smaller one is as fast as that one, with GPUs left over."""
         shape = self.fit.shape
-        k = np.arange(1, self._max_gpus + 1, dtype=float)
-        m = np.ceil(k / max(1, self.gpus_per_node.get(gpu_type, self._max_gpus)))
-        time = shape.a / k + shape.b + shape.c * np.log2(k) + shape.d * (m > 1)
+        gpus, logs, several = _sizes(self._max_gpus, max(1, self.gpus_per_node.get(gpu_type, self._max_gpus)))
+        time = shape.a / gpus + shape.b + shape.c * logs + shape.d * several
         measured = self.fit.corrections.get(gpu_type)
         if measured:
-            logs = [log2(gpus) for gpus, _, _ in measured]
-            time = time * np.exp(np.interp(np.log2(k), logs, [np.log(ratio) for _, _, ratio in measured]))
+            known = [log2(gpus) for gpus, _, _ in measured]
+            time = time * np.exp(np.interp(logs, known, [log(ratio) for _, _, ratio in measured]))
         speed = self.fit.type_speed(gpu_type) * self._unit / np.maximum(time, 1e-9)
         return (0.0, *np.maximum.accumulate(speed).tolist())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
 from swell.core.events import EpochEnded
 
@@ -20,8 +22,9 @@ REFIT_COUNTS = (1, 2, 3, 5, 8, 13, 21, 34)
 """After so many epochs on one configuration the model is fitted again; later, every sixteen."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Configuration:
+class Configuration(NamedTuple):
+    """Where an epoch ran. A tuple, since each report makes and looks up one."""
+
     gpu_type: str
     gpus: int
     nodes: int
@@ -105,7 +108,8 @@ class Evidence:
             self.first_units = epoch_s / times.typical_s
         if len(self.times) > KEEP_CONFIGURATIONS:
             del self.times[next(iter(self.times))]
-        return not before or any(before < c <= times.count for c in REFIT_COUNTS) or before // 16 != times.count // 16
+        now = times.count
+        return not before or bisect(REFIT_COUNTS, before) != bisect(REFIT_COUNTS, now) or before // 16 != now // 16
 
     def recent_units(self) -> list[tuple[float, int]]:
         """(units of work, number) of the last epochs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
 
 KEPT = 5
 
@@ -16,5 +15,10 @@ class Last:
     typical: tuple[float, ...] = ()
 
     def add(self, *value: float) -> None:
-        self.values = [*self.values[1 - KEPT :], value]
-        self.typical = tuple(map(median, zip(*self.values, strict=True)))
+        values = self.values = [*self.values[1 - KEPT :], value]
+        if len(values) == 1:
+            self.typical = value
+            return
+        middle, odd = divmod(len(values), 2)
+        ranked = map(sorted, zip(*values, strict=True))
+        self.typical = tuple([r[middle] if odd else (r[middle - 1] + r[middle]) / 2 for r in ranked])

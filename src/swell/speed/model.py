@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log2
+from typing import NamedTuple
 
 Row = tuple[float, float, float, float]
 """One value for each parameter."""
@@ -33,8 +34,7 @@ def _row(gpus: int, nodes: int, times: float) -> Row:
     return times / gpus, times, times * log2(gpus), times * (nodes > 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """Fitted parameters. Times are in the unit of what was fitted: seconds of an epoch, or relative ones."""
 
     a: float
@@ -60,8 +60,7 @@ DEFAULT_SHAPE = Shape(0.975, 0.02, 0.005, 0.05).relative()
 """Before anything is measured: twice the GPUs are not twice the speed, and a second node costs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """A measured time: on so many GPUs of so many nodes, with a weight (about the number of epochs)."""
 
     gpus: int
