@@ -25,6 +25,8 @@ OPTIMISM = 1.0
 that a family that may well be fast there is tried there: once, since after that it is measured."""
 UNKNOWN = 0.5
 """The spread that is expected before families have told: it counts as one of them."""
+FARTHEST = 3.0
+"""A family does not count as farther than this from the others (a factor of 20): beyond are clocks gone wrong."""
 ROUNDS, SETTLED = 50, 1e-4
 """The polish goes on until levels change by less than this, or for so many rounds."""
 TELLING = 0.05
@@ -84,7 +86,7 @@ def _spread(families: Sequence[LogSpeeds], levels: LogSpeeds, one: str, two: str
     """How far families are from the levels in how much faster the one type is than the other."""
     both = [speeds for speeds in families if one in speeds and two in speeds]
     rests = [speeds[one] - speeds[two] - levels[one] + levels[two] for speeds in both]
-    return sqrt((UNKNOWN**2 + sum(rest**2 for rest in rests)) / (1.0 + len(rests)))
+    return sqrt((UNKNOWN**2 + sum(min(abs(rest), FARTHEST) ** 2 for rest in rests)) / (1.0 + len(rests)))
 
 
 def complete(fit: Fit, exchange: Exchange) -> Fit:

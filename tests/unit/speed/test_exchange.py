@@ -34,6 +34,13 @@ def test_the_more_families_disagree_the_more_is_hoped_for() -> None:
     assert ratio(unlike, 1.0) > 1.2 * ratio(alike, 1.0) > 1.2 * ratio(alike)
 
 
+def test_one_clock_gone_wrong_changes_little() -> None:
+    usual = told(2.0, 2.5, 3.0, 3.5, 4.0)
+    wrong = told(2.0, 2.5, 3.0, 3.5, 4.0, 1e9)
+    assert ratio(wrong) == pytest.approx(ratio(usual), rel=0.1)
+    assert ratio(wrong, 1.0) < 4.0 * ratio(usual, 1.0)
+
+
 def test_types_that_were_only_compared_with_a_third_are_compared() -> None:
     found = exchange_of([{"a": 0.0, "b": log(2.0)}, {"b": 1.0, "c": 1.0 + log(3.0)}])
     assert exp(found.guess({"a": 0.0}, "c", 0.0)) == pytest.approx(6.0, rel=0.01)
