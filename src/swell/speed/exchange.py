@@ -15,16 +15,11 @@ from math import exp, log, sqrt
 from statistics import fmean, median
 
 from swell.speed.fit import Fit
-from swell.speed.types import prior_speed
+from swell.speed.types import OPTIMISM, SPREAD, prior_speed
 
 LogSpeeds = Mapping[str, float]
 """By GPU type; only differences mean something."""
 
-OPTIMISM = 1.0
-"""A type that a family has not tried is taken to be faster than the others' centre by so many times their spread, so
-that a family that may well be fast there is tried there: once, since after that it is measured."""
-UNKNOWN = 0.5
-"""The spread that is expected before families have told: it counts as one of them."""
 FARTHEST = 3.0
 """A family does not count as farther than this from the others (a factor of 20): beyond are clocks gone wrong."""
 ROUNDS, SETTLED = 50, 1e-4
@@ -45,8 +40,8 @@ class Exchange:
     def guess(self, measured: LogSpeeds, gpu_type: str, optimism: float = OPTIMISM) -> float:
         """The log speed, on a type it has not measured, of a family with these."""
         own = fmean(speed - self.level(known) for known, speed in measured.items())
-        spread = min(self.spreads.get((known, gpu_type), UNKNOWN) for known in measured)
-        return own + self.level(gpu_type) + optimism * (spread if gpu_type in self.levels else 0.0)
+        spread = min(self.spreads.get((known, gpu_type), SPREAD) for known in measured)
+        return own + self.level(gpu_type) + optimism * spread
 
     def differs(self, other: Exchange) -> bool:
         if self.levels.keys() != other.levels.keys() or self.spreads.keys() != other.spreads.keys():
@@ -86,7 +81,7 @@ def _spread(families: Sequence[LogSpeeds], levels: LogSpeeds, one: str, two: str
     """How far families are from the levels in how much faster the one type is than the other."""
     both = [speeds for speeds in families if one in speeds and two in speeds]
     rests = [speeds[one] - speeds[two] - levels[one] + levels[two] for speeds in both]
-    return sqrt((UNKNOWN**2 + sum(min(abs(rest), FARTHEST) ** 2 for rest in rests)) / (1.0 + len(rests)))
+    return sqrt((SPREAD**2 + sum(min(abs(rest), FARTHEST) ** 2 for rest in rests)) / (1.0 + len(rests)))
 
 
 def complete(fit: Fit, exchange: Exchange) -> Fit:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import log
+from math import exp, log
 from statistics import median
 
 from swell.speed.model import DEFAULT_SHAPE, Shape
-from swell.speed.types import prior_speed
+from swell.speed.types import OPTIMISM, SPREAD, prior_speed
 
 Corrections = tuple[tuple[int, int, float], ...]
 """(GPUs, nodes, measured time over that of the shape), in order of GPUs, each size on its fewest nodes."""
@@ -50,7 +50,8 @@ class Fit:
         if not self.reference_type or gpu_type == self.reference_type:
             return 1.0
         known = self.type_speeds.get(gpu_type) or self.guesses.get(gpu_type)
-        return known or prior_speed(gpu_type) / prior_speed(self.reference_type)
+        hope = exp(OPTIMISM * SPREAD) if self.points else 1.0
+        return known or hope * prior_speed(gpu_type) / prior_speed(self.reference_type)
 
     @property
     def log_speeds(self) -> dict[str, float]:

@@ -27,6 +27,11 @@ KNOWN: tuple[tuple[str, float], ...] = (
     ("b200", 7.0),
 )
 """Mixed-precision training throughput against a V100, from public benchmarks, rounded."""
+SPREAD = 0.5
+"""How far families are expected to be from that, as standard deviation of the logarithm."""
+OPTIMISM = 1.0
+"""A type that a family has not tried is taken to be faster than expected by so many deviations, so that a family that
+may well be fast there is tried there: once, since after that it is measured."""
 
 
 def prior_speed(gpu_type: str) -> float:

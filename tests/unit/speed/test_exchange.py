@@ -8,10 +8,12 @@ import pytest
 
 from swell.speed.exchange import Exchange, complete, exchange_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
+from swell.speed.types import OPTIMISM, SPREAD
 from unit.speed.history import History
 from unit.speed.test_adaptive import Trained
 
 NODES = {"new": 8, "old": 8}
+HOPE = exp(OPTIMISM * SPREAD)
 
 
 def told(*ratios: float) -> Exchange:
@@ -48,8 +50,14 @@ def test_types_that_were_only_compared_with_a_third_are_compared() -> None:
 
 def test_a_type_that_nobody_has_tried_is_as_known_relative_to_those_that_were() -> None:
     found = exchange_of([{"V100": 0.0, "A100": log(2.2)}])
-    assert exp(found.guess({"A100": 0.0}, "H100")) == pytest.approx(4.0 / 2.2)
-    assert exp(Exchange().guess({"V100": 0.0}, "A100")) == pytest.approx(2.2)
+    assert exp(found.guess({"A100": 0.0}, "H100", 0.0)) == pytest.approx(4.0 / 2.2)
+    assert exp(Exchange().guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx(2.2)
+
+
+def test_a_type_that_nobody_has_tried_is_hoped_to_be_faster_than_known() -> None:
+    assert exp(Exchange().guess({"V100": 0.0}, "A100")) == pytest.approx(2.2 * HOPE)
+    assert Fit(reference_type="V100").type_speed("A100") == pytest.approx(2.2)
+    assert Fit(reference_type="V100", points=1).type_speed("A100") == pytest.approx(2.2 * HOPE)
 
 
 def test_a_fit_is_completed_only_with_what_it_has_not_measured() -> None:
@@ -80,7 +88,7 @@ def compared() -> History:
         history.submit(job, epochs=50, family=family)
     assert faster_on_new(history, 2) == pytest.approx(1.0)
     history.run(2, 2, [300.0] * 3, gpu_type="old")
-    assert faster_on_new(history, 2) == pytest.approx(1.0)
+    assert faster_on_new(history, 2) == pytest.approx(HOPE)
     for gpu_type, epoch_s in (("old", 80.0), ("new", 20.0)):
         for gpus in (1, 2, 4):
             history.run(1, gpus, [2 * epoch_s / gpus] * 3, gpu_type=gpu_type)
@@ -120,7 +128,7 @@ def test_what_adaptive_jobs_measured_is_expected_of_the_others() -> None:
     for gpus in (1, 2, 4):
         old.run(1, gpus, 1, [0, 1], "old")
         old.run(2, gpus, 1, [0, 1], "old")
-    assert faster_on_new(history, 2) == pytest.approx(1.0)
+    assert 1.0 < faster_on_new(history, 2) <= HOPE * 1.001
     for gpus in (1, 2, 4):
         new.run(1, gpus, 1, [0, 1], "new")
     assert faster_on_new(history, 1) == pytest.approx(5.0, rel=0.1)
