@@ -20,8 +20,8 @@ from swell.speed.steps import StepModel
 from unit.policy.strategies import EXAMPLES, MARKS
 
 pytestmark = MARKS
-_part = st.just(0.0) | st.floats(0.001, 1.0)
-_shapes = st.builds(Shape, st.floats(0.1, 1.0), _part, st.floats(0.0, 0.1), _part)
+_part = st.just(0.0) | st.floats(0.001, 0.2)  # more of them, and shapes would be implausible
+_shapes = st.builds(Shape, st.floats(0.5, 1.0), _part, st.floats(0.0, 0.05), _part)
 _points = st.builds(
     Point,
     gpus=st.sampled_from([1, 2, 3, 4, 8, 16, 32]),
@@ -61,7 +61,7 @@ def _rows(problem: Problem, scale: float) -> tuple[np.ndarray, np.ndarray]:
 @EXAMPLES
 @given(prior=_shapes, points=st.lists(_points, min_size=1, max_size=6), trust=st.sampled_from([0.05, 0.5]))
 def test_never_a_set_of_parameters_that_fits_better(prior: Shape, points: list[Point], trust: float) -> None:
-    problem = Problem(points=[_placed(p, prior.relative()) for p in points], prior=prior.relative(), trust=trust)
+    problem = Problem(points=tuple(_placed(p, prior.relative()) for p in points), prior=prior.relative(), trust=trust)
     found = fit(problem)
     ratios = sorted(p.time_s / problem.prior.time(p.gpus, p.nodes) for p in problem.points)
     scale = (ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2]) ** 0.5
@@ -73,7 +73,7 @@ def test_never_a_set_of_parameters_that_fits_better(prior: Shape, points: list[P
 
 
 def test_without_points_the_prior_is_believed() -> None:
-    found = fit(Problem(points=[], prior=DEFAULT_SHAPE, trust=0.05))
+    found = fit(Problem(points=(), prior=DEFAULT_SHAPE, trust=0.05))
     assert [found.time(k, m) for k, m in ((1, 1), (4, 1), (16, 2))] == pytest.approx(
         [DEFAULT_SHAPE.time(k, m) for k, m in ((1, 1), (4, 1), (16, 2))]
     )
@@ -125,6 +125,16 @@ def test_typical_times_are_those_of_the_last_epochs(told: list[tuple[int, float]
     assert {key.gpus: times.typical_s for key, times in evidence.times.items()} == {
         gpus: median(times[-KEEP_EPOCHS:]) for gpus, times in last.items()
     }
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=60))
+def test_epochs_are_counted_as_long_as_their_times_are_kept(told: list[tuple[int, int]]) -> None:
+    evidence = Evidence()
+    for epoch, (gpus, count) in enumerate(told):
+        where = {"gpus": gpus, "nodes": 1, "gpu_type": "gpu"}
+        evidence.add(EpochEnded(run=RunId(1, 1), at_s=0.0, epoch=epoch, epoch_s=1.0, count=count, **where))
+        assert evidence.count == sum(times.count for times in evidence.times.values())
 
 
 @EXAMPLES

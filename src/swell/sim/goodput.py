@@ -9,17 +9,20 @@ from swell.speed.steps import Point, StepModel, fit
 
 Times = tuple[float, float]
 """(step, of which synchronisation) in seconds."""
+Gradients = tuple[float, float]
+"""(squared norm, variance)"""
 NOTHING_SEEN: Mapping[Point, Times] = {}
 
 
 class Experience:
-    """Measurements that a job has made, by GPU type, and the models fitted to them. Survives its restarts.
+    """Measurements that a job of one application has made, by GPU type, and the models fitted to them. Survives its
+    restarts.
 
     Never changes: one more measurement makes another, which is the same for all jobs that have seen the same things in
     the same order. Most of a workload's jobs do so for long, and what they know is worked out once.
     """
 
-    __slots__ = ("_models", "_next", "_seen", "_steps_s")
+    __slots__ = ("_chosen", "_models", "_next", "_seen", "_steps_s")
 
     def __init__(
         self, seen: Mapping[str, Mapping[Point, Times]] | None = None, models: Mapping[str, StepModel] | None = None
@@ -28,6 +31,7 @@ class Experience:
         self._models = models or {}
         self._next: dict[tuple[str, Point, Times], Experience] = {}
         self._steps_s: dict[tuple[str, int, int], Floats] = {}  # of each setting that may be chosen
+        self._chosen: dict[tuple[str, int, int, Gradients], Setting] = {}
 
     def after(self, gpu_type: str, point: Point, times_s: Times) -> Experience:
         """With this measurement; the first one at each point counts."""
@@ -52,16 +56,20 @@ class Experience:
             found = self._steps_s[key] = model.steps_s(model.network_s(nodes, gpus), atomic, accumulate)
         return found
 
+    def choose(self, app: Application, nodes: int, gpus: int, gpu_type: str, gradients: Gradients) -> Setting:
+        """The setting of the largest goodput that this experience and the last gradient statistics promise."""
+        key = (gpu_type, nodes, gpus, gradients)
+        found = self._chosen.get(key)
+        if found is None:
+            found = self._chosen[key] = self._choice(app, nodes, gpus, gpu_type, gradients)
+        return found
 
-def choose(
-    app: Application, known: Experience, nodes: int, gpus: int, gpu_type: str, gradients: tuple[float, float]
-) -> Setting:
-    """The setting of the largest goodput that experience and the last gradient statistics promise."""
-    step_s = known.steps_s(app, nodes, gpus, gpu_type)
-    if step_s is None:
-        batch = max(app.initial, app.times(gpu_type).min_local * gpus)
-        return app.fixed(min(batch, app.largest), gpus, gpu_type)
-    sqr, var = gradients
-    _, _, scale = app.candidate_arrays(gpus, gpu_type)
-    # Goodput is (var + sqr) over this, which is the time of one step's worth of progress.
-    return app.candidates(gpus, gpu_type)[int(((var / scale + sqr) * step_s).argmin())]
+    def _choice(self, app: Application, nodes: int, gpus: int, gpu_type: str, gradients: Gradients) -> Setting:
+        step_s = self.steps_s(app, nodes, gpus, gpu_type)
+        if step_s is None:
+            batch = max(app.initial, app.times(gpu_type).min_local * gpus)
+            return app.fixed(min(batch, app.largest), gpus, gpu_type)
+        sqr, var = gradients
+        _, _, scale = app.candidate_arrays(gpus, gpu_type)
+        # Goodput is (var + sqr) over this, which is the time of one step's worth of progress.
+        return app.candidates(gpus, gpu_type)[int(((var / scale + sqr) * step_s).argmin())]

@@ -15,7 +15,7 @@ from swell.core.events import Batching, EpochEnded, Event, ExitReason, RunEnded,
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord, Run
-from swell.sim.goodput import Experience, choose
+from swell.sim.goodput import Experience
 from swell.sim.profiles import Application, Setting, Shape, canonical, packed
 from swell.sim.workload import Arrival
 
@@ -239,7 +239,7 @@ class Training:
         gpus = sum(shape)
         if trainee.batch:
             return trainee.app.fixed(trainee.batch, gpus, gpu_type)
-        return choose(trainee.app, trainee.experience, len(shape), gpus, gpu_type, trainee.gradients)
+        return trainee.experience.choose(trainee.app, len(shape), gpus, gpu_type, trainee.gradients)
 
     def _experience(self, trainee: Trainee, shape: Shape, gpu_type: str, setting: Setting, epoch: int) -> None:
         if trainee.batch:

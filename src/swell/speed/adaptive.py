@@ -85,7 +85,7 @@ class Goodput:
         self.fit = Fit(reference_type=main, points=sum(counts.values()), epochs=practice.epochs)
         self._noise = np.exp(_filled(practice.noise, GROWTH))
         self._work = np.exp(_filled(practice.work, 0.0))
-        self._tables: dict[tuple[str, int, int], Floats] = {}
+        self._tables: dict[tuple[str, int, int], tuple[Floats, Floats]] = {}
         self._at: dict[tuple[str, int, int], tuple[list[float], list[float]]] = {}
         self._speeds: dict[tuple[int, int], GoodputSpeed] = {}
 
@@ -113,12 +113,12 @@ class Goodput:
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
         """Seconds from the beginning of each phase (rows) to the end, in epochs of one a phase, on 1 … max GPUs
         (columns), on as few nodes as possible."""
-        key = (gpu_type, max_gpus, per_node)
+        key = (gpu_type, max_gpus, max(1, per_node))
         found = self._tables.get(key)
         if found is None:
             times = self._times(gpu_type, packed(max_gpus, per_node))
-            found = self._tables[key] = times[::-1].cumsum(axis=0)[::-1]
-        return found
+            found = self._tables[key] = times, times[::-1].cumsum(axis=0)[::-1]
+        return found[1]
 
     def at(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
         """Seconds of an epoch of each phase there."""
@@ -132,9 +132,19 @@ class Goodput:
         key = (gpu_type, gpus, nodes)
         found = self._at.get(key)
         if found is None:
-            times: list[float] = self._times(gpu_type, ((gpus, nodes),))[:, 0].tolist()
-            found = self._at[key] = times, list(accumulate(reversed(times)))[::-1]
+            found = self._at[key] = self._tabled(gpu_type, gpus, nodes) or self._alone(gpu_type, gpus, nodes)
         return found
+
+    def _tabled(self, gpu_type: str, gpus: int, nodes: int) -> tuple[list[float], list[float]] | None:
+        """From a table that was made, if it is in one."""
+        for (of_type, most, per_node), (times, left) in self._tables.items():
+            if of_type == gpu_type and gpus <= most and nodes == -(-gpus // per_node):
+                return times[:, gpus - 1].tolist(), left[:, gpus - 1].tolist()
+        return None
+
+    def _alone(self, gpu_type: str, gpus: int, nodes: int) -> tuple[list[float], list[float]]:
+        times: list[float] = self._times(gpu_type, ((gpus, nodes),))[:, 0].tolist()
+        return times, list(accumulate(reversed(times)))[::-1]
 
     def _times(self, gpu_type: str, sizes: Sizes) -> Floats:
         """Seconds of an epoch of each phase (rows) on each size, with the batch that is best for it."""
@@ -156,7 +166,7 @@ class Practice:
         self.exchange = exchange  # for types that it has not used
         self.limits: dict[str, Batching] = {}  # as last said, by GPU type
         self.epochs = 0  # reported, ever
-        self.points: dict[str, dict[Point, Last]] = {}  # by GPU type
+        self.points: dict[str, dict[Point, tuple[Last, Last]]] = {}  # by GPU type: (step, of which synchronisation)
         self.noise: dict[int, Last] = {}  # log φ by phase
         self.work: dict[int, Last] = {}  # log of useful samples of an epoch, by phase
         self._paces: dict[JobId, Last] = {}  # computing time over what was expected, of the last members
@@ -183,14 +193,19 @@ class Practice:
         point = (max(1, event.nodes), max(1, event.gpus), max(1, batching.local))
         pace = self._pace(event, batching.local, compute_s)
         points = self.points.setdefault(event.gpu_type, {})
-        times = points.pop(point, None) or Last()
-        times.add((compute_s + sync_s) / pace, sync_s / pace)
+        step_s, sync_s = (compute_s + sync_s) / pace, sync_s / pace
+        times = points.pop(point, None)
+        if times is None:
+            times = Last(step_s), Last(sync_s)
+        else:
+            times[0].add(step_s)
+            times[1].add(sync_s)
         points[point] = times  # last in order: the most recent
         if len(points) > KEEP_POINTS:
             del points[next(iter(points))]
         known = self._steps.get(event.gpu_type)
         expected_s = known.expected_s(point) if known is not None else 0.0
-        if abs(times.typical[0] - expected_s) > SURPRISE * expected_s:
+        if abs(times[0].typical - expected_s) > SURPRISE * expected_s:
             self._steps.pop(event.gpu_type, None)
             self._news = True
         return True
@@ -201,13 +216,15 @@ class Practice:
         steps = self.steps().get(event.gpu_type)
         if steps is None or not steps.can_tell(local):
             return 1.0
+        pace = compute_s / (steps.model.alpha + steps.model.beta * local)
         paces = self._paces.get(event.run.job)
-        if paces is None:
-            paces = self._paces[event.run.job] = Last()
-        paces.add(compute_s / (steps.model.alpha + steps.model.beta * local))
-        if len(self._paces) > KEEP_POINTS:
-            del self._paces[next(iter(self._paces))]
-        (pace,) = paces.typical
+        if paces is not None:
+            paces.add(pace)
+            pace = paces.typical
+        else:
+            self._paces[event.run.job] = Last(pace)
+            if len(self._paces) > KEEP_POINTS:
+                del self._paces[next(iter(self._paces))]
         return 1.0 if 1.0 / STRANGE < pace < STRANGE else pace
 
     def _add_phase(self, by_phase: dict[int, Last], phase: int, value: float | None) -> None:
@@ -215,11 +232,12 @@ class Practice:
             return
         last = by_phase.get(phase)
         if last is None:
-            last = by_phase[phase] = Last()
+            by_phase[phase] = Last(value)
             self._news = True
-        before = last.typical[0] if last.values else value
+            return
+        before = last.typical
         last.add(value)
-        if abs(last.typical[0] - before) > NOISE_SURPRISE:
+        if abs(last.typical - before) > NOISE_SURPRISE:
             self._news = True
 
     def steps(self) -> Mapping[str, Steps]:
@@ -227,7 +245,7 @@ class Practice:
         for gpu_type in self.points:
             if gpu_type not in self._steps:
                 points = self.points[gpu_type]
-                measured = {point: (last.typical[0], last.typical[1]) for point, last in points.items()}
+                measured = {point: (step.typical, sync.typical) for point, (step, sync) in points.items()}
                 self._steps[gpu_type] = Steps.fitted(measured)
         return self._steps
 
@@ -254,7 +272,8 @@ def phase_of(epoch: float, epochs_total: int) -> int:
     """Of a job whose number of epochs is not known, every epoch is in the first phase."""
     if not epochs_total:
         return 0
-    return min(PHASES - 1, max(0, int(PHASES * epoch / epochs_total)))
+    phase = int(PHASES * epoch / epochs_total)
+    return phase if 0 <= phase < PHASES else PHASES - 1 if phase > 0 else 0
 
 
 def _bounds(batching: Batching) -> Bounds:
@@ -274,7 +293,7 @@ def _filled(by_phase: Mapping[int, Last], growth: float) -> Floats:
     if not by_phase:
         return np.zeros(PHASES)
     known = sorted(by_phase)
-    values = np.interp(_MIDDLES, [p + 0.5 for p in known], [by_phase[p].typical[0] for p in known])
+    values = np.interp(_MIDDLES, [p + 0.5 for p in known], [by_phase[p].typical for p in known])
     if growth:
         values += growth * np.maximum(_LOG_MIDDLES - log(known[-1] + 0.5), 0.0)
     return np.asarray(values)
@@ -288,7 +307,9 @@ class GoodputSpeed(FittedSpeed):
     def __init__(self, goodput: Goodput, phase: int, max_gpus: int, gpus_per_node: Mapping[str, int]) -> None:
         super().__init__(goodput.fit, max_gpus, gpus_per_node)
         self.goodput, self.phase = goodput, phase
-        self._reference_s = goodput.left(goodput.fit.reference_type, 1, 1)[phase]
+        reference = goodput.fit.reference_type
+        goodput.table(reference, self._max_gpus, gpus_per_node.get(reference, self._max_gpus))  # most will be asked for
+        self._reference_s = goodput.left(reference, 1, 1)[phase]
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
         return self._reference_s / self.goodput.left(gpu_type, max(1, gpus), max(1, nodes))[self.phase]

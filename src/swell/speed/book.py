@@ -244,21 +244,17 @@ class Book:
         if entry is None or entry.home is None:
             entry = self._enter(job.id, family_of(job.spec))
         home = entry.home
-        if home is not None and entry.edition != home.edition:
-            entry.edition = home.edition
-            entry.record = None
-            entry.speed = entry.speed if entry.fit else None
-            entry.fit = self._completed(entry.fit) if entry.fit else None
-        self._follow(entry)
+        if home is not None:
+            if entry.edition != home.edition:
+                entry.edition = home.edition
+                entry.record = None
+                entry.speed = entry.speed if entry.fit else None
+                entry.fit = self._completed(entry.fit) if entry.fit else None
+            if home.practice is not None and entry.adaptive is not False:
+                goodput = home.practice.goodput  # what it has learned of jobs with adaptive batch sizes
+                if entry.goodput is not goodput:
+                    entry.goodput, entry.record, entry.speed = goodput, None, None
         return entry
-
-    def _follow(self, entry: _Entry) -> None:
-        """What the family has learned of jobs with adaptive batch sizes."""
-        practice = entry.home.practice if entry.home is not None else None
-        if practice is not None and entry.adaptive is not False:
-            goodput = practice.goodput
-            if entry.goodput is not goodput:
-                entry.goodput, entry.record, entry.speed = goodput, None, None
 
     def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description:
         """Everything a person may want to see."""

@@ -44,8 +44,15 @@ class Course:
         """An epoch was so much work when training went through the middle of these."""
         if 1.0 / STEEPEST < relative < STEEPEST:
             for cell in cells:
-                self._by_cell.setdefault(cell, Last()).add(log(relative))
+                self._add(cell, log(relative))
             self._levels = None
+
+    def _add(self, cell: int, level: float) -> None:
+        known = self._by_cell.get(cell)
+        if known is None:
+            self._by_cell[cell] = Last(level)
+        else:
+            known.add(level)
 
     def follow(self, usual: Sequence[float]) -> None:
         """Go on like this (logarithms by cell) where nobody has been."""
@@ -68,13 +75,13 @@ class Course:
     def step(self, cell: int) -> float | None:
         """From the cell before to this one, as logarithm; None if nobody has been in both."""
         before, here = self._by_cell.get(cell - 1), self._by_cell.get(cell)
-        return here.typical[0] - before.typical[0] if before is not None and here is not None else None
+        return here.typical - before.typical if before is not None and here is not None else None
 
     def _filled(self) -> list[float]:
         """In known cells as measured, elsewhere as usual from the nearest known ones."""
         if self._levels is None:
             known = sorted(self._by_cell)
-            beyond = [self._by_cell[cell].typical[0] - self._usual[cell] for cell in known]
+            beyond = [self._by_cell[cell].typical - self._usual[cell] for cell in known]
             over = np.interp(range(CELLS), known, beyond).tolist() if known else FLAT
             self._levels = [exp(a + b) for a, b in zip(over, self._usual, strict=True)]
         return self._levels

@@ -85,6 +85,7 @@ class Evidence:
     recent: list[tuple[Configuration, float, int]] = field(default_factory=list)  # (where, epoch's time, its number)
     losses: list[tuple[int, float]] = field(default_factory=list)  # (epoch, loss)
     epochs: int = 0  # done, as last reported
+    count: int = 0  # of epochs in `times`
     first_units: float = 0.0  # of work in an epoch, by the first report
 
     def add(self, event: EpochEnded) -> bool:
@@ -103,11 +104,12 @@ class Evidence:
         self.times[key] = times  # last in order: the most recent
         before = times.count
         times.add(unit_s, epoch_s, event.count)
+        self.count += event.count
         self.recent = [*self.recent[1 - KEEP_RECENT :], (key, epoch_s, event.epoch if event.count else event.epoch + 1)]
         if not self.first_units:
             self.first_units = epoch_s / times.typical_s
         if len(self.times) > KEEP_CONFIGURATIONS:
-            del self.times[next(iter(self.times))]
+            self.count -= self.times.pop(next(iter(self.times))).count
         now = times.count
         return not before or bisect(REFIT_COUNTS, before) != bisect(REFIT_COUNTS, now) or before // 16 != now // 16
 
@@ -150,7 +152,3 @@ class Evidence:
             if place not in seen:
                 seen[place] = None
                 yield key, times
-
-    @property
-    def count(self) -> int:
-        return sum(times.count for times in self.times.values())

@@ -7,6 +7,7 @@ then what the job's or the family's own measurements say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import exp, log
 from statistics import median
 
@@ -31,7 +32,7 @@ def fit_job(evidence: Evidence, prior: Fit) -> Fit:
     """A job's evidence with its family's fit as the prior."""
     latest = list(evidence.latest())
     speeds = _type_speeds(evidence.reference_type, latest, prior)
-    points = [
+    points = tuple(
         Point(
             gpus=key.gpus,
             nodes=key.nodes,
@@ -39,7 +40,7 @@ def fit_job(evidence: Evidence, prior: Fit) -> Fit:
             weight=min(float(times.weight), MAX_WEIGHT),
         )
         for key, times in latest
-    ]
+    )
     trust = TRUST_FAMILY if prior.points > 1 else TRUST_DEFAULT
     return _finish(evidence, latest, prior, fit(Problem(points=points, prior=prior.shape, trust=trust)), speeds)
 
@@ -113,7 +114,12 @@ def _family_curve(latest: Latest, gpu_type: str, prior: Fit) -> list[tuple[int, 
         if key.gpu_type == gpu_type
     ]
     level = median(levels)
-    return [(k, m, level * prior.shape.time(k, m) * ratio) for k, m, ratio in corrections]
+    return [(k, m, level * time) for k, m, time in _measured_curve(prior.shape, corrections)]
+
+
+@lru_cache(maxsize=1024)
+def _measured_curve(shape: Shape, corrections: Corrections) -> list[tuple[int, int, float]]:
+    return [(k, m, shape.time(k, m) * ratio) for k, m, ratio in corrections]
 
 
 def fit_family(family: Family) -> Fit:
@@ -129,9 +135,9 @@ def fit_family(family: Family) -> Fit:
         for key, times in evidence.latest():
             into = pooled.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), [])
             into.append((times.typical_s if same else times.typical_s / scale, times.count))
-    found = fit_job(
-        Evidence(times={key: _pooled(of) for key, of in pooled.items()}, reference_type=reference), NOTHING_KNOWN
-    )
+    together = {key: _pooled(of) for key, of in pooled.items()}
+    count = sum(times.count for times in together.values())
+    found = fit_job(Evidence(times=together, reference_type=reference, count=count), NOTHING_KNOWN)
     spread = max(found.spread, 0.1)
     return Fit(
         shape=found.shape,

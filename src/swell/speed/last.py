@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 KEPT = 5
 
 
-@dataclass(slots=True)
 class Last:
-    """The last values, and the typical one of them."""
+    """The last values, and the typical one of them: the median."""
 
-    values: list[tuple[float, ...]] = field(default_factory=list)
-    typical: tuple[float, ...] = ()
+    __slots__ = ("_values", "typical")
 
-    def add(self, *value: float) -> None:
-        values = self.values = [*self.values[1 - KEPT :], value]
-        if len(values) == 1:
-            self.typical = value
-            return
-        middle, odd = divmod(len(values), 2)
-        ranked = map(sorted, zip(*values, strict=True))
-        self.typical = tuple([r[middle] if odd else (r[middle - 1] + r[middle]) / 2 for r in ranked])
+    def __init__(self, value: float) -> None:
+        self._values = [value]
+        self.typical = value
+
+    def add(self, value: float) -> None:
+        values = self._values
+        values.append(value)
+        if len(values) > KEPT:
+            del values[0]
+        ranked = sorted(values)
+        middle, odd = divmod(len(ranked), 2)
+        self.typical = ranked[middle] if odd else (ranked[middle - 1] + ranked[middle]) / 2

@@ -13,7 +13,6 @@ In plain floats: with a few points and four parameters calls of numpy would take
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log2
 from typing import NamedTuple
@@ -69,17 +68,18 @@ class Point(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(NamedTuple):
     """Points of one job and the shape to believe where there are none; `trust` is the weight of each prior row."""
 
-    points: Sequence[Point]
+    points: tuple[Point, ...]
     prior: Shape
     trust: float
 
 
+@lru_cache(maxsize=2048)
 def fit(problem: Problem) -> Shape:
-    """The shape in the unit of the points."""
+    """The shape in the unit of the points. More epochs as long as those before ask the same again, and so do jobs whose
+    steps are alike."""
     scale = _scale(problem)
     # Each row should give 1 with the parameters. Divided by the scale: numbers near one, whatever the unit.
     rows = [_row(p.gpus, p.nodes, min(max(scale / p.time_s, 1e-4), 1e4)) for p in problem.points]
@@ -106,10 +106,11 @@ def _huber(row: Row, found: Row) -> float:
 def _plausible(shape: Shape, problem: Problem) -> bool:
     """One GPU is not several times faster than those measured, nor slower than all of them together could make up."""
     alone = shape.time(1, 1)
-    return all(
-        SLOWEST * shape.time(p.gpus, p.nodes) <= alone <= STEEPEST * p.gpus * shape.time(p.gpus, p.nodes)
-        for p in problem.points
-    )
+    for gpus, nodes, _, _ in problem.points:
+        time = shape.time(gpus, nodes)
+        if not SLOWEST * time <= alone <= STEEPEST * gpus * time:
+            return False
+    return True
 
 
 def _scale(problem: Problem) -> float:

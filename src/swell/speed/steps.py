@@ -118,16 +118,28 @@ def fit_closely(seen: Seen) -> StepModel:
     trusted = {point: times for point, times in seen.items() if model.computes(point[2], times[0] - times[1])}
     if len(seen) / 2 <= len(trusted) < len(seen):
         model = fit(trusted)
-    ratios: tuple[dict[int, list[float]], dict[int, list[float]]] = ({}, {})
-    for (nodes, gpus, local), (step, _) in trusted.items():
+    rests: tuple[dict[int, list[float]], dict[int, list[float]]] = ({}, {})
+    for (nodes, gpus, _), rest in zip(trusted, _beyond_computing(model, trusted), strict=True):
+        rests[nodes > 1].setdefault(gpus, []).append(rest)
+    return replace(model, measured=(_ratios(model, 1, rests[False]), _ratios(model, 2, rests[True])))
+
+
+def _beyond_computing(model: StepModel, seen: Seen) -> list[float]:
+    """What the network took of each step."""
+    steps = np.array([step for step, _ in seen.values()])
+    compute = model.alpha + model.beta * np.array([local for _, _, local in seen])
+    rests: list[float] = (np.maximum(steps**model.gamma - compute**model.gamma, 0.0) ** (1 / model.gamma)).tolist()
+    return rests
+
+
+def _ratios(model: StepModel, nodes: int, by_gpus: Mapping[int, list[float]]) -> Ratios:
+    found: list[tuple[float, float]] = []
+    for gpus, rests in sorted(by_gpus.items()):
         expected = model.network_s(nodes, gpus)
         if expected > 0.0:
-            rest = step**model.gamma - (model.alpha + model.beta * local) ** model.gamma
-            ratio = max(rest, 0.0) ** (1 / model.gamma) / expected
-            near = min(max(ratio, 1.0 / FARTHEST), FARTHEST)
-            ratios[nodes > 1].setdefault(gpus, []).append(math.log(near))
-    inside, between = (tuple((math.log(k), median(found)) for k, found in sorted(by.items())) for by in ratios)
-    return replace(model, measured=(inside, between))
+            near = [math.log(min(max(rest / expected, 1.0 / FARTHEST), FARTHEST)) for rest in rests]
+            found.append((math.log(gpus), median(near)))
+    return tuple(found)
 
 
 def _between(points: Ratios, x: float) -> float:

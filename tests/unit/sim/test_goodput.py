@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from swell.sim.goodput import Experience, Times, choose
+from swell.sim.goodput import Experience, Times
 from swell.sim.profiles import applications
 from swell.speed.steps import Point, fit
 
@@ -28,8 +28,8 @@ class TestExperience:
             seen = [rng.choice(some) for _ in range(rng.randrange(5))]
             together, alone = told(shared, seen), told(Experience(), seen)
             for gpus, noise in product((1, 4), (0.0, 1.0, 50.0)):
-                where = (1, gpus, "gpu", (1.0, noise))
-                assert choose(app, together, *where) == choose(app, alone, *where)
+                where = (app, 1, gpus, "gpu", (1.0, noise))
+                assert together.choose(*where) == alone.choose(*where)
 
     def test_the_same_in_the_same_order_is_worked_out_once(self) -> None:
         novice = Experience()
