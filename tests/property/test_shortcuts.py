@@ -70,7 +70,7 @@ def test_those_after_the_last_that_could_fit_are_told_what_they_would_have_been(
         for number, (size, types, milli) in enumerate(wanted, start=1)
     ]
     purse = Purse(capacity)
-    grants, reasons = give_in_order(jobs, purse, requested=requested)
+    grants, reasons = give_in_order(iter(jobs), purse, requested=requested)
     purse.milli.clear()  # what is taken later changes nothing about what was said
     assert Decision(grants=grants, reasons=dict(reasons)) == _one_by_one(jobs, Purse(capacity), requested=requested)
 

@@ -183,9 +183,10 @@ _milli, _requested, _sizes, _first = (
 
 
 def give_in_order(
-    order: Sequence[JobView], purse: Purse, *, requested: bool
+    jobs: Iterable[JobView], purse: Purse, *, requested: bool
 ) -> tuple[dict[JobId, Grant], Mapping[JobId, tuple[Reason, ...]]]:
     """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
+    order = tuple(jobs)
     grants: dict[JobId, Grant] = {}
     reasons: Reasons = {}
     refused: dict[tuple[int, int, tuple[str, ...]], tuple[Reason, ...]] = {}  # the same again until more is taken
