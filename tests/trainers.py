@@ -57,13 +57,21 @@ def arrivals(count: int, apart_s: float, seed: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds, means of what was measured: a mean is to be predicted."""
+    """Seconds. Means of what was measured, but of what is drawn from all of it: what a policy learns of noisy times is
+    not what it would learn of their mean."""
 
     up_s: float  # from there being room to all workers being up
-    begin_s: float  # from there being room to the first epoch
-    epoch_s: float  # of each epoch, beyond its slot time
+    begin_s: tuple[float, ...]  # from there being room to the first epoch
+    epoch_s: tuple[float, ...]  # of each epoch, beyond its slot time
     end_s: float  # from the end of the last epoch to the end of the run
     leave_s: float  # from the end of the epoch in which it was told to stop; median: some make one epoch more
+
+    def __str__(self) -> str:
+        begin_s, epoch_s = fmean(self.begin_s), fmean(self.epoch_s)
+        return (
+            f"up {self.up_s:.3f} s, begin {begin_s:.3f} s, epoch {epoch_s:.3f} s (of {len(self.epoch_s)}), "
+            f"end {self.end_s:.3f} s, leave {self.leave_s:.3f} s"
+        )
 
 
 def measured(events: Sequence[Mapping[str, Any]]) -> Costs:
@@ -77,15 +85,16 @@ def measured(events: Sequence[Mapping[str, Any]]) -> Costs:
             runs.setdefault(event["run"], {}).setdefault(event["type"], []).append(event)
     begun = [run for run in runs.values() if "TrainingBegan" in run and "RunPlanned" in run]
     decide_s = min(at(run, "RunPlanned") - submitted[int(run["RunPlanned"][0]["job"])] for run in begun if first(run))
-    epoch_s = fmean(e["epoch_s"] - SLOT_S / e["gpus"] for run in begun for e in run.get("EpochEnded", ()))
+    epochs_s = tuple(e["epoch_s"] - SLOT_S / e["gpus"] for run in begun for e in run.get("EpochEnded", ()))
+    epoch_s = fmean(epochs_s)
     ends = [run for run in begun if reason(run) == "finished" and run.get("EpochEnded")]
     stops = [run for run in begun if reason(run) == "stopped" and run.get("EpochEnded") and "RunStopRequested" in run]
     end_s = fmean(at(run, "RunEnded") - boundary(run, epoch_s, at(run, "RunEnded"), down=True) for run in ends)
     left = [at(run, "RunEnded") - boundary(run, epoch_s, at(run, "RunStopRequested"), down=False) for run in stops]
     return Costs(
         up_s=decide_s + fmean(at(run, "RunStarted") - at(run, "RunPlanned") for run in begun),
-        begin_s=decide_s + fmean(at(run, "TrainingBegan") - at(run, "RunPlanned") for run in begun),
-        epoch_s=epoch_s,
+        begin_s=tuple(decide_s + at(run, "TrainingBegan") - at(run, "RunPlanned") for run in begun),
+        epoch_s=epochs_s,
         end_s=max(0.0, end_s),
         leave_s=max(0.0, median(left)) if left else max(0.0, end_s),
     )
@@ -118,10 +127,12 @@ def boundary(run: Mapping[str, Any], epoch_s: float, now_s: float, *, down: bool
 
 
 class Trainings:
-    """The simulator's world: epochs of a known length, a stop at the end of the epoch in which it is asked for."""
+    """The simulator's world: epochs as long as some that were measured, a stop at the end of the epoch in which it is
+    asked for."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: Costs, seed: int) -> None:
         self._costs = costs
+        self._rng = random.Random(seed)
         self._done: dict[JobId, int] = {}
         self._ends: dict[JobId, float] = {}  # of the epoch under way
 
@@ -130,9 +141,8 @@ class Trainings:
 
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         run = _run(job)
-        began = TrainingBegan(
-            run=run.id, at_s=now_s + self._costs.begin_s, epoch=self._done[job.id], epochs=job.spec.epochs
-        )
+        began_s = now_s + max(self._costs.up_s, self._rng.choice(self._costs.begin_s))
+        began = TrainingBegan(run=run.id, at_s=began_s, epoch=self._done[job.id], epochs=job.spec.epochs)
         return (RunStarted(run=run.id, at_s=now_s + self._costs.up_s), began)
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
@@ -147,7 +157,7 @@ class Trainings:
         if job.state is JobState.STOPPING:
             return self._leaving(job, run, event.at_s) if isinstance(event, TrainingBegan) else ()
         gpus = run.allocation.gpus
-        each_s = self._costs.epoch_s + SLOT_S / gpus
+        each_s = self._rng.choice(self._costs.epoch_s) + SLOT_S / gpus
         self._ends[job.id] = event.at_s + each_s
         epoch = self._done[job.id] + 1
         return (

@@ -36,6 +36,9 @@ OPTIONS = Options(min_run_s=3.0)
 """Jobs of seconds are resized after seconds."""
 OTHERS = 60
 """So many are run before, to measure costs."""
+DRAWS = 8
+"""Who gets what hangs on moments: with other epochs of the same lengths the mean differs by 1 % (standard deviation).
+Predicted is the mean over so many."""
 
 
 def events(served: Daemon) -> list[dict[str, Any]]:
@@ -64,8 +67,13 @@ def lived(jobs: list[dict[str, Any]], policy: str, home: Path) -> list[dict[str,
 
 
 def predicted(jobs: list[dict[str, Any]], policy: str, costs: Costs, node: Node, directory: Path) -> list[float]:
+    """Completion times in all draws."""
     path = directory / "jobs.yaml"
     path.write_text(yaml.safe_dump(jobs))
+    return [took_s for seed in range(DRAWS) for took_s in simulated(path, policy, Trainings(costs, seed), node)]
+
+
+def simulated(path: Path, policy: str, world: Trainings, node: Node) -> list[float]:
     took_s: list[float] = []
 
     def watch(state: State, event: Event) -> None:
@@ -78,7 +86,7 @@ def predicted(jobs: list[dict[str, Any]], policy: str, costs: Costs, node: Node,
         placer=placer_named("consolidated"),
         options=OPTIONS,
     )
-    Simulation(setup, Trainings(costs), Book(), (watch,)).run(read_jobs(path))
+    Simulation(setup, world, Book(), (watch,)).run(read_jobs(path))
     return took_s
 
 
@@ -99,7 +107,7 @@ def test_the_mean_completion_time_of_real_trainings_is_predicted_within_5_percen
     costs = measured(before)
     jobs = arrivals(JOBS, APART_S, seed=2)
     said_s = predicted(jobs, policy, costs, observed_node(before), tmp_path)
-    assert len(said_s) == JOBS
+    assert len(said_s) == DRAWS * JOBS
     found = lived(jobs, policy, tmp_path / "home")
     real_s = completion_times(found)
     print(f"{policy}: predicted {mean(said_s):.2f} s, real {mean(real_s):.2f} s, {stops(found)} stops")
