@@ -16,7 +16,7 @@ from swell.core.events import Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
 from swell.core.ids import RunId
 from swell.core.job import RestartPolicy
-from swell.core.state import ENDED, HOLDING, KEEP_ENDED, JobRecord, JobState, Run, State, StopRecord
+from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord
 
 _make_job, _make_run = maker(JobRecord), maker(Run)
 
@@ -186,6 +186,9 @@ def apply(state: State, event: Event) -> None:
         _check(state, event)
         _APPLY[type(event)](state, event)
     state.seq += 1
+    state.recent.append(ev.job_of(event))
+    if len(state.recent) > 2 * RECENT:
+        del state.recent[:RECENT]
 
 
 def _submitted(state: State, event: ev.JobSubmitted) -> None:

@@ -18,6 +18,9 @@ from swell.core.resources import Allocation, Node
 KEEP_ENDED = 10_000
 """So many ended jobs stay in memory; older ones are read from the store's tables."""
 
+RECENT = 4096
+"""At least so many of the last events are remembered by whom they were about."""
+
 
 class JobState(StrEnum):
     QUEUED = "queued"
@@ -130,6 +133,7 @@ class State:
     policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     policy_memory: Mapping[str, object] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
+    recent: list[JobId | None] = field(default_factory=list, compare=False)  # whom the last events were about
 
 
 def copy_of(state: State) -> State:
@@ -142,4 +146,5 @@ def copy_of(state: State) -> State:
         keys=dict(state.keys),
         nodes=dict(state.nodes),
         counts=dict(state.counts),
+        recent=[],
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import compress
-from operator import attrgetter, is_not
+from operator import attrgetter
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
@@ -53,6 +52,8 @@ class Picture:
         self._frames: dict[JobId, tuple[JobSpec, Frame]] = {}
         self._answers: dict[JobId, tuple[Speed, Remaining]] = {}  # of the book, that views were made of
         self._conditional: dict[JobId, None] = {}  # may have to wait whatever is free
+        self._state: State | None = None  # of the last picture
+        self._seq = 0  # of the last event in it
         self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
         self._capacity = capacity_of(())
@@ -91,18 +92,19 @@ class Picture:
             kept.clear()
 
     def _look_at_jobs(self, state: State) -> None:
-        """Make the views that have changed. Finding them out is the one thing done for every job in every pass, so it
-        is left to functions written in C."""
+        """Make the views that have changed: of those whom events since the last picture were about."""
         active, records = state.active, self._records
-        changed = map(is_not, map(state.jobs.__getitem__, active), map(records.get, active))
-        for job in list(compress(active, changed)):
-            if job not in records and records and job < next(reversed(records)):
-                self._forget_all()  # another state than last time: in its order, from the start
-                self._look_at_jobs(state)
-                return
-            self._renew(state.jobs[job])
-        if len(records) > len(active):
-            for job in records.keys() - active.keys():
+        since = state.seq - self._seq
+        if state is not self._state or not records or not 0 <= since <= len(state.recent):
+            self._forget_all()  # another state than last time, or too long ago
+            touched: Iterable[JobId | None] = list(active)
+        else:
+            touched = dict.fromkeys(state.recent[len(state.recent) - since :])
+        self._state, self._seq = state, state.seq
+        for job in touched:
+            if job in active:
+                self._renew(state.jobs[job])
+            elif job in records:
                 for kept in (records, self._views, self._frames, self._answers, self._conditional):
                     kept.pop(job, None)
         if self._ask_always:

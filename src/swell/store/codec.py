@@ -103,7 +103,7 @@ def _chunks(jobs: Mapping[JobId, JobRecord]) -> Iterator[dict[JobId, JobRecord]]
 
 
 def _without_jobs(state: State) -> State:
-    return State(**{name: getattr(state, name) for name in State.__slots__ if name != "jobs"})
+    return State(**{name: getattr(state, name) for name in State.__slots__ if name not in ("jobs", "recent")})
 
 
 def _crc(parts: list[bytes]) -> int:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
+from lives import T0, moving_life, short_life, two_nodes
 from swell.core import events as ev
+from swell.core import lifecycle
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
@@ -122,3 +128,20 @@ def test_never_keeps_a_view_when_the_record_says_something_else() -> None:
         after = picture.take(state, 10.0, Options())[0].jobs[0]
         assert after is not before, change
         assert after == Picture(book).take(state, 10.0, Options())[0].jobs[0]
+
+
+@pytest.mark.parametrize("remembered", [1, 4096])
+@pytest.mark.parametrize("seed", range(20))
+def test_never_another_picture_than_a_fresh_one(monkeypatch: pytest.MonkeyPatch, seed: int, remembered: int) -> None:
+    """Whatever happened in between, also more than a state remembers."""
+    monkeypatch.setattr(lifecycle, "RECENT", remembered)
+    rng, state, book = random.Random(seed), State(), Book()
+    picture = Picture(book)
+    lives = [lives_of(job) for job, lives_of in enumerate(rng.choices([short_life, moving_life], k=8), start=1)]
+    for event in [*two_nodes(), *(life.pop(0) for life in lives)]:
+        apply(state, event)
+    while any(lives):
+        apply(state, rng.choice([life for life in lives if life]).pop(0))
+        if rng.random() < 0.3:
+            now_s = T0 + 100.0
+            assert picture.take(state, now_s, Options()) == Picture(book).take(state, now_s, Options())
