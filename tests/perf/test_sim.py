@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ def test_a_pollux_workload(data: Path, policy: str) -> None:
     )
     simulate(case)  # reads and caches the profiles
     record("sim", {f"pollux_workload_{policy}_cpu_s": float(str(simulate(case).summary["cpu_s"]))})
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_what_learning_costs(data: Path, adaptive: bool) -> None:
+    """A workload whose speeds are learned beside the same one told, by turns: whatever the machine, and that it changes
+    its speed, is the same for both."""
+    told = Case(
+        workload=data / "pollux/workloads/workload-2.csv",
+        profiles=data / "pollux/profiles",
+        cluster="16x4",
+        policy="swell",
+        clairvoyant=True,
+        adaptive=adaptive,
+    )
+    cases = [told, replace(told, clairvoyant=False)]
+    simulate(told)  # reads and caches the profiles
+    taken = [[float(str(simulate(case).summary["cpu_s"])) for case in cases] for _ in range(3)]
+    told_s, learned_s = (min(column) for column in zip(*taken, strict=True))
+    batch = "adaptive" if adaptive else "fixed"
+    name = f"pollux_workload_swell_learned_{batch}"
+    record("sim", {f"{name}_cpu_s": learned_s, f"{name}_over_told": learned_s / told_s})
 
 
 @pytest.mark.slow
