@@ -13,7 +13,7 @@ from swell.speed.fit import Fit, correction_at
 from swell.speed.steps import Floats
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _sizes(max_gpus: int, per_node: int) -> tuple[Floats, Floats, Floats]:
     """1 … max GPUs, the logarithms of that, and 1 where they are on more than one node."""
     gpus = np.arange(1, max_gpus + 1, dtype=float)
