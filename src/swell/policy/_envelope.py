@@ -162,7 +162,7 @@ class Envelopes:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[tuple[int, ...], int], _Group] = {}  # by sizes and GPUs a node
-        self._sizes: Ints = np.zeros((1, 1), dtype=np.int64)
+        self._sizes: Ints = np.zeros((1, 1), dtype=np.int64)  # with room for more rows
         self._speeds: Floats = np.zeros((1, 1))
         # Kept as long as their rows: while a curve lives here its id cannot be given to another.
         self._curves: list[Curve] = []
@@ -195,10 +195,21 @@ class Envelopes:
         """Add the rows that are new since the last time."""
         make = _few if len(self._fresh) < _FEW else _many
         sizes, speeds = make(self._curves[-len(self._fresh) :], self._fresh)
-        width = max(self._sizes.shape[1], sizes.shape[1])
-        self._sizes = np.concatenate([_wider(self._sizes, width), _wider(sizes, width)])
-        self._speeds = np.concatenate([_wider(self._speeds, width), _wider(speeds, width)])
+        first = len(self) - len(self._fresh)
+        self._sizes = _with_rows(self._sizes, first, sizes)
+        self._speeds = _with_rows(self._speeds, first, speeds)
         self._fresh = []
+
+
+def _with_rows(table: NDArray[Number], first: int, rows: NDArray[Number]) -> NDArray[Number]:
+    """The table with these rows from `first` on; another, with room to spare, if it is too small."""
+    needed, width = first + len(rows), max(table.shape[1], rows.shape[1])
+    if needed > len(table) or width > table.shape[1]:
+        larger = np.zeros((max(needed, 2 * len(table)), width), dtype=table.dtype)
+        larger[:first] = _wider(table[:first], width)
+        table = larger
+    table[first:needed] = _wider(rows, width)
+    return table
 
 
 def _wider(table: NDArray[Number], width: int) -> NDArray[Number]:
