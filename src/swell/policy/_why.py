@@ -13,18 +13,18 @@ from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView
 from swell.policy._envelope import Floats, Ints
 from swell.policy._reader import Columns
+from swell.policy.base import OwnReasons
 
-Reasons = dict[JobId, tuple[Reason, ...]]
 _make_reason = maker(Reason)
 
 
-def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats, left: list[int]) -> Reasons:
+def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats, left: list[int]) -> OwnReasons:
     """Who comes first, and what is free meanwhile."""
     waiting = (kind < 0).nonzero()[0]
     granted = (kind >= 0).nonzero()[0]
     by_worth = waiting[(-worth[waiting]).argsort(kind="stable")]
     first = jobs[int(granted[worth[granted].argmax()])].id if len(granted) else None
-    reasons: Reasons = {}
+    reasons: OwnReasons = {}
     rooms: dict[tuple[int, tuple[str, ...]], int] = {}
     for ahead, index in enumerate(by_worth.tolist(), start=len(granted)):
         job = jobs[index]
@@ -62,10 +62,10 @@ def of_running(
     worth: Floats,
     prices: Floats,
     left_s: Floats,
-) -> Reasons:
+) -> OwnReasons:
     """More would bring nothing; or a change would bring less than its restart costs."""
     n, kind = given
-    reasons: Reasons = {}
+    reasons: OwnReasons = {}
     no_gain: dict[int, tuple[Reason, ...]] = {}
     for at in range(len(columns.types)):
         rows = (kind == at).nonzero()[0]

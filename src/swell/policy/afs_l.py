@@ -21,7 +21,7 @@ from operator import itemgetter
 from swell.core.decision import Decision
 from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
-from swell.policy.base import Ladder, Memory, Purse, Reasons, grant, ladder
+from swell.policy.base import Ladder, Memory, OwnReasons, Purse, grant, ladder
 from swell.ports import Random
 
 BLOCK = 48
@@ -76,7 +76,7 @@ class _Race:
     def __init__(self, snapshot: Snapshot) -> None:
         self.purse = Purse(snapshot.capacity)
         self.runners: list[_Runner] = []
-        self.reasons: Reasons = {}
+        self.reasons: OwnReasons = {}
         self._line = _Line()
         self._steep: dict[JobId, None] = {}  # runners that may beat a job without GPUs
         waiting = [(job.remaining_s(snapshot.now_s), place, job) for place, job in enumerate(snapshot.jobs)]

@@ -15,13 +15,14 @@ from functools import lru_cache, partial
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter, itemgetter
 
-from swell.core.decision import Deferred, Grant, Reason, ReasonCode
+from swell.core.decision import Deferred, Grant, Reason, ReasonCode, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, Curve, JobView
 
 Memory = Mapping[str, object]
-Reasons = dict[JobId, tuple[Reason, ...]]
+OwnReasons = dict[JobId, tuple[Reason, ...]]
+"""Reasons in the making."""
 
 GAIN = 1 + 1e-9
 """Faster by less than this factor is not faster: it is rounding."""
@@ -44,9 +45,7 @@ class Purse:
         self._reasons: dict[tuple[int, int], tuple[Reason, ...]] = {}
 
     def copy(self) -> Purse:
-        copy = Purse.__new__(Purse)
-        copy.milli, copy._reasons = dict(self.milli), {}
-        return copy
+        return Purse(Capacity(gpu_milli=self.milli))
 
     def fits(self, job: JobView, n: int, gpu_type: str) -> bool:
         return n * job.gpu_milli <= self.milli.get(gpu_type, 0) or job.gpu_milli == 0
@@ -182,13 +181,11 @@ _milli, _requested, _sizes, _first = (
 )
 
 
-def give_in_order(
-    jobs: Iterable[JobView], purse: Purse, *, requested: bool
-) -> tuple[dict[JobId, Grant], Mapping[JobId, tuple[Reason, ...]]]:
+def give_in_order(jobs: Iterable[JobView], purse: Purse, *, requested: bool) -> tuple[dict[JobId, Grant], Reasons]:
     """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
     order = tuple(jobs)
     grants: dict[JobId, Grant] = {}
-    reasons: Reasons = {}
+    reasons: OwnReasons = {}
     refused: dict[tuple[int, int, tuple[str, ...]], tuple[Reason, ...]] = {}  # the same again until more is taken
     least = _least(order, requested=requested)
     for at, job in enumerate(order):
@@ -218,7 +215,7 @@ def _least(order: Sequence[JobView], *, requested: bool) -> int:
     return min(sizes, default=0) * min(map(_milli, order), default=0)
 
 
-def _refused(rest: Sequence[JobView], purse: Purse, before: Reasons, *, requested: bool) -> Reasons:
+def _refused(rest: Sequence[JobView], purse: Purse, before: OwnReasons, *, requested: bool) -> OwnReasons:
     """The reasons of those passed over before, and of the rest."""
     return before | {job.id: purse.no_room(job, job.requested if requested else job.sizes[0]) for job in rest}
 

@@ -14,7 +14,7 @@ from swell.core.decision import Decision, Grant
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Snapshot
-from swell.policy.base import Memory, Reasons, grant, ladder
+from swell.policy.base import Memory, OwnReasons, grant, ladder
 from swell.policy.bundles import Stock, processes
 from swell.ports import Random
 
@@ -46,7 +46,7 @@ class _Filling:
     def __init__(self, snapshot: Snapshot) -> None:
         self.stock = Stock(snapshot.capacity)
         self.grants: dict[JobId, Grant] = {}
-        self.reasons: Reasons = {}
+        self.reasons: OwnReasons = {}
         self._unit = _unit(snapshot.capacity)
         teams: dict[str, _Team] = {}
         for place, job in enumerate(snapshot.jobs):

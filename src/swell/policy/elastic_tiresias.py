@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heapreplace
 from swell.core.decision import Decision, Grant
 from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
-from swell.policy.base import Memory, Purse, Reasons, give_in_order, grant, ladder, speed_at
+from swell.policy.base import Memory, OwnReasons, Purse, give_in_order, grant, ladder, speed_at
 from swell.policy.options import Option, Options, number
 from swell.policy.queues import OPTIONS as QUEUE_OPTIONS
 from swell.policy.queues import in_queues
@@ -49,7 +49,7 @@ class ElasticTiresias:
         return Decision(grants=grants, reasons=reasons, memory=memory)
 
 
-def _compact(queued: Queued, grants: Grants, reasons: Reasons, purse: Purse) -> None:
+def _compact(queued: Queued, grants: Grants, reasons: OwnReasons, purse: Purse) -> None:
     """Let waiting jobs in at their minimum, taking what lower queues have above theirs, last ones first."""
     spare: dict[str, int] = {}
     donors: dict[str, list[JobView]] = {}
@@ -88,7 +88,7 @@ Entry = tuple[float, int, int, JobView]
 """(minus gain per GPU, place in the order, size to go to, job)"""
 
 
-def _give_leftovers(order: list[JobView], grants: Grants, reasons: Reasons, purse: Purse) -> None:
+def _give_leftovers(order: list[JobView], grants: Grants, reasons: OwnReasons, purse: Purse) -> None:
     if not any(purse.milli.values()):
         return
     heap: list[Entry] = []

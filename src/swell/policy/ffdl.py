@@ -25,7 +25,7 @@ from swell.core.decision import Decision, Grant
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView, Snapshot
-from swell.policy.base import GAIN, Ladder, Memory, Purse, Reasons, grant, ladder
+from swell.policy.base import GAIN, Ladder, Memory, OwnReasons, Purse, grant, ladder
 from swell.ports import Random
 
 MAX_WORK = 400_000_000
@@ -54,9 +54,9 @@ class Ffdl:
         return Decision(grants=grants, reasons=reasons, memory=memory)
 
 
-def _longest_prefix(snapshot: Snapshot, purse: Purse) -> tuple[dict[JobId, Grant], Reasons]:
+def _longest_prefix(snapshot: Snapshot, purse: Purse) -> tuple[dict[JobId, Grant], OwnReasons]:
     grants: dict[JobId, Grant] = {}
-    reasons: Reasons = {}
+    reasons: OwnReasons = {}
     whole = Purse(snapshot.capacity)
     ended = False
     for job in snapshot.jobs:

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from swell.core.decision import Decision, Deferred, Reason, ReasonCode
+from swell.core.decision import Decision, Deferred, Reason, ReasonCode, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.policy import quotas
-from swell.policy.base import Memory, Reasons
+from swell.policy.base import Memory
 from swell.policy.ledger import Ledger
 from swell.policy.resizing import admit, fill, held_grant, weigh
 from swell.policy.starvation import Guard

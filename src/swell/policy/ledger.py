@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from swell.core.decision import Decision, Grant, Reason
+from swell.core.decision import Decision, Grant, Reason, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Quota, Snapshot
-from swell.policy.base import Purse, Reasons
+from swell.policy.base import OwnReasons, Purse
 
 
 class Ledger:
@@ -21,8 +21,8 @@ class Ledger:
     def __init__(self, snapshot: Snapshot) -> None:
         self.purse = Purse(snapshot.capacity)
         self.grants: dict[JobId, Grant] = {}
-        self.reasons: Reasons = {}  # the layers' own: they go before what a policy told
-        self._told: list[Mapping[JobId, tuple[Reason, ...]]] = []
+        self.reasons: OwnReasons = {}  # the layers' own: they go before what a policy told
+        self._told: list[Reasons] = []
         self.wake_s: float | None = None
         self.quotas: Mapping[str, Quota] = snapshot.options.quotas
         self.used: dict[str, int] = {}  # thousandths of a GPU by team; kept only while there are quotas
@@ -63,12 +63,12 @@ class Ledger:
 
     def why(self, job: JobId) -> tuple[Reason, ...]:
         """Why it has what it has so far; nothing if nobody said."""
-        told: list[Mapping[JobId, tuple[Reason, ...]]] = [*self._told, self.reasons]
+        told: list[Reasons] = [*self._told, self.reasons]
         return next((given[job] for given in reversed(told) if job in given), ())
 
-    def said(self) -> Reasons:
+    def said(self) -> OwnReasons:
         """The same of every job of which somebody said anything."""
-        said: Reasons = {}
+        said: OwnReasons = {}
         for told in (*self._told, self.reasons):
             said.update(told)
         return said

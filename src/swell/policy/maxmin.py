@@ -22,7 +22,7 @@ from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy import options as opts
 from swell.policy._highs import Program, highs, solve
-from swell.policy.base import Memory, Purse, Reasons, grant, speed_at
+from swell.policy.base import Memory, OwnReasons, Purse, grant, speed_at
 from swell.ports import Random
 
 OPTIONS: opts.Options = {
@@ -53,7 +53,7 @@ class MaxMin:
             if job.id not in grants and purse.fits(job, job.requested, gpu_type):
                 purse.take(job, job.requested, gpu_type)
                 grants[job.id] = grant(job.requested, gpu_type)
-        reasons: Reasons = {job.id: purse.no_room(job, job.requested) for job in jobs if job.id not in grants}
+        reasons: OwnReasons = {job.id: purse.no_room(job, job.requested) for job in jobs if job.id not in grants}
         kept = {str(job): entry for job, entry in entries.items()}
         return Decision(
             grants=grants,

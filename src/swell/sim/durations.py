@@ -73,6 +73,10 @@ class Task:
         passed_s = now_s - self.as_of_s
         return max(0.0, self.left_s - self.rate * passed_s) if passed_s > 0.0 else max(0.0, self.left_s)
 
+    def halt(self, at_s: float) -> None:
+        """It does not get on from then on (if that is to come: nor before)."""
+        self.turns, self.as_of_s, self.rate = self.turns + 1, at_s, 0.0
+
     def done_epochs(self) -> int:
         return int((1 - self.left_s / self.work_s) * self.epochs + 1e-6)
 
@@ -106,7 +110,7 @@ class Durations:
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
         began_s = now_s + self._restart_s
-        task.turns, task.as_of_s, task.rate = task.turns + 1, began_s, 0.0
+        task.halt(began_s)
         began = TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs)
         return (RunStarted(run=run.id, at_s=now_s), began)
 
@@ -154,8 +158,8 @@ class Durations:
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
-        task.left_s, task.as_of_s, task.rate = task.at(now_s), now_s, 0.0
-        task.turns += 1
+        task.left_s = task.at(now_s)
+        task.halt(now_s)
         ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
         if run.began_s is None:
             return (ended,)
@@ -164,7 +168,7 @@ class Durations:
     def lost(self, job: JobRecord, now_s: float) -> None:
         task = self.tasks[job.id]
         task.left_s = task.work_s * (1 - job.epochs_done / task.epochs)
-        task.turns, task.as_of_s, task.rate = task.turns + 1, now_s, 0.0
+        task.halt(now_s)
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)

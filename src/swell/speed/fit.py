@@ -49,9 +49,10 @@ class Fit:
         """Relative to the reference type."""
         if not self.reference_type or gpu_type == self.reference_type:
             return 1.0
-        known = self.type_speeds.get(gpu_type) or self.guesses.get(gpu_type)
+        if known := self.type_speeds.get(gpu_type) or self.guesses.get(gpu_type):
+            return known
         hope = exp(OPTIMISM * SPREAD) if self.points else 1.0
-        return known or hope * prior_speed(gpu_type) / prior_speed(self.reference_type)
+        return hope * prior_speed(gpu_type) / prior_speed(self.reference_type)
 
     @property
     def log_speeds(self) -> dict[str, float]:
