@@ -237,6 +237,12 @@ class Executor(Protocol):
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
 
-    async def forget(self, run: RunId) -> None:
-        """Remove what is kept of an ended run."""
+    async def remove(self, job: JobId) -> None:
+        """Delete all that nodes keep of an ended job: what its runs left, its working copy, its checkpoints; nothing
+        that its user named. Does nothing while one of its runs is not over. Raises OSError if not all could be
+        deleted; may be cut short, and told again."""
+        ...
+
+    async def kept(self) -> Sequence[JobId]:
+        """Jobs of which nodes keep something."""
         ...

@@ -175,7 +175,9 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
     store = open_store(config.database_url)
     book = WatchedBook(Book())
     clock = SystemClock()
-    executor = local_executor(config.runs_dir, clock, machine=Machine(clock, gpus=config.gpus))
+    executor = local_executor(
+        config.runs_dir, clock, job_dirs=_job_dirs(config), machine=Machine(clock, gpus=config.gpus)
+    )
     sdk_dir = str(ship.ship(config.home / "sdk"))
 
     def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
@@ -236,4 +238,15 @@ def _settings(config: Config) -> Settings:
     timing = Timing(
         interval_s=config.pass_interval_s, coalesce_s=config.coalesce_s, gang_timeout_s=config.gang_timeout_s
     )
-    return Settings(policy=config.policy, placer=config.placer, options=config.options, timing=timing)
+    return Settings(
+        policy=config.policy,
+        placer=config.placer,
+        options=config.options,
+        timing=timing,
+        # With the name of the home, so that `~/.swell/work` and `$HOME/.swell/work` are found in a command as well.
+        job_dirs=tuple(f"{config.home.name}/{path.name}" for path in _job_dirs(config)),
+    )
+
+
+def _job_dirs(config: Config) -> tuple[Path, ...]:
+    return config.work_dir, config.checkpoints_dir

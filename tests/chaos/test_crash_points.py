@@ -2,7 +2,7 @@
 
 A boundary is: before and after each write of the log, before and after each thing asked of the executor. What is on
 disk and what runs on the machine outlive the daemon; all else is gone. Whatever the boundary, the end is the same as
-without a crash, no run is started twice, and the log replays to the state.
+without a crash, no run is started twice, nothing is left of a removed job, and the log replays to the state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from swell.core.events import Event
-from swell.core.ids import RunId
+from swell.core.ids import JobId, RunId
 from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.lifecycle import replay
 from swell.core.resources import Allocation, Gpu, Node
@@ -103,8 +103,13 @@ class MortalExecutor:
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         return await self._executor.log(run, rank, offset, limit)
 
-    async def forget(self, run: RunId) -> None:
-        await self._executor.forget(run)
+    async def remove(self, job: JobId) -> None:
+        self._fate.boundary(f"before deletion of {job}")
+        await self._executor.remove(job)
+        self._fate.boundary(f"after deletion of {job}")
+
+    async def kept(self) -> Sequence[JobId]:
+        return await self._executor.kept()
 
     def tick(self) -> None:
         self._executor.tick()
@@ -153,8 +158,10 @@ ARRIVALS: Mapping[int, JobSpec] = {
     4: spec("urgent", "lasts", 3, 2, priority=10),
     6: spec("doomed", "lasts", 500, 1),
     7: spec("after", "lasts", 1, 1, depends_on=(1,)),
+    8: spec("unwanted", "lasts", 1, 1),
 }
 CANCEL_AT, CANCELLED = 20, 4
+REMOVE_AT, REMOVED = 30, 6
 
 
 class Ordeal:
@@ -227,6 +234,9 @@ class Ordeal:
             await engine.submit([ARRIVALS[step]], key=f"k{step}")
         if step == CANCEL_AT and not engine.state.jobs[CANCELLED].ended:
             await engine.cancel(CANCELLED, by="ann")
+        if step == REMOVE_AT and REMOVED in engine.state.jobs:
+            assert engine.state.jobs[REMOVED].ended
+            await engine.remove(REMOVED, by="ann")
 
     async def quiet(self, engine: Engine) -> Engine:
         """Until two passes in a row have found nothing to do, or the daemon has died and a new one is at it."""
@@ -268,6 +278,7 @@ EXPECTED = {
 def check(ordeal: Ordeal, state: State, at: str) -> None:
     assert outcome(state) == EXPECTED, at
     assert max(ordeal.theatre.starts.values()) == 1, at
+    assert {run.job for run in ordeal.theatre.plays} == set(state.jobs), at
     stored = [s.event for s in ordeal.store.events()]
     again = replay(stored)
     assert again == ordeal.store.load(), at

@@ -208,24 +208,31 @@ def test_a_log_is_read_by_offset_and_never_ends_before_its_worker(bench: Bench) 
     asyncio.run(play())
 
 
-def test_a_forgotten_run_leaves_nothing_and_forgetting_twice_is_harmless(bench: Bench) -> None:
+def test_a_removed_job_leaves_nothing_and_removing_twice_is_harmless(bench: Bench) -> None:
+    later, other = RunId(RUN.job, 2), RunId(RUN.job * 10 + 1, 1)
+
     async def play() -> None:
         async with watching(bench) as watch:
-            await watch.executor.launch(launch_of(bench, "finish"))
-            await watch.until(RunGone)
-            await watch.executor.forget(RUN)
-            await watch.executor.forget(RUN)
-            assert (await watch.executor.log(RUN, 0, 0, 10)).data == b""
+            for run in (RUN, later, other):
+                await watch.executor.launch(launch_of(bench, "finish", run=run))
+                await watch.until(RunGone, run)
+            assert list(await watch.executor.kept()) == [RUN.job, other.job]
+            await watch.executor.remove(RUN.job)
+            await watch.executor.remove(RUN.job)
+            assert list(await bench.executor().kept()) == [other.job]
+            for run in (RUN, later):
+                assert (await watch.executor.log(run, 0, 0, 10)).data == b""
+            assert (await watch.executor.log(other, 0, 0, 10)).data == b"one\ntwo\n"
 
     asyncio.run(play())
 
 
-def test_never_forgets_a_run_that_is_not_over(bench: Bench) -> None:
+def test_never_removes_a_job_that_has_a_run_that_is_not_over(bench: Bench) -> None:
     async def play() -> None:
         async with watching(bench) as watch:
             await watch.executor.launch(launch_of(bench, "stay"))
             await watch.until(RunUp)
-            await watch.executor.forget(RUN)
+            await watch.executor.remove(RUN.job)
             await _until_log(watch, b"here\n")
             await watch.executor.signal(RUN, kill=True)
             await watch.until(RunGone)

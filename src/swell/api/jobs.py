@@ -94,7 +94,9 @@ async def get_job(request: Request, job: str) -> Response:
 
 @router.delete("/v1/jobs/{job}")
 async def delete_job(request: Request, job: str) -> Response:
-    """Stop it now if it runs; take it out of the record if it has ended."""
+    """Stop it now if it has not ended. If it has, take it out of the record and delete, in the background, all that it
+    left on disk: logs, its working copy, its checkpoints; nothing under a directory that its user named. 409 while
+    another job depends on it or names its files."""
     engine = engine_of(request)
     found = find_job(engine, job)
     await engine.remove(found, by=caller(request))

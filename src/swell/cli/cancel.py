@@ -40,7 +40,7 @@ def cancel(home: Path | None, as_json: bool, jobs: tuple[str, ...], everything: 
     if as_json:
         print_json(answer)
     else:
-        _tell(answer)
+        tell(answer, "cancelled")
     sys.exit(2 if answer["problems"] else 0)
 
 
@@ -55,11 +55,12 @@ def spread(text: str) -> list[int | str]:
     return list(range(low, high + 1))
 
 
-def _tell(answer: dict[str, Any]) -> None:
-    done = answer["cancelled"]
+def tell(answer: dict[str, Any], what: str) -> None:
+    """`what` was done to which jobs, and to which it could not be."""
+    done = answer[what]
     shown = ", ".join(map(str, done[:SHOWN])) + (", …" if len(done) > SHOWN else "")
-    click.echo(f"cancelled {plural(len(done), 'job')}" + (f": {shown}" if done else ""))
+    click.echo(f"{what} {plural(len(done), 'job')}" + (f": {shown}" if done else ""))
     for problem in answer["problems"][:SHOWN]:
-        click.echo(f"not cancelled: {problem['detail']}", err=True)
+        click.echo(f"not {what}: {problem['detail']}", err=True)
     if len(answer["problems"]) > SHOWN:
-        click.echo(f"… and {len(answer['problems']) - SHOWN} more that could not be cancelled", err=True)
+        click.echo(f"… and {len(answer['problems']) - SHOWN} more that could not be {what}", err=True)

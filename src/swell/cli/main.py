@@ -22,6 +22,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "logs": ("swell.cli.logs", "Show what a job printed."),
     "explain": ("swell.cli.explain", "Say why a job waits, or has what it has."),
     "cancel": ("swell.cli.cancel", "Cancel jobs."),
+    "rm": ("swell.cli.rm", "Remove ended jobs, with all they left on disk."),
     "pause": ("swell.cli.pause", "Stop jobs at their next checkpoint and hold them."),
     "resume": ("swell.cli.resume", "Let paused jobs go on."),
     "priority": ("swell.cli.priority", "Change a job's priority."),

@@ -178,6 +178,10 @@ class Client:
         found: Job = self.post(f"/v1/jobs/{quote(str(ref), safe='')}/{verb}", body)
         return found
 
+    def remove(self, ref: str | int) -> None:
+        """Stop it now if it has not ended, else take it out of the record."""
+        self.request("DELETE", f"/v1/jobs/{quote(str(ref), safe='')}")
+
     def has_files(self, content_hash: str) -> bool:
         try:
             self.get(f"/v1/files/{content_hash}")

@@ -73,9 +73,6 @@ class Effects:
     def ended(self, run: RunId) -> None:
         self._pushed.pop(run, None)
 
-    def forget(self, run: RunId) -> None:
-        self._spawn(self._executor.forget(run))
-
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(self._guard(work))
         self._tasks.add(task)

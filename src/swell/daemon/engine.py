@@ -17,6 +17,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import ENDED, JobRecord, Run, State, copy_of
+from swell.daemon.cleanup import Cleanup
 from swell.daemon.effects import Effects
 from swell.daemon.ledger import Ledger
 from swell.daemon.logwatch import LogWatch
@@ -48,6 +49,7 @@ class Settings:
     placer: str = ""
     options: Options = field(default_factory=Options)
     timing: Timing = field(default_factory=Timing)
+    job_dirs: tuple[str, ...] = ()  # where nodes keep a directory a job, as far as its path tells them from others
 
 
 class Engine:
@@ -77,7 +79,9 @@ class Engine:
         self._stops = Stops(ledger, clock)
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._outlooks = Outlooks()
-        ledger.listeners += [self._stops.wake, lambda events: self._outlooks.happened(events, self.state)]
+        self._cleanup = Cleanup(executor, record, lambda: self.state)
+        ledger.listeners += [self._stops.wake, self._cleanup.happened]
+        ledger.listeners += [lambda events: self._outlooks.happened(events, self.state)]
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -96,6 +100,7 @@ class Engine:
             asyncio.create_task(self._passes.run(), name="passes"),
             asyncio.create_task(self._outlooks.run(self._moment_to_forecast), name="outlook"),
             asyncio.create_task(self._logs.run(), name="logs"),
+            asyncio.create_task(self._cleanup.run(), name="cleanup"),
         ]
 
     async def _choose_policy(self) -> None:
@@ -122,7 +127,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Something is not on disk yet, or asked of an executor and not carried out yet."""
-        return self._effects.under_way or self._ledger.durable_seq < self.state.seq
+        return self._effects.under_way or self._cleanup.under_way or self._ledger.durable_seq < self.state.seq
 
     async def _watch(self, known: Sequence[RunId]) -> None:
         async for seen in self._executor.observe(known):
@@ -188,18 +193,11 @@ class Engine:
         await self._do(commands.set_priority(self.state, job, priority, by=by, now_s=self._clock.now_s()))
 
     async def remove(self, job: JobId, *, by: str) -> None:
-        """Delete: one that has not ended is stopped now; an ended one leaves the record, with what its runs left."""
-        record, now_s = await self.job(job), self._clock.now_s()
-        runs = await self.runs(job) if record.ended else ()
-        # A job that ended long ago is only in the store.
-        known = job in self.state.jobs
-        await self._do(
-            commands.remove(self.state, job, by=by, now_s=now_s)
-            if known
-            else [ev.JobRemoved(job=job, at_s=now_s, by=by)]
-        )
-        for run in runs:
-            self._effects.forget(run.id)
+        """Delete: one that has not ended is stopped now; an ended one leaves the record, and what it left on nodes is
+        deleted in the background."""
+        await self.job(job)  # one that ended long ago is only in the store
+        now_s, dirs = self._clock.now_s(), self._settings.job_dirs
+        await self._do(commands.remove(self.state, job, by=by, now_s=now_s, dirs=dirs))
 
     async def _do(self, events: Sequence[Event]) -> None:
         await self._commit(events)

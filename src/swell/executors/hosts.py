@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from swell.core.events import ExitReason
-from swell.core.ids import RunId
+from swell.core.ids import JobId, RunId
 from swell.core.resources import Allocation, Node
 from swell.executors.inventory import Machine, Ours
 from swell.executors.transport import LocalTransport, Transport
@@ -146,13 +146,14 @@ class HostExecutor:
         nodes = {member.rank: member.node for member in roster.members} if roster else {}
         return await self._transport(nodes.get(rank, "")).read_log(run, rank, offset, limit)
 
-    async def forget(self, run: RunId) -> None:
-        if run in self._tracked:
+    async def remove(self, job: JobId) -> None:
+        if any(run.job == job for run in self._tracked):
             return
-        roster = await self._roster(run)
-        for transport, _ in self._by_transport(roster) if roster else ():
-            await transport.remove(run)
-        await self._local.remove(run)
+        for transport in (self._local, *self._remote.values()):
+            await transport.remove(job)
+
+    async def kept(self) -> Sequence[JobId]:
+        return sorted({job for transport in (self._local, *self._remote.values()) for job in await transport.kept()})
 
     # ---- runs ----
 
@@ -380,7 +381,12 @@ def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
 
 
 def local_executor(
-    runs_dir: Path, clock: Clock, *, machine: Machine | None = None, tuning: Tuning | None = None
+    runs_dir: Path,
+    clock: Clock,
+    *,
+    job_dirs: Sequence[Path] = (),
+    machine: Machine | None = None,
+    tuning: Tuning | None = None,
 ) -> HostExecutor:
-    """Everything on this machine."""
-    return HostExecutor(LocalTransport(runs_dir), clock, machine=machine, tuning=tuning)
+    """Everything on this machine. `job_dirs` each hold a directory a job, which goes when the job is removed."""
+    return HostExecutor(LocalTransport(runs_dir, job_dirs), clock, machine=machine, tuning=tuning)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from swell.core.ids import RunId
+from swell.core.ids import JobId, RunId
 from swell.core.resources import Allocation, Node
 from swell.executors.verdict import OVER, Roster, Seen, Sight, Stage, breaks_gang, ends_of, roster_of, verdict
 from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, Random, RunGone, RunUp, Worker
@@ -217,9 +217,13 @@ class ScriptedExecutor:
         after = offset + len(data)
         return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= len(written))
 
-    async def forget(self, run: RunId) -> None:
-        if run not in self._watched:
-            self._theatre.plays.pop(run, None)
+    async def remove(self, job: JobId) -> None:
+        if not any(run.job == job for run in self._watched):
+            for run in [run for run in self._theatre.plays if run.job == job]:
+                del self._theatre.plays[run]
+
+    async def kept(self) -> Sequence[JobId]:
+        return sorted({run.job for run in self._theatre.plays})
 
     def tick(self) -> None:
         """The clock may have moved: let everything happen that is due, and tell it."""

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from swell.core.ids import RunId
+from swell.core.ids import JobId, RunId
+from swell.executors.leftovers import Leftovers
 from swell.ports import LogChunk
 from swell.shim import ask, shim
 
@@ -83,7 +83,13 @@ class Transport(Protocol):
 
     async def read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
 
-    async def remove(self, run: RunId) -> None: ...
+    async def remove(self, job: JobId) -> None:
+        """Delete what is kept of the job here. Raises OSError if not all could be deleted."""
+        ...
+
+    async def kept(self) -> Sequence[JobId]:
+        """Jobs of which something is kept here."""
+        ...
 
     def listen(self, heard: Callable[[RunId], None]) -> None:
         """Call `heard` whenever something happened to a run. Hints may be lost; polling is the safety net."""
@@ -151,8 +157,9 @@ class Nursery:
 class LocalTransport:
     """This machine. Blocking work happens in threads, so that a slow disk never stops the daemon's loop."""
 
-    def __init__(self, runs_dir: Path) -> None:
+    def __init__(self, runs_dir: Path, job_dirs: Sequence[Path] = ()) -> None:
         self.runs_dir = runs_dir
+        self._leftovers = Leftovers(runs_dir=runs_dir, job_dirs=tuple(job_dirs))
         self._base_env = base_environment(os.environ)
         self._nursery = Nursery()
         self._socket: socket.socket | None = None
@@ -222,8 +229,11 @@ class LocalTransport:
         after = offset + len(data)
         return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= size)
 
-    async def remove(self, run: RunId) -> None:
-        await asyncio.to_thread(shutil.rmtree, self.directory(run), True)
+    async def remove(self, job: JobId) -> None:
+        await asyncio.to_thread(self._leftovers.delete, job)
+
+    async def kept(self) -> Sequence[JobId]:
+        return await asyncio.to_thread(self._leftovers.kept)
 
     def listen(self, heard: Callable[[RunId], None]) -> None:
         self._nursery.warm()

@@ -5,6 +5,7 @@ Raises NotFound or Conflict, with what to do instead, when the command does not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from swell.core import events as ev
@@ -81,12 +82,35 @@ def set_priority(state: State, job: JobId, priority: int, *, by: str, now_s: flo
     return [ev.PriorityChanged(job=job, priority=priority, at_s=now_s, by=by)]
 
 
-def remove(state: State, job: JobId, *, by: str, now_s: float) -> list[Event]:
-    """Delete: an ended job leaves the record; one that has not ended is stopped now."""
-    record = job_in(state, job)
-    if record.ended:
-        return [ev.JobRemoved(job=job, at_s=now_s, by=by)]
-    return cancel(state, job, by=by, reason="deleted", now_s=now_s)
+def remove(state: State, job: JobId, *, by: str, now_s: float, dirs: Sequence[str] = ()) -> list[Event]:
+    """Delete: an ended job leaves the record; one that has not ended is stopped now. `dirs`: where nodes keep a
+    directory a job, named by its id. One whose files another job may still want is not removed."""
+    record = None if job <= state.last_job and job not in state.jobs else job_in(state, job)
+    if record is not None and not record.ended:
+        return cancel(state, job, by=by, reason="deleted", now_s=now_s)
+    own = [re.compile(rf"{re.escape(path)}/{job}(?![0-9])") for path in dirs]
+    for other in state.jobs.values():
+        if other.id != job and (use := _use_of(job, own, other)):
+            raise Conflict(f"job {job} cannot be removed yet: {use}")
+    return [ev.JobRemoved(job=job, at_s=now_s, by=by)]
+
+
+def _use_of(job: JobId, own: Sequence[re.Pattern[str]], other: JobRecord) -> str:
+    """What another job wants of this one's files; empty: nothing."""
+    spec, wanted = (
+        other.spec,
+        "" if other.ended else f"wait until it has ended, or cancel it (`swell cancel {other.id}`)",
+    )
+    if wanted and job in spec.depends_on:
+        return f"job {other.id} depends on it; {wanted}"
+    kept = (spec.workdir, spec.checkpoint_dir)
+    servers = spec.roles.server_command if spec.roles else ()
+    named = (*spec.command, *servers, *spec.env.values(), *(mount.source for mount in spec.mounts))
+    for text in (*kept, *(named if wanted else ())):
+        if any(path.search(text) for path in own):
+            what_now = wanted or f"remove that one first (`swell rm {other.id}`), or copy what you want of it"
+            return f"job {other.id} names its files; {what_now}"
+    return ""
 
 
 def set_node_condition(

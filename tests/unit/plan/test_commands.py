@@ -10,8 +10,8 @@ from swell.core import events as ev
 from swell.core.errors import Conflict, NotFound
 from swell.core.events import ExitReason, StopWhy
 from swell.core.ids import RunId
-from swell.core.job import GpuRequest, JobSpec
-from swell.core.lifecycle import replay
+from swell.core.job import GpuRequest, JobSpec, Mount
+from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.state import JobState, State
 from swell.plan import commands
@@ -87,6 +87,44 @@ def test_ended_jobs_refuse_commands_with_their_state(command: str) -> None:
 def test_delete_removes_an_ended_job_and_stops_a_running_one() -> None:
     assert [type(e) for e in commands.remove(ended(), 1, by="", now_s=9.0)] == [ev.JobRemoved]
     assert [type(e) for e in commands.remove(running(), 1, by="", now_s=9.0)] == [ev.RunStopRequested]
+
+
+def with_another(spec: JobSpec, *, over: bool = False) -> State:
+    world = ended()
+    apply(world, ev.JobSubmitted(job=world.last_job + 1, spec=spec, at_s=5.0))
+    if over:
+        apply(world, ev.JobCancelled(job=world.last_job, at_s=6.0))
+    return world
+
+
+DIRS = ("home/.swell/work", "home/.swell/checkpoints")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        JobSpec(name="b", command=("x",), depends_on=(1,)),
+        JobSpec(name="b", command=("python", "t.py", "--from=/home/.swell/checkpoints/1/last.pt")),
+        JobSpec(name="b", command=("sh", "-c", "cat /home/.swell/work/1")),
+        JobSpec(name="b", command=("x",), env={"FROM": "/home/.swell/checkpoints/1"}),
+        JobSpec(name="b", command=("x",), mounts=(Mount(source="/home/.swell/work/1/", target="/in"),)),
+    ],
+)
+def test_never_removes_a_job_whose_files_another_one_wants(spec: JobSpec) -> None:
+    with pytest.raises(Conflict, match="cancel 2"):
+        commands.remove(with_another(spec), 1, by="", now_s=9.0, dirs=DIRS)
+    assert commands.remove(with_another(spec, over=True), 1, by="", now_s=9.0, dirs=DIRS)
+
+
+def test_never_removes_a_job_in_whose_directory_an_ended_one_keeps_its_own() -> None:
+    world = with_another(JobSpec(name="b", command=("x",), checkpoint_dir="/home/.swell/checkpoints/1"), over=True)
+    with pytest.raises(Conflict, match="swell rm 2"):
+        commands.remove(world, 1, by="", now_s=9.0, dirs=DIRS)
+
+
+def test_a_job_with_a_longer_number_is_another_one() -> None:
+    world = with_another(JobSpec(name="b", command=("cat", "/home/.swell/work/12/x", "/home/.swell/other/1")))
+    assert [type(e) for e in commands.remove(world, 1, by="", now_s=9.0, dirs=DIRS)] == [ev.JobRemoved]
 
 
 def test_unknown_names_say_where_to_look() -> None:

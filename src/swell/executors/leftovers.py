@@ -1,0 +1,72 @@
+"""What jobs leave on a machine: directories of their runs, working copies, checkpoints. Found and deleted by job id, in
+directories that are Swell's own; what a user named is not among them. Deleting may end at any moment and begin again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swell.core.ids import JobId
+
+_OF_RUN = re.compile(r"([1-9][0-9]*)\.[0-9]+")
+_OF_JOB = re.compile(r"([1-9][0-9]*)|\.([1-9][0-9]*)-[a-z0-9_]{8}")
+"""`7`, or a copy for job 7 that a crash left half made (see jobfile.files.copy_for_job). Not `7-backup`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    runs_dir: Path  # holds a directory a run: 7.2
+    job_dirs: tuple[Path, ...] = ()  # each holds a directory a job: 7
+
+    def kept(self) -> list[JobId]:
+        """Jobs of which there is something, ascending."""
+        return sorted({job for job, _ in self._all()})
+
+    def delete(self, job: JobId) -> None:
+        """Raises OSError if something cannot be deleted; the rest is deleted all the same."""
+        failed: OSError | None = None
+        for path in [path for other, path in self._all() if other == job]:
+            try:
+                _delete(path)
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _all(self) -> Iterator[tuple[JobId, Path]]:
+        for directory, pattern in ((self.runs_dir, _OF_RUN), *((own, _OF_JOB) for own in self.job_dirs)):
+            with contextlib.suppress(FileNotFoundError):
+                for path in directory.iterdir():
+                    if match := pattern.fullmatch(path.name):
+                        yield int(match[match.lastindex or 0]), path
+
+
+def _delete(path: Path) -> None:
+    if path.is_symlink():  # of somebody's making; what it points to is not ours
+        path.unlink(missing_ok=True)
+        return
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        if path.exists():  # somebody deletes at the same time
+            shutil.rmtree(path)
+    except OSError:
+        _open_up(path)
+        shutil.rmtree(path)
+
+
+def _open_up(path: Path) -> None:
+    """A job may have made its directories read-only."""
+    with contextlib.suppress(OSError):
+        path.chmod(0o700)
+    for directory, names, _ in os.walk(path):
+        for below in (Path(directory) / name for name in names):
+            if not below.is_symlink():
+                with contextlib.suppress(OSError):
+                    below.chmod(0o700)
