@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 
 from swell.core.errors import SwellError
 from swell.core.snapshot import Options, Quota
+from swell.core.spelling import instead_of
 from swell.home import ADDRESS_NAME, TOKEN_NAME, default_home
 
 CONFIG_NAME = "config.yaml"
@@ -102,9 +102,7 @@ def _checked(kind: type[Config | Options | Quota], data: object, where: str) -> 
     types = {f.name: str(f.type) for f in fields(kind)}
     for key in data:
         if key not in types:
-            near = get_close_matches(str(key), types, n=1)
-            instead = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(types))}"
-            raise ConfigError(f"{where}: there is no setting {key!r}; {instead}")
+            raise ConfigError(f"{where}: there is no setting {key!r}; {instead_of(key, types)}")
     return {key: _READERS[types[key]](value, f"{where}: {key}") for key, value in data.items()}
 
 

@@ -53,7 +53,7 @@ def test_options_of_the_command_win_unless_they_are_not_said(tmp_path: Path) -> 
     [
         ("port: [", "not valid YAML"),
         ("- port", "must hold a mapping"),
-        ("prot: 7000", "did you mean 'port'"),
+        ("prot: 7000", "did you mean port?"),
         ("port: many", "port must be a whole number"),
         ("gpus: -1", "gpus must be a whole number of at least 0"),
         ("gpus: true", "gpus must be a whole number"),
@@ -62,7 +62,7 @@ def test_options_of_the_command_win_unless_they_are_not_said(tmp_path: Path) -> 
         ("policy: 5", "policy must be text"),
         ("policy_files: mine.py", "policy_files must be a list"),
         ("options: 5", "options must hold settings"),
-        ("options: {starvation: 5}", "did you mean 'starvation_s'"),
+        ("options: {starvation: 5}", "did you mean starvation_s?"),
         ("options: {quotas: 8}", "must name teams"),
         ("options: {quotas: {vision: 8}}", "vision must hold settings"),
         ("options: {quotas: {vision: {borrow: true}}}", "vision must say how many GPUs"),

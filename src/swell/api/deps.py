@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from swell.config import Config
 from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
 from swell.core.resources import gpus_per_node
+from swell.core.spelling import instead_of
 from swell.core.state import JobRecord
 from swell.jobfile.problems import Problem
 from swell.plan.explain import summary
@@ -61,9 +61,7 @@ async def known_parameters(request: Request) -> None:
     known = [field.alias for field in request.scope["route"].dependant.query_params]
     for name in request.query_params:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            there = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"
-            problem = Problem(path=name, what="there is no such parameter", fix=there)
+            problem = Problem(path=name, what="there is no such parameter", fix=instead_of(name, known))
             raise ApiError(422, "Not valid", str(problem), [problem])
 
 

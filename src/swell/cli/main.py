@@ -57,11 +57,9 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            import difflib
+            from swell.core.spelling import instead_of
 
-            close = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"; did you mean `swell {close[0]}`?" if close else "; `swell --help` lists the verbs"
-            ctx.fail(f"there is no verb {args[0]!r}{hint}")
+            ctx.fail(f"there is no verb {args[0]!r}; {instead_of(args[0], VERBS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from swell.core.spelling import instead_of
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -118,7 +120,7 @@ def run(
     if not workloads:
         raise click.UsageError("nothing to simulate; say which jobs with --workload FILE")
     if format_ not in FORMATS:
-        raise click.UsageError(f"there is no format {format_!r}; there are: {', '.join(FORMATS)}")
+        raise click.UsageError(f"there is no format {format_!r}; {instead_of(format_, FORMATS)}")
     said = parse_options(options)
     chosen = [policy.strip() for policy in (policies or DEFAULT_POLICY).split(",")]
     check_options(said, chosen)
@@ -193,7 +195,7 @@ def check_options(said: Mapping[str, OptionValue], policies: Sequence[str]) -> N
         check(policy, declared, policy_options(policy, said))
     for name in said:
         if name not in known:
-            raise click.UsageError(f"nobody has an option {name!r}; there are: {', '.join(sorted(known))}")
+            raise click.UsageError(f"nobody has an option {name!r}; {instead_of(name, sorted(known))}")
 
 
 def general_options(said: Mapping[str, OptionValue]) -> Options:

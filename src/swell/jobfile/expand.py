@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from swell.core.job import JobSpec, Mount, Roles
+from swell.core.spelling import instead_of
 from swell.jobfile.problems import JobFileError, Problem, one
 from swell.jobfile.read import check_values
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
@@ -263,14 +263,11 @@ def _unknown_field(loc: tuple[int | str, ...], path: str) -> Problem:
     known = _FIELDS.get(str(loc[0]) if len(loc) > 1 else "", ())
     if len(loc) == 1 and name in HINTS:
         return Problem(path=path, what="there is no such field", fix=HINTS[name])
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
-    fix = f"did you mean {close[0]}?" if close else f"fields are: {', '.join(known)}"
-    return Problem(path=path, what="there is no such field", fix=fix)
+    return Problem(path=path, what="there is no such field", fix=instead_of(name, known))
 
 
 def _not_one_of(detail: ErrorDetails, path: str) -> Problem:
     expected = str(detail["ctx"]["expected"])
     options = re.findall(r"'([^']+)'", expected)
-    close = difflib.get_close_matches(str(detail["input"]).lower(), options, n=1)
-    fix = f"did you mean {close[0]}?" if close else f"write one of: {', '.join(options)}"
-    return Problem(path=path, what=f"{detail['input']!r} is not one of {expected}"[:300], fix=fix)
+    what = f"{detail['input']!r} is not one of {expected}"[:300]
+    return Problem(path=path, what=what, fix=instead_of(detail["input"], options))

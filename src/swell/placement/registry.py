@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from swell.core.errors import NotFound
+from swell.core.spelling import instead_of
 from swell.placement.branch_and_bound import BranchAndBound
 from swell.placement.consolidated import Consolidated
 from swell.placement.genetic import Genetic
@@ -27,5 +28,5 @@ DEFAULT_PLACER = "consolidated"
 def placer_named(name: str) -> Placer:
     make = PLACERS.get(name)
     if make is None:
-        raise NotFound(f"there is no placer named {name!r}; there are: {', '.join(sorted(PLACERS))}")
+        raise NotFound(f"there is no placer named {name!r}; {instead_of(name, sorted(PLACERS))}")
     return make()

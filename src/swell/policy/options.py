@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from swell.core.errors import SwellError
 from swell.core.snapshot import Snapshot
+from swell.core.spelling import instead_of
 
 Value = float | int | str | bool
 
@@ -31,8 +32,7 @@ def check(policy: str, declared: Options, given: Mapping[str, Value]) -> None:
     for name, value in given.items():
         option = declared.get(name)
         if option is None:
-            there = f"; it has: {', '.join(sorted(declared))}" if declared else "; it has none"
-            raise SwellError(f"policy {policy} has no option {name!r}{there}")
+            raise SwellError(f"policy {policy} has no option {name!r}; {instead_of(name, sorted(declared))}")
         wrong = problem(option, value)
         if wrong:
             raise SwellError(f"option {name} of policy {policy} must be {wrong}, not {value!r} ({option.doc})")

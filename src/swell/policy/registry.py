@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from swell.core.errors import NotFound, SwellError
+from swell.core.spelling import instead_of
 from swell.policy import options as opts
 from swell.policy.afs_l import AfsL
 from swell.policy.drf import Drf
@@ -48,7 +49,7 @@ def names() -> tuple[str, ...]:
 def policy_named(name: str) -> Policy:
     make = POLICIES.get(name) or _custom.get(name)
     if make is None:
-        raise NotFound(f"there is no policy named {name!r}; there are: {', '.join(names())}")
+        raise NotFound(f"there is no policy named {name!r}; {instead_of(name, names())}")
     return make()
 
 

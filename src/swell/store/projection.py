@@ -23,6 +23,7 @@ from swell.core.events import (
 from swell.core.ids import JobId, RunId
 from swell.core.lifecycle import apply
 from swell.core.resources import Node
+from swell.core.spelling import instead_of
 from swell.core.state import HOLDING, JobRecord, JobState, Run, State
 from swell.ports import JobQuery
 
@@ -39,7 +40,7 @@ def states_of(query: JobQuery) -> list[str]:
     try:
         return sorted(GROUPS[query.group])
     except KeyError:
-        raise ValueError(f"there is no group of jobs {query.group!r}; there are: {', '.join(GROUPS)}") from None
+        raise ValueError(f"there is no group of jobs {query.group!r}; {instead_of(query.group, GROUPS)}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

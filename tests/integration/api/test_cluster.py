@@ -27,7 +27,7 @@ def test_policy(server):
     assert server.client.put("/v1/policy", json={"name": "elastic-fifo"}).json()["name"] == "elastic-fifo"
     answer = server.client.put("/v1/policy", json={"name": "fif"})
     assert answer.status_code == 404
-    assert "elastic-fifo" in answer.json()["detail"]
+    assert "did you mean fifo?" in answer.json()["detail"]
 
 
 def test_health_is_open_and_the_rest_is_described(server):

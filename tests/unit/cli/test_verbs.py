@@ -119,7 +119,7 @@ def test_every_verb_has_help_and_json(verb):
 def test_a_wrong_verb_is_answered_with_the_right_one():
     result = CliRunner().invoke(swell, ["lgos"])
     assert result.exit_code == 2
-    assert "swell logs" in result.output
+    assert "did you mean logs?" in result.output
 
 
 HEAVY = (

@@ -67,8 +67,8 @@ def test_an_unknown_policy_is_not_found_and_the_message_lists_those_there_are() 
 @pytest.mark.parametrize(
     ("policy", "given", "says"),
     [
-        ("fifo", {"knob": 1}, "has no option 'knob'; it has none"),
-        ("tiresias", {"nob": 1}, "it has: by_submission, knob, thresholds_gpu_s"),
+        ("fifo", {"knob": 1}, "has no option 'knob'; there are: none"),
+        ("tiresias", {"nob": 1}, "has no option 'nob'; did you mean knob"),
         ("tiresias", {"knob": "much"}, "must be a number of at least 0"),
         ("tiresias", {"knob": -1}, "must be a number of at least 0"),
         ("tiresias", {"thresholds_gpu_s": "3600, 10"}, "rising numbers"),

@@ -1,0 +1,17 @@
+"""What to say of a name that does not exist: the one that was probably meant, else those there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def instead_of(name: object, known: Iterable[str]) -> str:
+    """To follow “there is no …”. Capitals, and `-` for `_`, do not count as different."""
+    names = {_folded(there): there for there in known}
+    near = get_close_matches(_folded(str(name)), names, n=1)
+    return f"did you mean {names[near[0]]}?" if near else f"there are: {', '.join(names.values()) or 'none'}"
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_")
