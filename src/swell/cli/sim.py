@@ -115,6 +115,7 @@ def run(
     from swell.sim.case import FORMATS, Case
     from swell.sim.runs import write
     from swell.sim.training import Noise
+    from swell.sim.workload import name_of_draw
 
     workloads = ((workload,) if workload else ()) + more
     if not workloads:
@@ -127,7 +128,7 @@ def run(
     cases = [
         Case(
             workload=path,
-            name=f"{name}-draw{draw}" if draw else name,
+            name=name_of_draw(name, draw),
             policy=policy,
             cluster=cluster,
             format=format_,

@@ -12,6 +12,7 @@ from swell.policy.registry import POLICIES
 from swell.sim.case import Case, OptionValue, Outcome
 from swell.sim.rehearsal import Told, rehearse
 from swell.sim.runs import run_cases
+from swell.sim.workload import name_of_draw
 
 Kept = Mapping[str, object]
 """Of one simulation: its summary, and what pictures need (`jct_s`, `rho` of each job, `used` over time)."""
@@ -105,7 +106,7 @@ class Bench:
     def pollux(self, policy: str, column: Column, load: float = 1.0, draw: int = 0) -> dict[str, Case]:
         directory = self._data / "pollux"
         return {
-            f"pollux-{path.stem.rpartition('-')[2]}-{policy}-{_slug(column)}-{load:g}{_drawn(draw)}": Case(
+            name_of_draw(f"pollux-{path.stem.rpartition('-')[2]}-{policy}-{_slug(column)}-{load:g}", draw): Case(
                 workload=path,
                 profiles=directory / "profiles",
                 policy=policy,
@@ -128,7 +129,7 @@ class Bench:
     def sia(self, policy: str, column: Column, draw: int = 0) -> dict[str, Case]:
         directory = self._data / "sia"
         return {
-            f"sia-{path.parent.name}-{path.stem}-{policy}-{_slug(column)}{_drawn(draw)}": Case(
+            name_of_draw(f"sia-{path.parent.name}-{path.stem}-{policy}-{_slug(column)}", draw): Case(
                 workload=path,
                 profiles=directory / "profiles",
                 policy=policy,
@@ -146,10 +147,6 @@ class Bench:
     def philly(self, policy: str) -> dict[str, Case]:
         path = self._data / "philly" / "philly.csv.xz"
         return {f"philly-{policy}": Case(workload=path, policy=policy, clairvoyant=True)}
-
-
-def _drawn(draw: int) -> str:
-    return f"-draw{draw}" if draw else ""
 
 
 def _slug(column: Column) -> str:

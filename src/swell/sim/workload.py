@@ -59,6 +59,11 @@ def drawn(workload: Workload, seed: int) -> Workload:
     return replace(workload, arrivals=tuple(_redraw(rng.choice(workload.arrivals), i, t) for i, t in enumerate(at_s)))
 
 
+def name_of_draw(name: str, seed: int) -> str:
+    """What results of a drawn workload are called, so that they are kept apart from the others."""
+    return f"{name}-draw{seed}" if seed else name
+
+
 def _redraw(arrival: Arrival, number: int, at_s: float) -> Arrival:
     spec = replace(arrival.spec, name=f"{arrival.spec.name}-{number}", depends_on=())
     return replace(arrival, at_s=at_s, spec=spec)

@@ -5,7 +5,7 @@ import pytest
 from swell.core.errors import SwellError
 from swell.core.job import JobSpec
 from swell.sim.cluster import gpus_by_type, parse_cluster
-from swell.sim.workload import Arrival, Workload, at_load, drawn
+from swell.sim.workload import Arrival, Workload, at_load, drawn, name_of_draw
 
 
 def workload(jobs: int) -> Workload:
@@ -43,6 +43,7 @@ def test_what_is_drawn_depends_on_the_seed_alone_and_0_changes_nothing() -> None
     assert drawn(given, 1) == drawn(given, 1) != drawn(given, 2)
     assert drawn(given, 0) is given
     assert drawn(workload(0), 3).arrivals == ()
+    assert (name_of_draw("w", 0), name_of_draw("w", 2)) == ("w", "w-draw2")
 
 
 def test_clusters_have_nodes_gpus_and_types() -> None:
