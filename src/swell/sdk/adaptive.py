@@ -8,7 +8,8 @@ A larger batch averages away noise of the gradient. How far that helps is measur
     goodput       = samples/s × efficiency
 
 The batch is that of the largest goodput, by the steps that were timed: large enough that waiting for other workers and
-what a step costs whatever its size are spread over many samples, not so large that samples are wasted.
+what a step costs whatever its size are spread over many samples, not so large that samples are wasted. It at most
+doubles from one epoch to the next.
 
 φ is estimated from two averages of the same step: each worker's own gradient (batch b) and the one averaged over all
 workers (batch B); a single worker takes two steps in a row instead. Every worker computes the same numbers.
@@ -35,6 +36,12 @@ MEMORY = 0.98
 """Weight of what was known at each new estimate: single estimates are very noisy."""
 FINER = 1.1
 """Batch sizes considered are so many times larger, each than the one before."""
+GROWTH = 2.0
+"""Batches are at most so many times larger than the largest that was timed: beyond, nobody knows what a step costs."""
+SHARE_DEVIATION = 0.25
+"""Half of a step's time is for its samples, give or take this part, where nothing was measured."""
+TIME_DEVIATION = 0.1
+"""The median step of one epoch differs by about this part from that of another with the same batch."""
 
 
 class NoiseScale:
@@ -97,16 +104,25 @@ class StepTimes:
             self._sync_s = sync_s
 
     @property
-    def known(self) -> bool:
-        return bool(self._compute_s)
+    def largest(self) -> int:
+        """Local batch that was measured. 0: none."""
+        return max(self._compute_s, default=0)
 
     def step_s(self, local: float) -> float:
-        """On the line through the smallest and the largest batch measured; of a single one, half is for its samples."""
-        low, high = min(self._compute_s), max(self._compute_s)
-        at_low, at_high = self._compute_s[low], self._compute_s[high]
-        each = (at_high - at_low) / (high - low) if high > low else at_high / high / 2
-        each = min(max(each, 0.0), at_high / high)
-        return at_high + each * (local - high) + self._sync_s
+        """On the line through what was measured."""
+        sizes, times = list(self._compute_s), list(self._compute_s.values())
+        size, time_s = sum(sizes) / len(sizes), sum(times) / len(times)
+        return time_s + self._share(size, time_s) * time_s * (local - size) / size + self._sync_s
+
+    def _share(self, size: float, time_s: float) -> float:
+        """Of the mean time, what is spent on samples: half, until batches far enough apart tell otherwise. Least squares
+        with that belief: two batches of nearly the same size only tell which of them ran on a busier machine."""
+        told, weight = 0.5 / SHARE_DEVIATION**2, 1.0 / SHARE_DEVIATION**2
+        for measured, took_s in self._compute_s.items():
+            apart, longer = measured / size - 1.0, took_s / time_s - 1.0
+            told += apart * longer / TIME_DEVIATION**2
+            weight += apart * apart / TIME_DEVIATION**2
+        return min(max(told / weight, 0.0), 1.0)
 
     def state(self) -> tuple[dict[int, float], float]:
         return dict(self._compute_s), self._sync_s
@@ -119,8 +135,9 @@ def choose_batch(noise: NoiseScale, times: StepTimes, base: int, most: int, worl
     """The global batch of the largest goodput, a multiple of the number of workers; the user's before anything is
     known."""
     first = _shared(base, world_size)
-    if not noise.known or not times.known:
+    if not noise.known or not times.largest:
         return first
+    most = min(most, int(GROWTH * times.largest) * world_size)
     sizes = {first, max(first, _shared(most, world_size))}
     size = float(base)
     while size < most:
@@ -205,7 +222,7 @@ class AdaptiveBatch:
     def end_epoch(self) -> None:
         """Report goodput and choose the next epoch's batch."""
         told = self._told()
-        self._learn_times(self._run.step_s, told["batching"]["sync_s"])
+        self._learn_times(told["batching"]["sync_s"])
         self._run.batch_size, self._run.goodput, self._run.batching = (
             told["batch_size"],
             told["goodput"],
@@ -215,8 +232,11 @@ class AdaptiveBatch:
         self._sync_s, self._steps = 0.0, 0
         self.batch_size = self._best_batch()
 
-    def _learn_times(self, step_s: float, sync_s: float) -> None:
-        """As the mean worker sees them: all choose the same batch."""
+    def _learn_times(self, sync_s: float) -> None:
+        """As the mean worker sees them: all choose the same batch. Of an undisturbed step, and of it the part that was
+        spent waiting in all of them."""
+        step_s, mean_s = self._run.median_step_s, self._run.step_s
+        sync_s = sync_s * step_s / mean_s if mean_s > 0 else 0.0
         if self._run.world_size > 1:
             step_s, sync_s = self._over_workers(step_s, sync_s)
         self.times.add(self.batch_size // self._run.world_size, step_s, sync_s)

@@ -45,6 +45,11 @@ class Meter:
     def step_s(self) -> float:
         return self._stepping_s / self.steps if self.steps else 0.0
 
+    @property
+    def median_step_s(self) -> float:
+        """Of the latest steps of this epoch: what a step takes while nothing disturbs it."""
+        return self.percentiles().get("step_p50_s", 0.0)
+
     def percentiles(self) -> dict[str, float]:
         """Of the latest steps of this epoch."""
         recent = sorted(self._recent[: min(self.steps, RECENT)])

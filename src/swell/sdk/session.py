@@ -130,6 +130,11 @@ class Training:
         return self._meter.step_s
 
     @property
+    def median_step_s(self) -> float:
+        """Of the latest steps in this epoch: unlike the mean, it does not tell of a first or a disturbed step."""
+        return self._meter.median_step_s
+
+    @property
     def checkpoint_dir(self) -> Path:
         """Where checkpoints survive a stop. Outside Swell: a directory that goes with the process."""
         if self._dir is None:

@@ -49,24 +49,37 @@ def test_efficiency_and_gain_at_their_ends() -> None:
 
 
 def timed(fixed_s: float, each_s: float, sync_s: float = 0.0) -> StepTimes:
-    """Of a job that has tried two batches."""
+    """Of a job that has tried batches far apart."""
     times = StepTimes()
-    for local in (16, 64):
+    for local in (16, 32, 128, 512):
         times.add(local, fixed_s + each_s * local + sync_s, sync_s)
     return times
 
 
 def test_times_of_steps_are_found_on_a_line() -> None:
-    assert timed(0.1, 0.01, 0.3).step_s(200) == pytest.approx(0.1 + 2.0 + 0.3)
+    for fixed_s, each_s in ((0.0, 0.01), (1.0, 0.01), (1.0, 0.001)):
+        assert timed(fixed_s, each_s, 0.3).step_s(1000) == pytest.approx(fixed_s + each_s * 1000 + 0.3, rel=0.05)
     once = StepTimes()
     once.add(10, 1.0, 0.0)
     assert once.step_s(20) == pytest.approx(1.5), "half of what one batch took is for its samples"
-    odd = timed(0.1, -0.001)
+    odd = timed(1.0, -0.001)
     assert odd.step_s(1000) == pytest.approx(odd.step_s(64)), "larger batches are never taken to be faster"
+
+
+@pytest.mark.parametrize("busier", [0.7, 1.5])
+def test_nearly_equal_batches_tell_nothing_of_what_a_sample_costs(busier: float) -> None:
+    """Or a job would stay with its second batch for good because the machine was busy in that epoch."""
+    times = StepTimes()
+    times.add(32, 1.0, 0.0)
+    times.add(35, busier, 0.0)
+    assert times.step_s(64) == pytest.approx(1.5 * (1.0 + busier) / 2, rel=0.15)
+
+
+def test_times_that_cannot_be_are_not_believed() -> None:
     broken = StepTimes()
     broken.add(10, 0.0, 0.0)
     broken.add(10, 1.0, 2.0)
-    assert not broken.known
+    assert not broken.largest
 
 
 def test_before_anything_is_known_the_batch_is_the_users() -> None:
@@ -93,6 +106,15 @@ def test_waiting_for_others_makes_batches_larger_and_samples_that_cost_make_them
     assert chosen == sorted(chosen)
     assert chosen[0] == 64, "without any price of a step the smallest batch wastes least"
     assert chosen[-1] == 4096, "waiting only: as few steps as possible"
+
+
+def test_a_batch_is_never_much_larger_than_any_that_was_timed() -> None:
+    noise, times = measured(1e6, 4), StepTimes()
+    times.add(16, 1.0, 0.9)
+    assert choose_batch(noise, times, 64, 4096, 4) == 128
+    times.add(32, 1.0, 0.9)
+    assert choose_batch(noise, times, 64, 4096, 4) == 256
+    assert choose_batch(noise, times, 4000, 4096, 4) == 4000, "the user's batch is not questioned"
 
 
 def test_its_state_is_a_checkpoint() -> None:
