@@ -115,7 +115,7 @@ class StepTimes:
         return time_s + self._share(size, time_s) * time_s * (local - size) / size + self._sync_s
 
     def _share(self, size: float, time_s: float) -> float:
-        """Of the mean time, what is spent on samples: half, until batches far enough apart tell otherwise. Least squares
+        """Of the mean time, what is spent on samples: half, until batches far apart tell otherwise. Least squares
         with that belief: two batches of nearly the same size only tell which of them ran on a busier machine."""
         told, weight = 0.5 / SHARE_DEVIATION**2, 1.0 / SHARE_DEVIATION**2
         for measured, took_s in self._compute_s.items():
