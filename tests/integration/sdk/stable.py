@@ -28,14 +28,16 @@ def serve(modules: Sequence[str]) -> None:
         importlib.import_module(name)
     sys.stdout.write("{}\n")
     sys.stdout.flush()
+    begun = b""  # of an order. Not sys.stdin, which would hide a second order from select
     while True:
         ready, _, _ = select.select([0], [], [], 0.005)
         if ready:
-            line = sys.stdin.readline()
-            if not line:
+            read = os.read(0, 1 << 16)
+            if not read:
                 return
-            order = json.loads(line)
-            _say({"key": order["key"], "pid": _fork(order)})
+            *orders, begun = (begun + read).split(b"\n")
+            for order in map(json.loads, orders):
+                _say({"key": order["key"], "pid": _fork(order)})
         _reap()
 
 
