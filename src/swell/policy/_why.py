@@ -37,9 +37,10 @@ def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats,
 
 
 def _free(job: JobView, columns: Columns, left: list[int]) -> int:
-    """GPUs of the type it may use of which most are left; −1 if it may use none."""
+    """GPUs of the type it may use of which most are left. Types that are used up before the policy is asked are not
+    among the columns; that a cluster has none of its types is what the layers say."""
     usable = [milli for gpu_type, milli in zip(columns.types, left, strict=True) if gpu_type in job.gpu_types]
-    return max(usable) // GPU_MILLI if usable else -1
+    return max(usable, default=0) // GPU_MILLI
 
 
 @lru_cache(maxsize=1 << 14)
@@ -50,8 +51,6 @@ def _behind(ahead: int, first: JobId, needs: int, free: int) -> tuple[Reason, ..
 
 @lru_cache(maxsize=1 << 10)
 def _room(needs: int, free: int) -> Reason:
-    if free < 0:
-        return Reason(code=ReasonCode.GPU_TYPE)
     return Reason(code=ReasonCode.CAPACITY, detail={"needs": needs, "free": free})
 
 

@@ -180,9 +180,9 @@ def _most(capacity: Mapping[str, int], types: tuple[str, ...]) -> int:
 
 
 def _never(job: JobView, most: int) -> Reason:
-    if not job.gpu_types:
-        wanted = ", ".join(job.spec.gpus.types) or "any"
-        return Reason(code=ReasonCode.GPU_TYPE, detail={"wants": wanted})
+    if not most:
+        accepts = ", ".join(job.spec.gpus.types)
+        return Reason(code=ReasonCode.GPU_TYPE, detail={"accepts": accepts} if accepts else {})
     return Reason(code=ReasonCode.SHAPE, detail={"needs": job.sizes[0], "largest": most // GPU_MILLI})
 
 

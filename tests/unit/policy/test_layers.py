@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from swell.core.decision import Decision, Grant, ReasonCode
-from swell.core.job import JobSpec
+from swell.core.job import GpuRequest, JobSpec
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
+from swell.plan.explain import sentence
 from swell.policy import layers, quotas
 from swell.policy.ledger import Ledger
 from swell.policy.registry import POLICIES
@@ -243,6 +244,26 @@ class TestReasons:
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, 4))
             assert decision.reasons[2][0].detail == {"needs": 2, "free": 0}, policy
+
+    def test_when_those_of_its_type_are_in_use_it_is_room_that_is_missing_never_the_type_of_gpu(self) -> None:
+        # The only two T4 belong to a more important job. Of the other type some are left, so there is a choice to make.
+        jobs = [
+            view(1, 2, 2, types=("t4",), priority=10),
+            view(2, 1, 4, types=("a100",)),
+            view(3, 1, 1, types=("t4",)),
+        ]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, {"a100": 4, "t4": 2}))
+            assert decision.grants[1].gpu_type == "t4", policy
+            room = [reason for reason in decision.reasons[3] if reason.code is not ReasonCode.BEHIND]
+            assert [(r.code, r.detail) for r in room] == [(ReasonCode.CAPACITY, {"needs": 1, "free": 0})], policy
+
+    def test_a_type_of_which_nothing_works_is_said_to_be_missing_with_its_name(self) -> None:
+        spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(types=("h100", "h200")))
+        jobs = [view(1, 1, 4, types=("a100",)), view(2, 1, 1, types=("h100",), spec=spec)]
+        for policy in POLICIES:
+            (reason,) = decide(policy, snapshot(jobs, {"a100": 4, "h100": 0})).reasons[2]
+            assert sentence(reason) == "none of the GPU types it accepts is available (accepts h100, h200)", policy
 
     def test_a_job_that_waits_for_room_says_how_much(self) -> None:
         jobs = [view(1, 3, 3), view(2, 2, 2)]

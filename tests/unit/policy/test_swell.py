@@ -141,7 +141,7 @@ def test_a_job_that_ends_before_it_would_be_moved_back_pays_less_for_a_move() ->
 
 def test_a_job_that_may_not_use_a_type_is_never_given_it() -> None:
     jobs = [view(1, 1, 4, types=("t4",)), view(2, 1, 4, types=("h100",))]
-    decision = bare("swell", snapshot(jobs, {"a100": 8, "t4": 2}))
+    decision = decide("swell", snapshot(jobs, {"a100": 8, "t4": 2}))
     assert decision.grants[1].gpu_type == "t4"
     assert 2 not in decision.grants
     assert ReasonCode.GPU_TYPE in [reason.code for reason in decision.reasons[2]]
