@@ -32,18 +32,15 @@ class BranchAndBound:
         self._start = Consolidated()
 
     def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout:
-        arrangement = self._start.arrange(snapshot, wanted)
-        if not isinstance(arrangement, Arrangement):
-            return arrangement.as_is()
+        return self._start.improved(snapshot, wanted, self._search)
+
+    def _search(self, arrangement: Arrangement) -> float:
         budget = Budget(self._evaluations, self._timer() if self._timer else None)
         scope = movable(arrangement)
         if len(scope) <= MAX_JOBS and len(arrangement.room.nodes) <= MAX_NODES:
-            gap = self._exact(arrangement, scope, budget)
-        else:
-            polish(arrangement, [p for p in wanted if is_split(arrangement, p)], budget)
-            gap = gap_to_best(arrangement)
-        arrangement.settle_for_less()
-        return arrangement.layout(gap=gap)
+            return self._exact(arrangement, scope, budget)
+        polish(arrangement, [p for p in arrangement.wanted.values() if is_split(arrangement, p)], budget)
+        return gap_to_best(arrangement)
 
     def _exact(self, arrangement: Arrangement, scope: list[Placed], budget: Budget) -> float:
         search = Search(arrangement, scope, list(arrangement.room.nodes), budget, all_splits=True)

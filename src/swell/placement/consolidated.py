@@ -8,7 +8,7 @@ to be put somewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from swell.core.decision import Layout
 from swell.core.snapshot import Snapshot
@@ -30,11 +30,18 @@ class Consolidated:
         self._topology = Topology(())
 
     def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout:
+        return self.improved(snapshot, wanted, lambda _: None)
+
+    def improved(
+        self, snapshot: Snapshot, wanted: Sequence[Placed], search: Callable[[Arrangement], float | None]
+    ) -> Layout:
+        """What `search` makes of the layout, unless nothing is to be done; it returns the proven gap, if it knows."""
         arrangement = self.arrange(snapshot, wanted)
         if not isinstance(arrangement, Arrangement):
             return arrangement.as_is()
+        gap = search(arrangement)
         arrangement.settle_for_less()
-        return arrangement.layout()
+        return arrangement.layout(gap=gap)
 
     def arrange(self, snapshot: Snapshot, wanted: Sequence[Placed]) -> Arrangement | Sorted:
         """The layout as a ledger that others can go on from; when nothing is to be done, only what stays."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from swell.core.decision import Layout
 from swell.core.ids import JobId
@@ -49,16 +50,14 @@ class Genetic:
         self._start = Consolidated()
 
     def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout:
-        arrangement = self._start.arrange(snapshot, wanted)
-        if not isinstance(arrangement, Arrangement):
-            return arrangement.as_is()
+        return self._start.improved(snapshot, wanted, partial(self._search, rng))
+
+    def _search(self, rng: Random, arrangement: Arrangement) -> float:
         scope = movable(arrangement)[:MAX_JOBS]
         budget = Budget(POPULATION * (self._generations + 1), self._timer() if self._timer else None)
         Evolution(arrangement, scope, rng, budget).run()
         explain(arrangement, scope, None)
-        gap = gap_to_best(arrangement)
-        arrangement.settle_for_less()
-        return arrangement.layout(gap=gap)
+        return gap_to_best(arrangement)
 
 
 class Evolution:

@@ -40,9 +40,9 @@ class Hungarian:
         self._start = Consolidated()
 
     def place(self, snapshot: Snapshot, wanted: Sequence[Placed], rng: Random) -> Layout:
-        arrangement = self._start.arrange(snapshot, wanted)
-        if not isinstance(arrangement, Arrangement):
-            return arrangement.as_is()
+        return self._start.improved(snapshot, wanted, self._search)
+
+    def _search(self, arrangement: Arrangement) -> None:
         scope = [p for p in movable(arrangement) if p.view.id in arrangement.places]
         before = {p.view.id: arrangement.places[p.view.id] for p in scope}
         worth = total(arrangement)
@@ -50,8 +50,6 @@ class Hungarian:
             explain(arrangement, scope, None)
         else:
             restore(arrangement, scope, before)
-        arrangement.settle_for_less()
-        return arrangement.layout()
 
     def _repacked(self, arrangement: Arrangement, scope: Sequence[Placed]) -> bool:
         """Put everything where the repacking has it; False if that is impossible or moves too many."""

@@ -18,7 +18,7 @@ from operator import attrgetter, itemgetter
 from swell.core.decision import Deferred, Grant, Reason, ReasonCode, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
-from swell.core.snapshot import Capacity, Curve, JobView
+from swell.core.snapshot import Capacity, Curve, JobView, Snapshot
 
 Memory = Mapping[str, object]
 OwnReasons = dict[JobId, tuple[Reason, ...]]
@@ -33,6 +33,12 @@ MAX_LADDERS = 50_000
 def grant(n: int, gpu_type: str) -> Grant:
     """Grants are frozen, so equal ones are one object: thousands are handed out in a decision."""
     return Grant(n=n, gpu_type=gpu_type)
+
+
+def apart(snapshot: Snapshot) -> tuple[dict[JobId, Grant], list[JobView]]:
+    """Grants of the jobs that need no GPU, of which there is enough for all; and the other jobs."""
+    grants = {job.id: grant(1, "") for job in snapshot.jobs if job.gpu_milli == 0}
+    return grants, [job for job in snapshot.jobs if job.gpu_milli]
 
 
 class Purse:

@@ -22,7 +22,7 @@ from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy import options as opts
 from swell.policy._highs import Program, highs, solve
-from swell.policy.base import Memory, OwnReasons, Purse, grant, speed_at
+from swell.policy.base import Memory, OwnReasons, Purse, apart, grant, speed_at
 from swell.ports import Random
 
 OPTIONS: opts.Options = {
@@ -42,8 +42,7 @@ class MaxMin:
         self._highs = highs(self.name)
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-        grants = {job.id: grant(1, "") for job in snapshot.jobs if job.gpu_milli == 0}
-        jobs = [job for job in snapshot.jobs if job.gpu_milli]
+        grants, jobs = apart(snapshot)
         entries = _with_time_had(jobs, memory, snapshot.now_s)
         mark = _mark(jobs, snapshot)
         if memory.get("solved") != mark:

@@ -24,7 +24,7 @@ from swell.core.snapshot import JobView, Snapshot
 from swell.policy import options as opts
 from swell.policy._envelope import Floats, useful_sizes
 from swell.policy._highs import Program, highs, solve
-from swell.policy.base import Memory, Purse, grant, remember, speed_at
+from swell.policy.base import Memory, Purse, apart, grant, remember, speed_at
 from swell.ports import Random
 
 OPTIONS: opts.Options = {
@@ -61,8 +61,7 @@ class Sia:
         self._highs = highs(self.name)
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-        grants = {job.id: grant(1, "") for job in snapshot.jobs if job.gpu_milli == 0}
-        jobs = [job for job in snapshot.jobs if job.gpu_milli]
+        grants, jobs = apart(snapshot)
         news = {job.id: _history(job, memory) for job in jobs}
         choices = _choices(jobs, news, snapshot)
         taken = self._solve(choices, jobs, snapshot) if choices else []

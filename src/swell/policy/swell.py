@@ -35,7 +35,7 @@ from swell.policy import options as opts
 from swell.policy._envelope import Floats, Ints, Number, with_held
 from swell.policy._market import Offers, share_out
 from swell.policy._reader import Columns, Reader
-from swell.policy.base import Memory, grant, speed_at
+from swell.policy.base import Memory, apart, grant, speed_at
 from swell.ports import Random
 
 OPTIONS: opts.Options = {
@@ -98,8 +98,7 @@ class Swell:
         self._reader = Reader()
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-        grants = {job.id: Grant(n=1) for job in snapshot.jobs if job.gpu_milli == 0}
-        jobs = [job for job in snapshot.jobs if job.gpu_milli]
+        grants, jobs = apart(snapshot)
         for_all = _enough_for_all(jobs, snapshot)
         if for_all is not None:
             return Decision(grants=grants | for_all, memory=memory)

@@ -113,20 +113,22 @@ def _list(kept: Kept, key: str) -> Sequence[float]:
     return values
 
 
-def _completion(axes: Any, bench: Bench, choice: Choice) -> bool:
+def _distributions(axes: Any, bench: Bench, choice: Choice, key: str, unit: float, label: str) -> bool:
     drawn = False
     for panel, column in zip(axes, (FIXED_TOLD, ADAPTIVE_LEARNING), strict=True):
-        drawn = _distribution(panel, bench, choice, column, "jct_each_s", 3600.0) or drawn
-        panel.set(xlabel="completion time, hours")
+        drawn = _distribution(panel, bench, choice, column, key, unit) or drawn
+        panel.set(xlabel=label)
     return drawn
 
 
+def _completion(axes: Any, bench: Bench, choice: Choice) -> bool:
+    return _distributions(axes, bench, choice, "jct_each_s", 3600.0, "completion time, hours")
+
+
 def _fairness(axes: Any, bench: Bench, choice: Choice) -> bool:
-    drawn = False
-    for panel, column in zip(axes, (FIXED_TOLD, ADAPTIVE_LEARNING), strict=True):
-        drawn = _distribution(panel, bench, choice, column, "rho_each", 1.0) or drawn
+    drawn = _distributions(axes, bench, choice, "rho_each", 1.0, "finish-time fairness ρ")
+    for panel in axes:
         panel.axvline(1.0, color="grey", linewidth=0.8)
-        panel.set(xlabel="finish-time fairness ρ")
     return drawn
 
 

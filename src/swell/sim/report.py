@@ -101,24 +101,25 @@ def _save(directory: Path, name: str, draw: Callable[[Any, Results], str], resul
     return f"{name}.svg", caption
 
 
-def _completion(axes: Any, results: Results) -> str:
+def _distribution(axes: Any, results: Results, of: Callable[[Mapping[str, str]], float]) -> None:
     keys = list(results.jobs)
     for key, rows in results.jobs.items():
-        times = sorted(float(row["jct_s"]) / 3600 for row in rows)
-        axes.step(times, [(i + 1) / len(times) for i in range(len(times))], where="post", label=_label(key, keys))
-    axes.set(xscale="log", xlabel="completion time, hours", ylabel="part of the jobs")
+        values = sorted(map(of, rows))
+        axes.step(values, [(i + 1) / len(values) for i in range(len(values))], where="post", label=_label(key, keys))
+    axes.set(xscale="log", ylabel="part of the jobs")
     axes.legend(fontsize="small")
+
+
+def _completion(axes: Any, results: Results) -> str:
+    _distribution(axes, results, lambda row: float(row["jct_s"]) / 3600)
+    axes.set(xlabel="completion time, hours")
     return "Completion times: the part of the jobs that took at most so long from submission to end."
 
 
 def _fairness(axes: Any, results: Results) -> str:
-    keys = list(results.jobs)
-    for key, rows in results.jobs.items():
-        rho = sorted(float(row["rho"]) for row in rows)
-        axes.step(rho, [(i + 1) / len(rho) for i in range(len(rho))], where="post", label=_label(key, keys))
+    _distribution(axes, results, lambda row: float(row["rho"]))
     axes.axvline(1.0, color="grey", linewidth=0.8)
-    axes.set(xscale="log", xlabel="finish-time fairness ρ", ylabel="part of the jobs")
-    axes.legend(fontsize="small")
+    axes.set(xlabel="finish-time fairness ρ")
     return "Finish-time fairness ρ: completion time over that of the job alone on its share; at most 1 is fair."
 
 
