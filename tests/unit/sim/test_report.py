@@ -88,5 +88,7 @@ def test_an_option_that_nobody_has_is_a_mistake(ten_jobs: Path, tmp_path: Path) 
     arguments = ["run", "--workload", str(ten_jobs), "--policy", "tiresias,fifo", "--out", str(tmp_path)]
     wrong = CliRunner().invoke(sim, [*arguments, "--option", "nob=3"])
     assert wrong.exit_code == 2
-    assert "knob" in wrong.output
-    assert "starvation_s" in wrong.output
+    assert "did you mean knob?" in wrong.output
+    unlike = CliRunner().invoke(sim, [*arguments, "--option", "xyzzy=3"])
+    assert "knob" in unlike.output
+    assert "starvation_s" in unlike.output
