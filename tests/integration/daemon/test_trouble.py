@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,3 +160,17 @@ def log_chunks(served: Daemon, job: int) -> Iterator[bytes]:
             yield data
     finally:
         connection.close()
+
+
+def test_answers_never_wait_for_the_client_where_uvloop_is_not_installed(tmp_path: Path) -> None:
+    """The second packet of an answer was held back until the first was acknowledged: 40 ms a request."""
+    missing = tmp_path / "missing"
+    missing.mkdir()
+    (missing / "uvloop.py").write_text("raise ImportError('not installed')")
+    with daemon(tmp_path / "home", env={"PYTHONPATH": f"{missing}:{ROOT / 'src'}"}) as served:
+        times = []
+        for _ in range(15):
+            began = time.monotonic()
+            served.get("/v1/health")
+            times.append(time.monotonic() - began)
+    assert statistics.median(times) < 0.03
