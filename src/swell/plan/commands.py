@@ -88,29 +88,36 @@ def remove(state: State, job: JobId, *, by: str, now_s: float, dirs: Sequence[st
     record = None if job <= state.last_job and job not in state.jobs else job_in(state, job)
     if record is not None and not record.ended:
         return cancel(state, job, by=by, reason="deleted", now_s=now_s)
-    own = [re.compile(rf"{re.escape(path)}/{job}(?![0-9])") for path in dirs]
-    for other in state.jobs.values():
-        if other.id != job and (use := _use_of(job, own, other)):
-            raise Conflict(f"job {job} cannot be removed yet: {use}")
+    _check_not_wanted(state, job, dirs)
     return [ev.JobRemoved(job=job, at_s=now_s, by=by)]
 
 
-def _use_of(job: JobId, own: Sequence[re.Pattern[str]], other: JobRecord) -> str:
-    """What another job wants of this one's files; empty: nothing."""
-    spec, wanted = (
-        other.spec,
-        "" if other.ended else f"wait until it has ended, or cancel it (`swell cancel {other.id}`)",
-    )
-    if wanted and job in spec.depends_on:
-        return f"job {other.id} depends on it; {wanted}"
-    kept = (spec.workdir, spec.checkpoint_dir)
+def _check_not_wanted(state: State, job: JobId, dirs: Sequence[str]) -> None:
+    """Raises Conflict if another job may want its files: it depends on it, names them, or keeps its own among them."""
+    own = [f"{path}/{job}" for path in dirs]
+    for other in state.active:
+        spec = state.jobs[other].spec
+        use = "depends on it" if job in spec.depends_on else "names its files" if _names(_all_paths(spec), own) else ""
+        if use:
+            wait = f"wait until that has ended, or cancel it (`swell cancel {other}`)"
+            raise Conflict(f"job {job} cannot be removed yet: job {other} {use}; {wait}")
+    for other in state.ended:
+        spec = state.jobs[other].spec
+        if other != job and (_names(spec.workdir, own) or _names(spec.checkpoint_dir, own)):
+            first = f"remove that first (`swell rm {other}`)"
+            raise Conflict(f"job {job} cannot be removed yet: job {other} has kept files among its own; {first}")
+
+
+def _all_paths(spec: JobSpec) -> str:
+    """Whatever may be one."""
     servers = spec.roles.server_command if spec.roles else ()
-    named = (*spec.command, *servers, *spec.env.values(), *(mount.source for mount in spec.mounts))
-    for text in (*kept, *(named if wanted else ())):
-        if any(path.search(text) for path in own):
-            what_now = wanted or f"remove that one first (`swell rm {other.id}`), or copy what you want of it"
-            return f"job {other.id} names its files; {what_now}"
-    return ""
+    mounts = [mount.source for mount in spec.mounts]
+    return "\n".join((*spec.command, *servers, *spec.env.values(), *mounts, spec.workdir, spec.checkpoint_dir))
+
+
+def _names(text: str, own: Sequence[str]) -> bool:
+    """`work/1` is not named by `work/12`."""
+    return any(path in text and re.search(rf"{re.escape(path)}(?![0-9])", text) for path in own)
 
 
 def set_node_condition(
