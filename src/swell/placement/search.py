@@ -44,15 +44,40 @@ class Budget:
         return self.left >= 0
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Score:
     """Who has a place (the first in precedence is the highest bit), then what the layout is worth."""
 
     placed: int
     worth: float
 
-    def beats(self, other: Score) -> bool:
-        return (self.placed, self.worth - EPSILON) > (other.placed, other.worth)
+    def below(self, placed: int, worth: float) -> bool:
+        """Such a layout would be better."""
+        return placed > self.placed or (placed == self.placed and worth - EPSILON > self.worth)
+
+
+class Seeker:
+    """A job that is looked for a place, and what of it stays the same all through a search."""
+
+    __slots__ = ("bit", "held", "home", "may_go", "moves", "need", "placed", "worth")
+
+    def __init__(self, arrangement: Arrangement, placed: Placed, bit: int) -> None:
+        view = placed.view
+        forced = is_forced(arrangement, view.id)
+        self.placed, self.bit = placed, bit
+        self.need, self.home = arrangement.need(placed), homes(view)
+        self.held = _counts_it_may_keep(placed)
+        self.may_go = not self.held or forced or arrangement.may_move(view)
+        self.moves = bool(self.held) and not forced  # to be elsewhere counts as a move
+        self.worth: dict[Counts, float] = {}  # which GPUs of a node they are makes no difference to it
+
+
+def _counts_it_may_keep(placed: Placed) -> Counts:
+    """Of what it holds, if that is what it was granted; else nothing."""
+    view, held = placed.view, placed.view.allocation
+    if held is None or view.stopping or view.held_n != placed.grant.n or held.gpu_type != placed.grant.gpu_type:
+        return ()
+    return tuple((part.node, len(part.gpus)) for part in held.parts)
 
 
 class Search:
@@ -73,57 +98,59 @@ class Search:
         self._all_splits = all_splits
         rank = {job: at for at, job in enumerate(arrangement.wanted)}
         in_order = sorted(jobs, key=lambda p: rank[p.view.id])
-        self._bit = {p.view.id: 1 << (len(jobs) - 1 - at) for at, p in enumerate(in_order)}
-        self._jobs = sorted(jobs, key=lambda p: (-p.grant.n, rank[p.view.id]))
-        self._moves_allowed = arrangement.moves_left() + sum(1 for p in jobs if self._voluntary(p))
+        seekers = [Seeker(arrangement, p, 1 << (len(jobs) - 1 - at)) for at, p in enumerate(in_order)]
+        self._seekers = sorted(seekers, key=lambda s: -s.placed.grant.n)
+        self._homes = {name for seeker in seekers for name in seeker.home}
+        self._moves_allowed = arrangement.moves_left() + sum(map(self._moves_already, seekers))
         self._rest = self._suffixes()
         self._best_counts: dict[JobId, Counts] = {}
         self._best = Score(0, 0.0)
         self._gave_up = False
         self.open_worth: float | None = None  # the most that what was given up for want of budget could be worth
 
-    def _voluntary(self, placed: Placed) -> bool:
-        place = self._a.places.get(placed.view.id)
-        return place is not None and self._counts(placed, place)
+    def _moves_already(self, seeker: Seeker) -> bool:
+        place = self._a.places.get(seeker.placed.view.id)
+        return seeker.moves and place is not None and is_move(seeker.placed, place)
 
     def _suffixes(self) -> list[tuple[int, float]]:
         """Bits and worth of all jobs from the k-th on, at best."""
         rest = [(0, 0.0)]
-        for placed in reversed(self._jobs):
+        for seeker in reversed(self._seekers):
             bits, worth = rest[-1]
-            rest.append((bits | self._bit[placed.view.id], worth + self._a.worth.at_best(placed)))
+            rest.append((bits | seeker.bit, worth + self._a.worth.at_best(seeker.placed)))
         return rest[::-1]
 
     def run(self) -> bool:
         """True if a better layout was found; the arrangement holds the best one afterwards."""
-        start = {p.view.id: self._a.places[p.view.id] for p in self._jobs if p.view.id in self._a.places}
+        places = self._a.places
+        start = {s.placed.view.id: places[s.placed.view.id] for s in self._seekers if s.placed.view.id in places}
         before = self._best = self._score(start)
         self._clear()
         self._descend(0, 0, 0.0, 0, {})
         if self._gave_up:
             self.open_worth = max(self.open_worth or 0.0, self._rest[0][1])
-        if self._best.beats(before) and self._carry_out(self._best_counts):
+        if before.below(self._best.placed, self._best.worth) and self._carry_out(self._best_counts):
             return True
         self._clear()
-        for placed in self._jobs:
-            if placed.view.id in start:
-                self._a.put(placed, start[placed.view.id])
+        for seeker in self._seekers:
+            if seeker.placed.view.id in start:
+                self._a.put(seeker.placed, start[seeker.placed.view.id])
         self._best = before
         return False
 
     def _clear(self) -> None:
-        for placed in self._jobs:
-            if placed.view.id in self._a.places:
-                self._a.lift(placed)
+        for seeker in self._seekers:
+            if seeker.placed.view.id in self._a.places:
+                self._a.lift(seeker.placed)
 
     def _carry_out(self, counts: dict[JobId, Counts]) -> bool:
         """Those that stay have their own GPUs again before others choose theirs."""
-        chosen = [placed for placed in self._jobs if placed.view.id in counts]
-        for placed in sorted(chosen, key=lambda p: not self._stays(p, counts[p.view.id])):
-            wanted = counts[placed.view.id]
-            if any(self._a.room.nodes[n].most(self._a.need(placed)) < k for n, k in wanted):
+        chosen = [seeker for seeker in self._seekers if seeker.placed.view.id in counts]
+        for seeker in sorted(chosen, key=lambda s: counts[s.placed.view.id] is not s.held):
+            wanted = counts[seeker.placed.view.id]
+            if any(self._a.room.nodes[n].most(seeker.need) < k for n, k in wanted):
                 return False
-            self._a.put(placed, self._on(placed, wanted))
+            self._a.put(seeker.placed, self._on(seeker, wanted))
         return True
 
     @property
@@ -131,104 +158,95 @@ class Search:
         return self._best.worth
 
     def _score(self, places: dict[JobId, Allocation]) -> Score:
-        bits, worth = 0, 0.0
-        for job, place in places.items():
-            bits |= self._bit[job]
-            worth += self._a.worth.of(self._a.wanted[job], place)
+        worth = sum(self._a.worth.of(self._a.wanted[job], place) for job, place in places.items())
+        bits = sum(seeker.bit for seeker in self._seekers if seeker.placed.view.id in places)
         return Score(bits, worth - PER_FRAGMENT * self._a.room.fragmentation(self._nodes))
 
     def _descend(self, depth: int, bits: int, worth: float, moves: int, counts: dict[JobId, Counts]) -> None:
         rest_bits, rest_worth = self._rest[depth]
-        hope = Score(bits | rest_bits, worth + rest_worth)
-        if not hope.beats(self._best):
+        if not self._best.below(bits | rest_bits, worth + rest_worth):
             return
-        if depth == len(self._jobs):
-            score = Score(bits, worth - PER_FRAGMENT * self._a.room.fragmentation(self._nodes))
-            if score.beats(self._best):
-                self._best, self._best_counts = score, dict(counts)
+        if depth == len(self._seekers):
+            self._note(bits, worth, counts)
             return
         if not self._budget.spend():
-            self.open_worth = max(self.open_worth or 0.0, hope.worth)
+            self.open_worth = max(self.open_worth or 0.0, worth + rest_worth)
             return
-        placed = self._jobs[depth]
-        job, bit = placed.view.id, self._bit[placed.view.id]
-        for way in self._candidates(placed):
-            allocation = self._on(placed, way)
-            meant = self._held(placed) if self._stays(placed, way) else allocation
-            more = moves + self._counts(placed, meant)
-            if more > self._moves_allowed:
+        seeker = self._seekers[depth]
+        placed, job = seeker.placed, seeker.placed.view.id
+        for way in self._candidates(seeker):
+            more = moves + (seeker.moves and way is not seeker.held)
+            if more > self._moves_allowed or not self._hopeful(depth, bits, worth, way):
                 continue
+            allocation = self._on(seeker, way)
+            gain = self._worth(seeker, way, allocation)
             self._a.put(placed, allocation)
             counts[job] = way
-            self._descend(depth + 1, bits | bit, worth + self._a.worth.of(placed, meant), more, counts)
+            self._descend(depth + 1, bits | seeker.bit, worth + gain, more, counts)
             del counts[job]
             self._a.lift(placed)
         if placed.view.allocation is None or placed.view.stopping:
             self._descend(depth + 1, bits, worth, moves, counts)
 
-    def _counts(self, placed: Placed, allocation: Allocation) -> bool:
-        return is_move(placed, allocation) and not self._forced(placed)
+    def _note(self, bits: int, worth: float, counts: dict[JobId, Counts]) -> None:
+        """The end of a branch."""
+        worth -= PER_FRAGMENT * self._a.room.fragmentation(self._nodes)
+        if self._best.below(bits, worth):
+            self._best, self._best_counts = Score(bits, worth), dict(counts)
 
-    def _held(self, placed: Placed) -> Allocation:
-        held = placed.view.allocation
-        assert held is not None  # asked only of jobs that stay
-        return held
+    def _hopeful(self, depth: int, bits: int, worth: float, way: Counts) -> bool:
+        """Whether this way is worth being tried, as far as is known before it is."""
+        seeker, (rest_bits, rest_worth) = self._seekers[depth], self._rest[depth + 1]
+        known = seeker.worth.get(way)
+        return known is None or self._best.below(bits | seeker.bit | rest_bits, worth + known + rest_worth)
 
-    def _stays(self, placed: Placed, way: Counts) -> bool:
-        """So many GPUs of these nodes are what it holds already: it has those, whoever seems to have them now."""
-        view, held = placed.view, placed.view.allocation
-        if held is None or view.stopping or view.held_n != placed.grant.n or held.gpu_type != placed.grant.gpu_type:
-            return False
-        return {part.node: len(part.gpus) for part in held.parts} == dict(way)
+    def _worth(self, seeker: Seeker, way: Counts, allocation: Allocation) -> float:
+        worth = seeker.worth.get(way)
+        if worth is None:
+            meant = seeker.placed.view.allocation if way is seeker.held else None
+            worth = seeker.worth[way] = self._a.worth.of(seeker.placed, meant or allocation)
+        return worth
 
-    def _on(self, placed: Placed, way: Counts) -> Allocation:
-        if self._stays(placed, way) and self._a.room.holds(self._held(placed)):
-            return self._held(placed)
-        return on_nodes(self._a.room, self._a.need(placed), way, placed.view)
+    def _on(self, seeker: Seeker, way: Counts) -> Allocation:
+        """So many GPUs of these nodes; those that it holds already, whoever seems to have them now."""
+        held = seeker.placed.view.allocation
+        if way is seeker.held and held is not None and self._a.room.holds(held):
+            return held
+        return on_nodes(self._a.room, seeker.need, way, seeker.placed.view)
 
-    def _candidates(self, placed: Placed) -> Iterator[Counts]:
-        view, need, rooms = placed.view, self._a.need(placed), self._a.room.nodes
-        held = tuple((part.node, len(part.gpus)) for part in view.allocation.parts) if view.allocation else ()
-        stays = bool(held) and self._stays(placed, held)
-        if stays and all(name in rooms and rooms[name].most(need) >= k for name, k in held):
+    def _candidates(self, seeker: Seeker) -> Iterator[Counts]:
+        need, held, rooms = seeker.need, seeker.held, self._a.room.nodes
+        if held and all(name in rooms and rooms[name].most(need) >= k for name, k in held):
             yield held
-        if stays and not self._a.may_move(view) and not self._forced(placed):
+        if not seeker.may_go:
             return
-        for name in self._distinct(placed):
-            if not stays or held != ((name, need.gpus),):
+        for name in self._distinct(seeker):
+            if held != ((name, need.gpus),):
                 yield ((name, need.gpus),)
         if not need.one_node and need.gpus > 1:
-            yield from (way for way in self._splits(placed) if not stays or dict(way) != dict(held))
+            yield from (way for way in self._splits(seeker) if not held or dict(way) != dict(held))
 
-    def _forced(self, placed: Placed) -> bool:
-        return is_forced(self._a, placed.view.id)
-
-    def _distinct(self, placed: Placed) -> list[str]:
+    def _distinct(self, seeker: Seeker) -> list[str]:
         """Nodes that take the job whole, its own first, then the tightest; of several empty ones alike only one."""
-        need, rooms, home = self._a.need(placed), self._a.room.nodes, homes(placed.view)
+        need, rooms, home = seeker.need, self._a.room.nodes, seeker.home
         seen: dict[tuple[object, ...], None] = {}
         names: list[str] = []
-        order = sorted(self._nodes, key=lambda n: (n not in home, sum(map(len, rooms[n].free.values())), n))
-        for name in order:
+        able = [name for name in self._nodes if rooms[name].most(need) >= need.gpus]
+        for name in sorted(able, key=lambda n: (n not in home, sum(map(len, rooms[n].free.values())), n)):
             room = rooms[name]
-            if room.most(need) < need.gpus:
-                continue
-            empty = sum(map(len, room.free.values())) == len(room.node.gpus) and name not in self._homes()
-            alike = (len(room.node.gpus), room.node.rack, room.cpus, room.memory_mib, tuple(room.node.labels.items()))
-            if empty and alike in seen:
-                continue
-            if empty:
+            if name not in self._homes and sum(map(len, room.free.values())) == len(room.node.gpus):
+                labels = tuple(room.node.labels.items())
+                alike = (len(room.node.gpus), room.node.rack, room.cpus, room.memory_mib, labels)
+                if alike in seen:
+                    continue
                 seen[alike] = None
             names.append(name)
         return names
 
-    def _homes(self) -> dict[str, None]:
-        return {name: None for placed in self._jobs for name in homes(placed.view)}
-
-    def _splits(self, placed: Placed) -> Iterator[Counts]:
+    def _splits(self, seeker: Seeker) -> Iterator[Counts]:
         """Ways to divide the job, on few nodes first. The search is not complete if it gives up on some of them."""
-        need, rooms = self._a.need(placed), self._a.room.nodes
-        best = split(self._a.room, need, homes(placed.view), self._nodes)
+        need, rooms = seeker.need, self._a.room.nodes
+        best = split(self._a.room, need, seeker.home, self._nodes)
         if best is None:
             return
         if len(best) > 1:
