@@ -93,7 +93,11 @@ def _parameters(kind: type, scope: dict[str, Any]) -> tuple[list[str], dict[str,
     values: dict[str, str] = {}
     for field in fields(kind):
         assert field.kw_only, f"{kind.__name__}.{field.name} may be given by position"
-        taken.append(_parameter(field, scope))
+        parameter = _parameter(field, scope)
+        if not field.init:
+            values[field.name] = parameter.partition("=")[2]  # what it begins with
+            continue
+        taken.append(parameter)
         values[field.name] = field.name
         if field.default_factory is not MISSING:
             values[field.name] = f"make_{field.name}() if {field.name} is ABSENT else {field.name}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol
 
 from swell.core.evolve import made_fast
@@ -149,10 +150,44 @@ class Snapshot:
     nodes: tuple[Node, ...]
     capacity: Capacity
     options: Options = field(default_factory=Options)
+    _by_id: Mapping[JobId, JobView] | None = field(default=None, init=False, repr=False, compare=False)
+    _holding: tuple[JobView, ...] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @classmethod
+    def taken(
+        cls, now_s: float, views: dict[JobId, JobView], nodes: tuple[Node, ...], capacity: Capacity, options: Options
+    ) -> Snapshot:
+        """Of these views, in their order."""
+        snapshot = cls(now_s=now_s, jobs=tuple(views.values()), nodes=nodes, capacity=capacity, options=options)
+        object.__setattr__(snapshot, "_by_id", views)
+        return snapshot
+
+    @property
+    def by_id(self) -> Mapping[JobId, JobView]:
+        """The jobs, in their order."""
+        if self._by_id is None:
+            object.__setattr__(self, "_by_id", {job.id: job for job in self.jobs})
+        assert self._by_id is not None
+        return self._by_id
+
+    @property
+    def holding(self) -> tuple[JobView, ...]:
+        """Those of the jobs that hold something, in their order: a pass should not look at thousands that wait."""
+        if self._holding is None:
+            object.__setattr__(self, "_holding", tuple(filter(_held_n, self.jobs)))
+        assert self._holding is not None
+        return self._holding
 
     def restricted(self, jobs: tuple[JobView, ...], capacity: Capacity) -> Snapshot:
         """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides."""
-        return Snapshot(now_s=self.now_s, jobs=jobs, nodes=self.nodes, capacity=capacity, options=self.options)
+        narrower = Snapshot(now_s=self.now_s, jobs=jobs, nodes=self.nodes, capacity=capacity, options=self.options)
+        if jobs is self.jobs:
+            object.__setattr__(narrower, "_by_id", self._by_id)
+            object.__setattr__(narrower, "_holding", self._holding)
+        return narrower
+
+
+_held_n = attrgetter("held_n")
 
 
 def capacity_of(nodes: tuple[Node, ...]) -> Capacity:

@@ -156,7 +156,7 @@ class Arrangement:
         """Let those stay who can; returns those to be put somewhere."""
         self.causes.update(out.causes)
         wanted = self.wanted
-        others = [view for view in self.snapshot.jobs if view.allocation is not None and view.id not in wanted]
+        others = [view for view in self.snapshot.holding if view.id not in wanted]
         self._take_what_nobody_may_touch(others)
         crowded_out: dict[JobId, None] = {}
         for placed in self._in_order_of_right(out):

@@ -25,8 +25,8 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
 
 def in_precedence(snapshot: Snapshot, decision: Decision) -> list[Placed]:
     """Granted jobs: those that keep their place first, then by priority, then in order of submission."""
-    grants = decision.grants
-    granted = [job for job in snapshot.jobs if job.id in grants]
+    grants, by_id = decision.grants, snapshot.by_id
+    granted = [by_id[job] for job in sorted(grants)]
     if len(set(map(_priority, granted))) > 1:
         granted.sort(key=_priority, reverse=True)  # those of one priority stay in order
     if any(map(_pinned, granted)):

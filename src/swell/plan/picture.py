@@ -66,12 +66,10 @@ class Picture:
         self._look_at_nodes(state)
         self._look_at_jobs(state)
         held_back = self._held_back(state, now_s)
-        views: Iterable[JobView] = self._views.values()
-        if held_back:
-            views = (view for job, view in self._views.items() if job not in held_back)
-        jobs = tuple(views)
-        snapshot = Snapshot(now_s=now_s, jobs=jobs, nodes=self._nodes, capacity=self._capacity, options=options)
-        return snapshot, held_back
+        views = dict(self._views)
+        for job in held_back:
+            del views[job]
+        return Snapshot.taken(now_s, views, self._nodes, self._capacity, options), held_back
 
     def _look_at_nodes(self, state: State) -> None:
         known = tuple(state.nodes.values())

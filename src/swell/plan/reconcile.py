@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 
 from swell.core.decision import (
     Decision,
@@ -32,6 +33,8 @@ from swell.core.snapshot import JobView, Snapshot
 from swell.placement.need import cpus_of
 from swell.placement.sharing import share_now
 
+_id = attrgetter("id")
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -51,8 +54,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
     places, unplaced = layout.allocations, layout.unplaced
     for job_id, reason in unplaced.items():
         draft.because(job_id, reason)
-    keep = places.get  # what by far the most do: those that wait nothing, those that run what they hold
-    for job in [j for j in snapshot.jobs if keep(j.id) is not j.allocation or j.stopping]:
+    for job in _changing(snapshot, places):
         target = places.get(job.id)
         if job.held_n:
             why = "there is no place for it" if job.id in unplaced else "others come first"
@@ -69,6 +71,14 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
         memory=decision.memory,
         wake_s=decision.wake_s,
     )
+
+
+def _changing(snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> list[JobView]:
+    """All but those that go on with what they hold and those that go on waiting, in order of submission."""
+    by_id = snapshot.by_id
+    changing = [job for job in snapshot.holding if places.get(job.id) is not job.allocation or job.stopping]
+    changing += [job for job in map(by_id.__getitem__, places) if not job.held_n]
+    return sorted(changing, key=_id)
 
 
 def _reasons(snapshot: Snapshot, decision: Decision, first: Mapping[JobId, tuple[Reason, ...]]) -> Reasons:
@@ -228,7 +238,7 @@ WHOLE = Share(memory_mib=0, milli=GPU_MILLI)
 
 def _by_node(snapshot: Snapshot, nodes: Mapping[str, Node]) -> dict[str, list[tuple[JobId, Part, Share]]]:
     found: dict[str, list[tuple[JobId, Part, Share]]] = {}
-    for job in snapshot.jobs:
+    for job in snapshot.holding:
         if job.allocation is not None:
             held = job.allocation if job.allocation.share is None else _as_measured(job, job.allocation, nodes)
             share = held.share or WHOLE

@@ -37,8 +37,10 @@ def grant(n: int, gpu_type: str) -> Grant:
 
 def apart(snapshot: Snapshot) -> tuple[dict[JobId, Grant], list[JobView]]:
     """Grants of the jobs that need no GPU, of which there is enough for all; and the other jobs."""
-    grants = {job.id: grant(1, "") for job in snapshot.jobs if job.gpu_milli == 0}
-    return grants, [job for job in snapshot.jobs if job.gpu_milli]
+    jobs = [job for job in snapshot.jobs if job.gpu_milli]
+    if len(jobs) == len(snapshot.jobs):
+        return {}, jobs
+    return {job.id: grant(1, "") for job in snapshot.jobs if not job.gpu_milli}, jobs
 
 
 class Purse:

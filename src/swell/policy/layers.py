@@ -12,7 +12,7 @@ alone. All of it is O(jobs) beside the policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
@@ -28,11 +28,12 @@ from swell.policy.starvation import Guard
 from swell.ports import Policy, Random
 
 Jobs = tuple[JobView, ...]
-_id, _priority = attrgetter("id"), attrgetter("priority")
+_id = attrgetter("id")
+_priority: Callable[[JobView], int] = attrgetter("priority")
 
 
 def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
-    jobs = _by_submission(snapshot.jobs)
+    jobs = _by_submission(snapshot)
     ledger = Ledger(snapshot)
     free = _keep_what_must_be_kept(snapshot, jobs, ledger)
     guard = Guard(snapshot, memory, elastic=policy.elastic)
@@ -50,10 +51,10 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> D
     )
 
 
-def _by_submission(jobs: Jobs) -> Jobs:
+def _by_submission(snapshot: Snapshot) -> Jobs:
     """Ids are given in that order. They nearly always are in order already, which is found out faster than sorted."""
-    ids = list(map(_id, jobs))
-    return jobs if ids == sorted(ids) else tuple(sorted(jobs, key=_id))
+    ids = list(snapshot.by_id)
+    return snapshot.jobs if ids == sorted(ids) else tuple(sorted(snapshot.jobs, key=_id))
 
 
 class _Table:
@@ -84,11 +85,13 @@ class _Table:
 
     def _decide(self, jobs: Sequence[JobView]) -> None:
         if jobs:
-            part = self._ask(jobs, self._ledger.capacity(self._snapshot))
+            asked = self._snapshot.restricted(tuple(jobs), self._ledger.capacity(self._snapshot))
+            part = self._policy.decide(asked, self.memory, self._rng)
             self.memory = part.memory
-            self._ledger.accept(jobs, part)
+            self._ledger.accept(asked.by_id, part)
 
     def _ask(self, jobs: Sequence[JobView], capacity: Capacity) -> Decision:
+        """What it would say, without any consequence."""
         return self._policy.decide(self._snapshot.restricted(tuple(jobs), capacity), self.memory, self._rng)
 
 
@@ -122,7 +125,7 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> J
     gone = {node.name for node in not_ready}
     top_waiting: int | None = None
     kept: dict[JobId, None] = {}
-    for job in [job for job in jobs if job.held_n and not job.stopping]:
+    for job in [job for job in sorted(snapshot.holding, key=_id) if not job.stopping]:
         why: Reason | None = None
         if job.pinned:
             why = Reason(code=ReasonCode.PINNED)
@@ -130,7 +133,7 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> J
             pass
         elif job.changed_s > settled_s:
             if top_waiting is None:
-                top_waiting = max((job.priority for job in jobs if not job.held_n), default=_LOWEST)
+                top_waiting = _top_waiting(jobs)
             if top_waiting > job.priority:
                 continue
             until_s = job.changed_s + snapshot.options.min_run_s
@@ -145,6 +148,13 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> J
 
 _LOWEST = -(1 << 62)
 """Below every priority: nobody waits."""
+
+
+def _top_waiting(jobs: Jobs) -> int:
+    """Priority of the most important job that waits; at most that of all, where all have the same."""
+    if len(priorities := set(map(_priority, jobs))) == 1:
+        return priorities.pop()
+    return max((job.priority for job in jobs if not job.held_n), default=_LOWEST)
 
 
 def _milli(job: JobView, gone: set[str]) -> int:

@@ -6,13 +6,16 @@ there: a policy of one's own cannot oversubscribe the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from operator import itemgetter
 
 from swell.core.decision import Decision, Grant, Reason, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Quota, Snapshot
 from swell.policy.base import OwnReasons, Purse
+
+_first = itemgetter(0)
 
 
 class Ledger:
@@ -51,15 +54,14 @@ class Ledger:
             self.use(job, given.n)
         return True
 
-    def accept(self, jobs: Iterable[JobView], part: Decision) -> None:
-        """Write down what a policy decided for these jobs."""
+    def accept(self, jobs: Mapping[JobId, JobView], part: Decision) -> None:
+        """Write down what a policy decided for these jobs: those that were submitted first come first."""
         self._told.append(part.reasons)
         self.wake_at(part.wake_s)
-        grants = part.grants
-        for job in [job for job in jobs if job.id in grants]:
-            given = grants[job.id]
-            if not self.give(job, given):
-                self.reasons[job.id] = self.purse.no_room(job, given.n)
+        for job_id, given in sorted(part.grants.items(), key=_first):
+            job = jobs.get(job_id)
+            if job is not None and not self.give(job, given):
+                self.reasons[job_id] = self.purse.no_room(job, given.n)
 
     def why(self, job: JobId) -> tuple[Reason, ...]:
         """Why it has what it has so far; nothing if nobody said."""

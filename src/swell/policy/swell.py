@@ -281,9 +281,10 @@ class Round:
         return best, best_speed
 
     def grants(self) -> dict[JobId, Grant]:
-        types = self.columns.types
-        given = zip(self.jobs, self.n.tolist(), self.kind.tolist(), strict=True)
-        return {job.id: grant(n, types[kind]) for job, n, kind in given if kind >= 0}
+        jobs, types = self.jobs, self.columns.types
+        rows = (self.kind >= 0).nonzero()[0]
+        given = zip(rows.tolist(), self.n[rows].tolist(), self.kind[rows].tolist(), strict=True)
+        return {jobs[row].id: grant(n, types[kind]) for row, n, kind in given}
 
     def reasons(self) -> dict[JobId, tuple[Reason, ...]]:
         waiting = _why.of_waiting(self.jobs, self.columns, self.kind, self.weights, self.left)
