@@ -141,6 +141,7 @@ def _next_event(state: State, at_s: float) -> st.SearchStrategy[Event]:
     choices: list[st.SearchStrategy[Event]] = [
         st.builds(ev.JobSubmitted, job=st.just(state.last_job + 1), spec=spec, at_s=st.just(at_s), key=key),
         _node_event(at_s),
+        st.builds(ev.IdsSkipped, through=st.integers(0, state.last_job + 3), at_s=st.just(at_s)),
     ]
     if state.jobs:
         job = st.sampled_from(list(state.jobs.values()))

@@ -244,5 +244,6 @@ class Executor(Protocol):
         ...
 
     async def kept(self) -> Sequence[JobId]:
-        """Jobs of which nodes keep something."""
+        """Jobs of which nodes keep something. Asked at a start, before a job gets an id: so that none gets one under
+        which there are files already. Raises OSError if that cannot be told."""
         ...

@@ -20,7 +20,7 @@ from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
 from swell.core.resources import gpus_per_node
 from swell.core.spelling import instead_of
-from swell.core.state import JobRecord
+from swell.core.state import JobRecord, last_given
 from swell.jobfile.problems import Problem
 from swell.plan.explain import summary
 
@@ -75,9 +75,10 @@ def find_job(engine: Engine, ref: str) -> JobId:
     if ref.isdecimal() and ref.isascii():
         return min(int(ref), MAX_NUMBER) if len(ref) < 19 else MAX_NUMBER
     if ref == "last":
-        if not state.last_job:
+        last = last_given(state)
+        if not last:
             raise NotFound("there is no job yet; `swell run -- python train.py` starts one")
-        return state.last_job
+        return last
     named = max(named_jobs(engine, ref), default=None)
     if named is None:
         raise NotFound(f"there is no job named {ref!r}; `swell ls --all` lists the jobs there are")

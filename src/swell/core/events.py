@@ -203,6 +203,15 @@ class JobRemoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdsSkipped:
+    """Nodes keep files of jobs with ids up to this one that another database gave (the one before this was deleted,
+    say): this one begins above, so that no job finds files of another."""
+
+    through: JobId
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObserved:
     """A node was added, or its inventory changed. Condition and reason are kept from before."""
 
@@ -269,7 +278,7 @@ JobEvent = (
     | JobRemoved
 )
 NodeEvent = NodeObserved | NodeConditionChanged | NodeRemoved | GpuHealthChanged
-Event = JobEvent | NodeEvent | PolicySet | PolicyRemembered
+Event = JobEvent | NodeEvent | IdsSkipped | PolicySet | PolicyRemembered
 
 EVENT_TYPES: Mapping[str, type] = {
     kind.__name__: kind
@@ -288,6 +297,7 @@ EVENT_TYPES: Mapping[str, type] = {
         JobResumed,
         PriorityChanged,
         JobRemoved,
+        IdsSkipped,
         NodeObserved,
         NodeConditionChanged,
         NodeRemoved,

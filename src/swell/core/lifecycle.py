@@ -409,6 +409,12 @@ def _removed(state: State, event: ev.JobRemoved) -> None:
         _forget(state, event.job)
 
 
+def _ids_skipped(state: State, event: ev.IdsSkipped) -> None:
+    if event.through > state.last_job:
+        state.skipped = (*state.skipped, (state.last_job + 1, event.through))
+        state.last_job = event.through
+
+
 def _node_observed(state: State, event: ev.NodeObserved) -> None:
     known = state.nodes.get(event.node.name)
     node = event.node if known is None else evolve(event.node, condition=known.condition, why=known.why)
@@ -462,6 +468,7 @@ _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.JobResumed: _resumed,
     ev.PriorityChanged: _priority,
     ev.JobRemoved: _removed,
+    ev.IdsSkipped: _ids_skipped,
     ev.NodeObserved: _node_observed,
     ev.NodeConditionChanged: _node_condition,
     ev.NodeRemoved: _node_removed,

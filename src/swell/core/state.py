@@ -127,13 +127,29 @@ class State:
     ended: dict[JobId, None] = field(default_factory=dict)  # in order of ending, at most KEEP_ENDED
     keys: dict[str, JobId] = field(default_factory=dict)  # idempotency keys of jobs in `jobs`
     nodes: dict[str, Node] = field(default_factory=dict)
-    last_job: JobId = 0
+    last_job: JobId = 0  # the next one is above it
+    skipped: tuple[tuple[JobId, JobId], ...] = ()  # ids that were never given here, though below: first and last
     policy: str = ""
     placer: str = ""
     policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     policy_memory: Mapping[str, object] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
     recent: list[JobId | None] = field(default_factory=list, compare=False)  # whom the last events were about
+
+
+def was_given(state: State, job: JobId) -> bool:
+    """There is, or was, a job of this id."""
+    return 1 <= job <= state.last_job and not any(first <= job <= last for first, last in state.skipped)
+
+
+def last_given(state: State) -> JobId:
+    """The id of the latest job; 0 if there was none yet."""
+    job = state.last_job
+    for first, last in reversed(state.skipped):
+        if last < job:
+            break
+        job = first - 1
+    return job
 
 
 def copy_of(state: State) -> State:

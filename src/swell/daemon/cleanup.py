@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from swell.core.errors import StoreError
 from swell.core.events import Event, JobRemoved
 from swell.core.ids import JobId
-from swell.core.state import State
+from swell.core.state import State, was_given
 from swell.ports import Executor, Record
 
 log = logging.getLogger(__name__)
@@ -35,20 +35,20 @@ class Cleanup:
     def under_way(self) -> bool:
         return not self._looked or self._deleting or not self._waiting.empty()
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        await self._find()
+    async def run(self, kept: Sequence[JobId]) -> None:
+        """Until cancelled. `kept`: jobs of which there is something at the start."""
+        await self._find(kept)
         while True:
             job = await self._waiting.get()
             self._deleting = True
             await self._delete(job)
             self._deleting = False
 
-    async def _find(self) -> None:
+    async def _find(self, kept: Sequence[JobId]) -> None:
         try:
-            for job in await self._removed(await self._executor.kept()):
+            for job in await self._removed(kept):
                 self._waiting.put_nowait(job)
-        except (OSError, StoreError) as error:
+        except StoreError as error:
             log.warning("could not look for files of removed jobs; the next start looks again: %s", error)
         self._looked = True
 
@@ -56,7 +56,7 @@ class Cleanup:
         """Of these, jobs that were here and were removed. Nothing else takes a job out of the record; an id that was
         never given here may be of another database with the same home."""
         state = self._state()
-        absent = [job for job in kept if job <= state.last_job and job not in state.jobs]
+        absent = [job for job in kept if was_given(state, job) and job not in state.jobs]
         return await asyncio.to_thread(lambda: [job for job in absent if self._record.job(job) is None])
 
     async def _delete(self, job: JobId) -> None:

@@ -16,7 +16,7 @@ from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
-from swell.core.state import ENDED, JobRecord, Run, State, copy_of
+from swell.core.state import ENDED, JobRecord, Run, State, copy_of, was_given
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.effects import Effects
 from swell.daemon.ledger import Ledger
@@ -89,6 +89,8 @@ class Engine:
     async def start(self) -> None:
         """Load, choose the policy, look at what runs, and begin to decide."""
         await self._ledger.open()
+        kept = await self._executor.kept()
+        await self._skip_ids(kept)
         await self._choose_policy()
         holding = [self.state.jobs[job] for job in self.state.active if self.state.jobs[job].holding]
         known = [record.run.id for record in holding if record.run is not None]
@@ -100,8 +102,20 @@ class Engine:
             asyncio.create_task(self._passes.run(), name="passes"),
             asyncio.create_task(self._outlooks.run(self._moment_to_forecast), name="outlook"),
             asyncio.create_task(self._logs.run(), name="logs"),
-            asyncio.create_task(self._cleanup.run(), name="cleanup"),
+            asyncio.create_task(self._cleanup.run(kept), name="cleanup"),
         ]
+
+    async def _skip_ids(self, kept: Sequence[JobId]) -> None:
+        """Files under an id that this database has not given yet are of a job of another one: a database that was
+        deleted, or that a backup replaced. A new job of that id would run its code and resume from its checkpoint."""
+        foreign = [job for job in kept if job > self.state.last_job]
+        if foreign:
+            log.warning(
+                "there are files of jobs that this database does not know (%d of them, the last is %d); they are left "
+                "alone, and new jobs begin with %d",
+                *(len(foreign), foreign[-1], foreign[-1] + 1),
+            )
+            await self._ledger.commit([ev.IdsSkipped(through=foreign[-1], at_s=self._clock.now_s())])
 
     async def _choose_policy(self) -> None:
         state = self.state
@@ -177,7 +191,7 @@ class Engine:
 
     def _check_dependencies(self, spec: JobSpec) -> None:
         for job in spec.depends_on:
-            if job > self.state.last_job or job < 1:
+            if not was_given(self.state, job):
                 raise NotFound(f"depends_on names job {job}, which does not exist")
 
     async def cancel(self, job: JobId, *, by: str, reason: str = "") -> None:

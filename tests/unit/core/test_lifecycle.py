@@ -14,7 +14,7 @@ from swell.core.invariants import violations
 from swell.core.job import GpuRequest, JobSpec, RestartPolicy
 from swell.core.lifecycle import MAX_LOST_RUNS, NODE_FULL_RETRY_S, TRANSITIONS, Trigger, apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
-from swell.core.state import ENDED, JobState, State
+from swell.core.state import ENDED, JobState, State, last_given, was_given
 
 NODE = Node(name="n1", gpus=tuple(Gpu(index=i) for i in range(4)), cpus=8, memory_mib=1000)
 ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0, 1)),), gpu_type="gpu")
@@ -247,3 +247,18 @@ def test_a_move_to_other_nodes_is_counted() -> None:
     elsewhere = Allocation(parts=(Part(node="n2", gpus=(0,)),), gpu_type="gpu")
     world = replay([planned(1), ended(ExitReason.STOPPED, 1), planned(2, allocation=elsewhere)], submitted())
     assert world.jobs[1].migrations == 1
+
+
+def test_never_gives_an_id_that_was_skipped() -> None:
+    """Another database gave them, and nodes keep files under them."""
+    skipped = ev.IdsSkipped(through=4, at_s=1.0)
+    state = replay([skipped])
+    assert (state.last_job, last_given(state)) == (4, 0)
+    state = replay([ev.IdsSkipped(through=6, at_s=1.0), ev.IdsSkipped(through=9, at_s=2.0), skipped], submitted())
+    assert (state.last_job, last_given(state)) == (9, 1)
+    assert [job for job in range(12) if was_given(state, job)] == [1]
+    with pytest.raises(InvalidTransition, match="job id 9"):
+        apply(state, ev.JobSubmitted(job=9, spec=spec(), at_s=3.0))
+    apply(state, ev.JobSubmitted(job=10, spec=spec(), at_s=3.0))
+    assert (state.last_job, last_given(state)) == (10, 10)
+    assert [job for job in range(12) if was_given(state, job)] == [1, 10]

@@ -31,11 +31,11 @@ def store_of(jobs: int, removed: Sequence[JobId] = ()) -> MemoryStore:
 
 
 def cleaned(record: MemoryStore | Mock, state: State, *, kept: Sequence[JobId], told: Sequence[ev.Event] = ()) -> Mock:
-    executor = Mock(spec=Executor, kept=AsyncMock(return_value=kept), remove=AsyncMock())
+    executor = Mock(spec=Executor, remove=AsyncMock())
 
     async def play() -> None:
         cleanup = Cleanup(executor, record, lambda: state)
-        work = asyncio.create_task(cleanup.run())
+        work = asyncio.create_task(cleanup.run(kept))
         cleanup.happened(told)
         while cleanup.under_way:
             await asyncio.sleep(0)
@@ -57,6 +57,12 @@ def test_never_deletes_files_of_a_job_that_was_not_removed_here() -> None:
     assert deleted(cleaned(store, state, kept=[1, 2, 3, 4, 5, 6, 9])) == [2, 4]
 
 
+def test_never_deletes_files_under_an_id_that_was_skipped() -> None:
+    store = store_of(2, removed=(1,))
+    store.append(6, [ev.IdsSkipped(through=7, at_s=3.0), ev.JobSubmitted(job=8, spec=SPEC, at_s=4.0)])
+    assert deleted(cleaned(store, store.load(), kept=[1, 2, 3, 7, 8])) == [1]
+
+
 def test_a_removal_is_carried_out_once_it_is_durable() -> None:
     store = store_of(3, removed=(2,))
     told = [ev.JobRemoved(job=2, at_s=2.0), ev.JobCancelled(job=3, at_s=3.0)]
@@ -73,12 +79,12 @@ def test_never_deletes_when_the_record_cannot_be_read(caplog: pytest.LogCaptureF
 
 def test_what_cannot_be_deleted_does_not_keep_the_next_from_being(caplog: pytest.LogCaptureFixture) -> None:
     store = store_of(2, removed=(1, 2))
-    executor = Mock(spec=Executor, kept=AsyncMock(return_value=[1, 2]))
+    executor = Mock(spec=Executor)
     executor.remove = AsyncMock(side_effect=[PermissionError(13, "Permission denied", "/x/1"), None])
 
     async def play() -> None:
         cleanup = Cleanup(executor, store, store.load)
-        work = asyncio.create_task(cleanup.run())
+        work = asyncio.create_task(cleanup.run([1, 2]))
         while cleanup.under_way:
             await asyncio.sleep(0)
         work.cancel()

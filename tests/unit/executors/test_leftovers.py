@@ -16,6 +16,7 @@ def left(tmp_path: Path) -> Leftovers:
         *("runs/7.1/0/log", "runs/7.12/0/log", "runs/77.1/0/log", "runs/notify"),
         *("work/7/train.py", "work/.7-ab_c1234/train.py", "work/70/train.py", "work/7-backup/x"),
         *("checkpoints/7/last.pt", "checkpoints/7.old/last.pt", "checkpoints/07/last.pt", "checkpoints/77/last.pt"),
+        "work/1763294400123/x",  # of a job, it would be the 10^12th
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +34,7 @@ def test_never_deletes_what_is_not_the_jobs_own(left: Leftovers, tmp_path: Path)
     assert left.kept() == [70, 77]
     assert files(tmp_path) == [
         *("checkpoints/07/last.pt", "checkpoints/7.old/last.pt", "checkpoints/77/last.pt"),
-        *("runs/77.1/0/log", "runs/notify", "work/7-backup/x", "work/70/train.py"),
+        *("runs/77.1/0/log", "runs/notify", "work/1763294400123/x", "work/7-backup/x", "work/70/train.py"),
     ]
 
 
