@@ -72,12 +72,12 @@ def _standing(record: JobRecord, now_s: float) -> str:
 
 
 def _ahead(state: State, record: JobRecord) -> tuple[Ahead, ...]:
-    """Jobs that hold GPUs, or wait with more priority or for longer."""
+    """Jobs that hold GPUs it could use, or wait for such with more priority or for longer."""
     found: list[Ahead] = []
     for job_id in state.active:
         other = state.jobs[job_id]
         before = (-other.priority, other.submitted_s, other.id) < (-record.priority, record.submitted_s, record.id)
-        if other.id != record.id and (other.holding or before):
+        if other.id != record.id and (other.holding or before) and _could_share_a_type(record, other):
             gpus = other.allocation.gpus if other.allocation else other.spec.gpus.min
             found.append(
                 Ahead(
@@ -90,6 +90,17 @@ def _ahead(state: State, record: JobRecord) -> tuple[Ahead, ...]:
                 )
             )
     return tuple(found)
+
+
+def _could_share_a_type(record: JobRecord, other: JobRecord) -> bool:
+    """Of GPUs: what the other one holds, or would take, could be used by this one as well."""
+    mine, theirs = record.spec.gpus.types, other.spec.gpus.types
+    if other.allocation is not None and other.allocation.gpu_type:
+        theirs = (other.allocation.gpu_type,)
+    if not mine and not theirs:
+        return True
+    common = [t for t in mine if t in theirs] if mine and theirs else mine or theirs
+    return any(t not in record.spec.gpus.exclude and t not in other.spec.gpus.exclude for t in common)
 
 
 def _with_now(reason: Reason, now_s: float) -> Reason:

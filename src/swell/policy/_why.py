@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,26 +22,54 @@ _make_reason = maker(Reason)
 def of_waiting(jobs: list[JobView], columns: Columns, kind: Ints, worth: Floats, left: list[int]) -> OwnReasons:
     """Who comes first, and what is free meanwhile."""
     waiting = (kind < 0).nonzero()[0]
-    granted = (kind >= 0).nonzero()[0]
-    by_worth = waiting[(-worth[waiting]).argsort(kind="stable")]
-    first = jobs[int(granted[worth[granted].argmax()])].id if len(granted) else None
+    by_worth = [jobs[index] for index in waiting[(-worth[waiting]).argsort(kind="stable")].tolist()]
+    holders = [_holders(at, kind, worth) for at in range(len(columns.types))]
+    queues = {types: _queue(types, jobs, columns, holders, left) for types in {job.gpu_types: None for job in by_worth}}
+    met = {types: [queue for other, queue in queues.items() if not set(other).isdisjoint(types)] for types in queues}
     reasons: OwnReasons = {}
-    rooms: dict[tuple[int, tuple[str, ...]], int] = {}
-    for ahead, index in enumerate(by_worth.tolist(), start=len(granted)):
-        job = jobs[index]
-        needs = job.sizes[0]
-        free = rooms.get((needs, job.gpu_types))
-        if free is None:
-            free = rooms[needs, job.gpu_types] = _free(job, columns, left)
-        reasons[job.id] = (_room(needs, free),) if first is None else _behind(ahead, first, needs, free)
+    for job in by_worth:
+        queue, needs = queues[job.gpu_types], job.sizes[0]
+        first, free = queue.first, queue.free
+        reasons[job.id] = (_room(needs, free),) if first is None else _behind(queue.ahead, first, needs, free)
+        for other in met[job.gpu_types]:
+            other.ahead += 1
     return reasons
 
 
-def _free(job: JobView, columns: Columns, left: list[int]) -> int:
-    """GPUs of the type it may use of which most are left. Types that are used up before the policy is asked are not
-    among the columns; that a cluster has none of its types is what the layers say."""
-    usable = [milli for gpu_type, milli in zip(columns.types, left, strict=True) if gpu_type in job.gpu_types]
-    return max(usable, default=0) // GPU_MILLI
+@dataclass(slots=True, kw_only=True)
+class _Queue:
+    """Of jobs that may use the same GPU types. Only jobs that have, or wait for, one of these come before them."""
+
+    ahead: int
+    first: JobId | None  # that weighs most among those that have some
+    free: int  # GPUs of the type of which most are left
+
+
+def _holders(at: int, kind: Ints, worth: Floats) -> tuple[int, float, int]:
+    """Of one GPU type: how many jobs have some; what the one that weighs most weighs, and its row."""
+    rows = (kind == at).nonzero()[0]
+    if not len(rows):
+        return 0, -np.inf, 0
+    best = int(rows[worth[rows].argmax()])
+    return len(rows), float(worth[best]), best
+
+
+def _queue(
+    types: tuple[str, ...],
+    jobs: list[JobView],
+    columns: Columns,
+    holders: list[tuple[int, float, int]],
+    left: list[int],
+) -> _Queue:
+    """Types that are used up before the policy is asked are not among the columns; that a cluster has none of the
+    types of a job is what the layers say."""
+    usable = [at for at, gpu_type in enumerate(columns.types) if gpu_type in types]
+    _, worth, row = max((holders[at] for at in usable), key=lambda of: (of[1], -of[2]), default=(0, -np.inf, 0))
+    return _Queue(
+        ahead=sum(holders[at][0] for at in usable),
+        first=jobs[row].id if worth > -np.inf else None,
+        free=max((left[at] for at in usable), default=0) // GPU_MILLI,
+    )
 
 
 @lru_cache(maxsize=1 << 14)

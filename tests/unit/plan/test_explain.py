@@ -6,8 +6,10 @@ import pytest
 
 from swell.core import events as ev
 from swell.core.decision import Reason, ReasonCode
-from swell.core.job import JobSpec
-from swell.core.lifecycle import replay
+from swell.core.ids import RunId
+from swell.core.job import GpuRequest, JobSpec
+from swell.core.lifecycle import apply, replay
+from swell.core.resources import Allocation, Part
 from swell.plan.explain import duration, explain, sentence
 
 
@@ -33,6 +35,20 @@ def test_who_is_ahead_is_named_with_its_owner() -> None:
     assert [(a.job, a.user) for a in found.ahead] == [(1, "ann"), (3, "bob")]
     assert found.summary == "failed before; tried again in 60 s"
     assert found.sentences[0] == "queued for 9 s with priority 0"
+
+
+def test_never_ahead_is_who_has_or_wants_gpus_it_cannot_use() -> None:
+    a, t = GpuRequest(types=("a100",)), GpuRequest(types=("t4",))
+    wants = {1: a, 2: t, 3: GpuRequest(), 4: GpuRequest(exclude=("t4",)), 5: GpuRequest(), 6: GpuRequest(), 7: t}
+    state = replay(
+        ev.JobSubmitted(job=job, spec=JobSpec(name="j", command=("x",), gpus=gpus), at_s=job)
+        for job, gpus in wants.items()
+    )
+    for job, gpu_type in ((1, "a100"), (5, "t4"), (6, "a100")):
+        held = Allocation(parts=(Part(node="n", gpus=(0,)),), gpu_type=gpu_type)
+        apply(state, ev.RunPlanned(run=RunId(job, 1), allocation=held, at_s=9.0))
+    assert [found.job for found in explain(state, state.jobs[7], (), now_s=10.0).ahead] == [2, 3, 5]
+    assert [found.job for found in explain(state, state.jobs[4], (), now_s=10.0).ahead] == [1, 3, 6]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (720, "12 min"), (12_600, "3.5 h"), (200_000, "2.3 days")])

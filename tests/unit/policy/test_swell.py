@@ -84,6 +84,30 @@ def test_the_waiting_are_told_who_is_ahead_and_what_is_free() -> None:
     assert (room.code, room.detail) == (ReasonCode.CAPACITY, {"needs": 4, "free": 2})
 
 
+def test_never_said_to_be_behind_a_job_on_gpus_it_cannot_use() -> None:
+    a, t = ("a100",), ("t4",)
+    jobs = [
+        *(view(1, 4, 4, rem=100, types=a), view(2, 2, 2, rem=900, types=t), view(3, 4, 4, rem=300, types=a)),
+        *(view(4, 2, 2, rem=3000, types=t), view(5, 2, 2, rem=9000, types=(*a, *t)), view(6, 4, 4, rem=9500, types=a)),
+    ]
+    decision = bare("swell", snapshot(jobs, {"a100": 4, "t4": 2}))
+    assert counts(decision, jobs) == [4, 2, 0, 0, 0, 0]
+    behind = {job: decision.reasons[job][0].detail for job in (3, 4, 5, 6)}
+    assert behind == {
+        3: {"ahead": 1, "first": 1},
+        4: {"ahead": 1, "first": 2},
+        5: {"ahead": 4, "first": 1},
+        6: {"ahead": 3, "first": 1},
+    }
+
+
+def test_where_nobody_has_gpus_of_its_type_it_is_only_room_that_is_missing() -> None:
+    jobs = [view(1, 4, 4, types=("a100",)), view(2, 4, 4, types=("t4",))]
+    decision = bare("swell", snapshot(jobs, {"a100": 4, "t4": 2}))
+    assert counts(decision, jobs) == [4, 0]
+    assert [(r.code, r.detail) for r in decision.reasons[2]] == [(ReasonCode.CAPACITY, {"needs": 4, "free": 2})]
+
+
 def test_jobs_without_a_gpu_and_with_a_share_of_one_run_beside_the_others() -> None:
     jobs = [view(1, 1, 1, milli=0), view(2, 1, 1, milli=250), view(3, 1, 1, milli=500), view(4, 1, 1)]
     decision = bare("swell", snapshot(jobs, 2))
