@@ -25,6 +25,28 @@ _URGENT = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where jobs stand, compared with having had an equal share of the cluster since they came."""
+
+    age_s: Floats
+    left_s: Floats  # at speed 1
+    work_s: Floats  # the same of all that there is to do, with what is done
+    share_speed: Floats
+
+    def lateness(self) -> Floats:
+        """Finish-time fairness if from now on each job had its equal share: 1 is as if it always had."""
+        return np.asarray((self.age_s * self.share_speed + self.left_s) / self.work_s)
+
+    def needed_speed(self, late: float, start_s: Floats, for_s: float) -> Floats:
+        """The least speed, for so long (or to its end), with which a job ends no later than `late` times what it would
+        have taken on an equal share with its start, if it has such a share after that. 0: it can do without."""
+        share = np.maximum(self.share_speed, 1e-9)
+        due_s = late * (start_s + self.work_s / share) - self.age_s
+        soon = self.left_s / np.maximum(due_s, 1.0)
+        return np.maximum(np.where(due_s > for_s, (self.left_s - (due_s - for_s) * share) / for_s, soon), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Jobs down, in order of submission. Lists run over GPU types, in order of name."""
 
@@ -56,22 +78,25 @@ class Columns:
     top_speed: Floats
 
     def remaining_s(self, now_s: float, optimism: float) -> Floats:
-        """At speed 1; as `JobView.remaining_s`, for all at once."""
+        """At speed 1; as `JobView.remaining_s`, for all at once, but who has outlived its estimate is expected to last
+        as much longer again: it is not about to end for ever."""
         done = self.rate * np.maximum(0.0, now_s - self.as_of_s)
-        left = np.maximum(np.maximum(self.left_1_s - done, 0.02 * self.left_1_s), 1e-3)
+        left = np.maximum(np.maximum(np.abs(self.left_1_s - done), 0.02 * self.left_1_s), 1e-3)
         return np.asarray(left * np.exp(-optimism * self.sigma) if optimism else left)
 
-    def lateness(self, left_s: Floats, now_s: float) -> Floats:
-        """Finish-time fairness if from now on each job had its equal share of the cluster: 1 is as if it always had.
-
-        What is done is taken from the service attained: so long at the average size."""
+    def standing(self, left_s: Floats, now_s: float) -> Standing:
+        """What is done is taken from the service attained: so long at the average size. Of one who has outlived its
+        estimate it is believed how much there was to do, and not that this is done."""
         age_s = np.maximum(now_s - self.submitted_s, 0.0)
         waited_s = self.waited_s + np.maximum(now_s - self.waiting_since_s, 0.0)
         ran_s = np.maximum(age_s - waited_s, 0.0)
-        service = self.attained_gpu_s + self.held_gpus * np.maximum(now_s - self.as_of_s, 0.0)
+        since_s = np.maximum(now_s - self.as_of_s, 0.0)
+        service = self.attained_gpu_s + self.held_gpus * since_s
         gpus = np.divide(service, ran_s, out=np.zeros(len(ran_s)), where=ran_s > 0)
         share_speed, speed = self._speeds_on(gpus)
-        return np.asarray((age_s * share_speed + left_s) / (ran_s * speed + left_s))
+        outlived = np.maximum(self.rate * since_s - self.left_1_s, 0.0)
+        work_s = np.maximum(ran_s * speed + left_s - 2 * outlived, 0.02 * self.left_1_s)
+        return Standing(age_s=age_s, left_s=left_s, work_s=work_s, share_speed=share_speed)
 
     def _speeds_on(self, gpus: Floats) -> tuple[Floats, Floats]:
         """On an equal share of the type where that is fastest; and on so many GPUs of the type each holds, or of the

@@ -56,6 +56,12 @@ OPTIONS: opts.Options = {
     "fairness": opts.Option(
         default=4.0, low=0, high=20, doc="power of its lateness beyond that by which a late job weighs more"
     ),
+    "promise": opts.Option(
+        default=1.5,
+        low=1,
+        high=1000,
+        doc="finish-time fairness, over the median job's (or 1): speed to end within it counts more on several types",
+    ),
     "optimism": opts.Option(
         default=0.0, low=0, high=10, doc="standard deviations by which an unmeasured length is taken to be shorter"
     ),
@@ -66,6 +72,8 @@ OPTIONS: opts.Options = {
 _THERE_AND_BACK = 2.0
 """Restarts that a move to another type of GPU costs beyond the one of a change of size: who leaves a type for a short
 job's sake goes back when that has ended, and so does whom the move pushed aside on the other type."""
+_PROMISED = 2.0
+"""What the speed that a job needs to end within `promise` is worth beyond what it is worth anyhow."""
 _LATEST = 4.0
 """Lateness beyond this makes no further difference: the starvation guard is for that."""
 
@@ -81,6 +89,7 @@ class Settings:
     horizon_s: float
     tolerance: float
     fairness: float
+    promise: float
     optimism: float
 
 
@@ -132,11 +141,16 @@ def _one_more(chains: NDArray[Number]) -> NDArray[Number]:
     return np.concatenate([chains, chains[:, -1:]], axis=1)
 
 
-def _median(numbers: Floats) -> float:
-    """`np.median`, which takes ten times as long to find out what it was given."""
-    ranked = np.sort(numbers)
+def _usual(lateness: Floats) -> float:
+    """That of the median job, at least 1: where most are late, those are helped who are later than most. To help all
+    helps nobody, and restarts cost. A job that is alone is no measure of its own.
+
+    (`np.median` takes ten times as long to find out what it was given.)"""
+    if len(lateness) == 1:
+        return 1.0
+    ranked = np.sort(lateness)
     half = len(ranked) // 2
-    return float(ranked[half] + ranked[-1 - half]) / 2
+    return max(1.0, float(ranked[half] + ranked[-1 - half]) / 2)
 
 
 class Round:
@@ -147,22 +161,25 @@ class Round:
         self.columns = columns
         self.settings = settings
         self.left_s = columns.remaining_s(now_s, settings.optimism)
-        self.weights = self._weights(now_s)
+        standing = columns.standing(self.left_s, now_s)
+        lateness = standing.lateness()
+        usual = _usual(lateness)
+        late = np.minimum(np.maximum(lateness / (usual * settings.tolerance), 1.0), _LATEST) ** settings.fairness
+        self.weights = self._weights(now_s, late)
         self.drag = settings.restart * columns.restart_s / self.left_s
+        self.needed: Floats | None = None
+        if len(columns.capacity) > 1:  # one may have begun where it is slow
+            self.drag /= late
+            self.needed = standing.needed_speed(settings.promise * usual, columns.restart_s, settings.horizon_s)
         self.stick = 1.0 + columns.restart_s / settings.horizon_s
         self.n: Ints = np.zeros(len(jobs), dtype=np.int64)
         self.kind: Ints = np.full(len(jobs), -1, dtype=np.int64)
         self.left = list(columns.capacity)
         self.prices = np.zeros(len(columns.capacity))
 
-    def _weights(self, now_s: float) -> Floats:
+    def _weights(self, now_s: float, late: Floats) -> Floats:
         """What a second of progress at speed 1 is worth to everybody: see the top of this file."""
         columns = self.columns
-        lateness = columns.lateness(self.left_s, now_s)
-        # Where most are late, those are helped who are later than most: to help all helps nobody, and restarts cost.
-        usual = max(1.0, _median(lateness))
-        beyond = lateness / (usual * self.settings.tolerance)
-        late = np.minimum(np.maximum(beyond, 1.0), _LATEST) ** self.settings.fairness
         weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
         length = self.left_s / columns.gpu_speed / weight
         longest_first = length.argsort(kind="stable")[::-1]
@@ -199,7 +216,7 @@ class Round:
         for kind, capacity in enumerate(columns.capacity):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
             charge = self._move(kind)[:, None]
-            values = speeds / (charge + charge * drag * speeds)
+            values = self._promised(speeds / (charge + charge * drag * speeds))
             here = (columns.held_kind == kind).nonzero()[0]
             if len(here):
                 sizes, values = self._with_held(sizes, values, here)
@@ -216,9 +233,15 @@ class Round:
         stays_s = np.minimum(self.left_s / np.maximum(columns.speeds[kind][:, -1], 1e-9), horizon_s)
         return np.where(away, 1.0 + _THERE_AND_BACK * columns.restart_s * stays_s / horizon_s**2, 1.0)
 
+    def _promised(self, values: Floats, rows: Ints | slice = slice(None)) -> Floats:
+        """What speeds are worth to these jobs: up to the one they need more than beyond. What is concave stays so."""
+        if self.needed is None:
+            return values
+        return np.asarray(values + _PROMISED * np.minimum(values.T, self.needed[rows]).T)
+
     def _with_held(self, sizes: Ints, values: Floats, here: Ints) -> tuple[Ints, Floats]:
         held = self.columns.held[here]
-        held_values = self.columns.held_speed[here] * self.stick[here]
+        held_values = self._promised(self.columns.held_speed[here] * self.stick[here], here)
         all_sizes, all_values = _one_more(sizes), _one_more(values)
         fixed = (sizes[here, 0] == held) & (self.columns.top_size[here] == held)  # no other size is any use to them
         rows = here[fixed]

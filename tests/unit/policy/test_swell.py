@@ -145,6 +145,7 @@ def test_the_job_that_gains_most_from_the_fast_type_gets_it_though_both_are_fast
 def moved(faster: float, *, held: int = 4, rem: float = 1e6, **more: float) -> str:
     """The type that a running job gets that would be so much faster on the other one, which is idle."""
     curves = {"a100": tuple(faster * k for k in range(5)), "t4": linear(4)}
+    more = {"at": NOW_S} | more  # it came just now: nobody is late
     job = view(1, 4, 4, rem=rem, curves=curves, types=("a100", "t4"), held=held, held_type="t4", **more)
     return bare("swell", snapshot([job], {"a100": 4, "t4": 4})).grants[1].gpu_type
 
@@ -279,6 +280,36 @@ def test_where_all_are_as_late_nobody_is_helped() -> None:
     short = view(2, 4, 4, rem=1000, at=NOW_S - 400, waiting=400)
     for options in (Options(), Options(policy={"fairness": 0.0})):
         assert counts(bare("swell", snapshot([long, short], 4, options)), [long, short]) == [0, 4]
+
+
+def test_a_late_job_moves_to_another_type_for_less() -> None:
+    # It came a quarter of an hour ago and has done nothing.
+    assert moved(1.30, rem=2000.0, at=NOW_S - 900) == "a100"
+    assert moved(1.01, rem=2000.0, at=NOW_S - 900) == "t4"
+
+
+def test_a_short_job_is_not_left_on_a_slow_type_for_the_sake_of_one_that_gains_more_on_the_fast_one() -> None:
+    types = ("a100", "t4")
+    fast, faster = tuple(3.5 * k for k in range(9)), tuple(40.0 * k for k in range(9))
+    # Half of the fast type takes the short one 286 s and a start, all of the slow one 500 s: 1.7 times that.
+    short = view(1, 8, 8, rem=4000, curves={"a100": fast, "t4": linear(8)}, types=types, at=NOW_S)
+    long = view(2, 8, 8, rem=400_000, curves={"a100": faster, "t4": linear(8)}, types=types, at=NOW_S)
+
+    def on_fast(**policy: float) -> int:
+        grants = bare("swell", snapshot([short, long], {"a100": 8, "t4": 8}, Options(policy=policy))).grants
+        return next(job for job, given in grants.items() if given.gpu_type == "a100")
+
+    assert on_fast() == 1
+    assert on_fast(promise=1000.0) == 2
+
+
+def test_a_job_that_has_outlived_its_estimate_is_not_about_to_end_for_ever() -> None:
+    """Most of an hour after it should have ended it is expected to go on for as long, and a larger size pays."""
+    more = {"rem": 400.0, "curve": power(8, 0.9), "held": 4, "rate_now": 3.5}
+    on_time = view(1, 1, 8, **more)
+    over = view(1, 1, 8, as_of_s=NOW_S - 3600, **more)
+    assert counts(bare("swell", snapshot([on_time], 8)), [on_time]) == [4]
+    assert counts(bare("swell", snapshot([over], 8)), [over]) == [8]
 
 
 def test_a_costly_restart_makes_a_job_keep_its_size() -> None:
