@@ -70,10 +70,9 @@ def improve(arrangement: Arrangement, todo: Sequence[Placed], spread_out: Sequen
         make_room(arrangement, placed)
     for placed in [p for p in todo if is_split(arrangement, p)][:TRIES]:
         come_closer(arrangement, placed)
-    hopeful = [p for p in spread_out if could_gain(arrangement, p)]
-    for placed in hopeful[:TRIES]:
+    for placed in [p for p in spread_out if could_gain(arrangement, p)][:TRIES]:
         come_closer(arrangement, placed)
-    wanting = [p for p in [*todo, *hopeful] if is_split(arrangement, p)] + arrangement.left_out()
+    wanting = [p for p in [*todo, *spread_out] if is_split(arrangement, p)] + arrangement.left_out()
     if wanting:
         polish(arrangement, wanting[:TRIES], Budget(EVALUATIONS))
 

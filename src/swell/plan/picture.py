@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Any
 
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
@@ -50,6 +51,7 @@ class Picture:
         self._records: dict[JobId, JobRecord] = {}  # that views were made of, in the order of `State.active`
         self._views: dict[JobId, JobView] = {}  # in the same order
         self._frames: dict[JobId, tuple[JobSpec, Frame]] = {}
+        self._matters: dict[JobId, tuple[object, ...]] = {}  # of those records
         self._answers: dict[JobId, tuple[Speed, Remaining]] = {}  # of the book, that views were made of
         self._conditional: dict[JobId, None] = {}  # may have to wait whatever is free
         self._state: State | None = None  # of the last picture
@@ -86,8 +88,11 @@ class Picture:
             self._gpu_memory_mib = min((g.memory_mib for n in nodes for g in n.gpus), default=0)
 
     def _forget_all(self) -> None:
-        for kept in (self._records, self._views, self._frames, self._answers, self._conditional):
+        for kept in self._kept():
             kept.clear()
+
+    def _kept(self) -> tuple[dict[JobId, Any], ...]:
+        return (self._records, self._views, self._frames, self._matters, self._answers, self._conditional)
 
     def _look_at_jobs(self, state: State) -> None:
         """Make the views that have changed: of those whom events since the last picture were about."""
@@ -103,7 +108,7 @@ class Picture:
             if job in active:
                 self._renew(state.jobs[job])
             elif job in records:
-                for kept in (records, self._views, self._frames, self._answers, self._conditional):
+                for kept in self._kept():
                     kept.pop(job, None)
         if self._ask_always:
             for job, record in records.items():
@@ -111,11 +116,12 @@ class Picture:
 
     def _renew(self, record: JobRecord) -> None:
         job = record.id
-        before = self._records.get(job)
         self._records[job] = record
-        if before is not None and _matter(before) == _matter(record):
+        matter = _matter(record)
+        if self._matters.get(job) == matter:
             self._ask_again(job, record)
             return
+        self._matters[job] = matter
         if record.paused or record.not_before_s or record.spec.depends_on:
             self._conditional[job] = None
         else:

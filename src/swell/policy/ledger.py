@@ -7,15 +7,12 @@ there: a policy of one's own cannot oversubscribe the cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import itemgetter
 
 from swell.core.decision import Decision, Grant, Reason, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Quota, Snapshot
 from swell.policy.base import OwnReasons, Purse
-
-_first = itemgetter(0)
 
 
 class Ledger:
@@ -58,10 +55,11 @@ class Ledger:
         """Write down what a policy decided for these jobs: those that were submitted first come first."""
         self._told.append(part.reasons)
         self.wake_at(part.wake_s)
-        for job_id, given in sorted(part.grants.items(), key=_first):
+        grants = part.grants
+        for job_id in sorted(grants):
             job = jobs.get(job_id)
-            if job is not None and not self.give(job, given):
-                self.reasons[job_id] = self.purse.no_room(job, given.n)
+            if job is not None and not self.give(job, grants[job_id]):
+                self.reasons[job_id] = self.purse.no_room(job, grants[job_id].n)
 
     def why(self, job: JobId) -> tuple[Reason, ...]:
         """Why it has what it has so far; nothing if nobody said."""

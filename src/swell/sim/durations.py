@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
 from swell.core.events import EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
 from swell.core.evolve import maker
@@ -26,34 +28,30 @@ NODE_LOSS = 0.08
 _make_report, _make_remaining = maker(EpochEnded), maker(Remaining)
 
 
-@dataclass(frozen=True, slots=True)
 class Scaling:
     """Speed on k GPUs over n nodes, relative to one GPU; the same on every type."""
 
-    max_gpus: int
-    loss: float = LOSS
-    node_loss: float = NODE_LOSS
-    per_node: int = 8
+    __slots__ = ("_curve", "loss", "max_gpus", "node_loss", "per_node")
+
+    def __init__(self, max_gpus: int, loss: float = LOSS, node_loss: float = NODE_LOSS, per_node: int = 8) -> None:
+        self.max_gpus, self.loss, self.node_loss, self.per_node = max_gpus, loss, node_loss, per_node
+        self._curve: Curve = ()
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
         return gpus / (1 + self.loss * (gpus - 1) + self.node_loss * (nodes - 1)) if gpus else 1.0
 
     def curve(self, gpu_type: str) -> Curve:
-        return _curve(self)
+        if not self._curve:
+            sizes = range(1, self.max_gpus + 1)
+            speeds = (self.rate(k, -(-k // self.per_node), "") for k in sizes)
+            self._curve = (0.0, *accumulate(speeds, max))
+        return self._curve
 
 
-_CURVES: dict[Scaling, Curve] = {}
-
-
-def _curve(scaling: Scaling) -> Curve:
-    found = _CURVES.get(scaling)
-    if found is None:
-        best, speeds = 0.0, [0.0]
-        for k in range(1, scaling.max_gpus + 1):
-            best = max(best, scaling.rate(k, -(-k // scaling.per_node), ""))
-            speeds.append(best)
-        found = _CURVES[scaling] = tuple(speeds)
-    return found
+@lru_cache(maxsize=1 << 12)
+def scaling_of(max_gpus: int, loss: float = LOSS, node_loss: float = NODE_LOSS, per_node: int = 8) -> Scaling:
+    """The same object for all jobs that scale alike."""
+    return Scaling(max_gpus, loss, node_loss, per_node)
 
 
 @dataclass(slots=True)
@@ -95,9 +93,8 @@ class Durations:
 
     def submitted(self, job: JobRecord, arrival: Arrival) -> None:
         truth, request = arrival.truth, job.spec.gpus
-        scaling = Scaling(
-            max(1, request.max), truth.get("loss", LOSS), truth.get("node_loss", NODE_LOSS), self._per_node
-        )
+        loss, node_loss = truth.get("loss", LOSS), truth.get("node_loss", NODE_LOSS)
+        scaling = scaling_of(max(1, request.max), loss, node_loss, self._per_node)
         duration_s = max(1e-3, truth.get("duration_s", job.spec.estimated_s))
         if self._noise.speed:
             rng = random.Random(f"{self._seed}/speed/{job.id}")  # noqa: S311 - a simulation

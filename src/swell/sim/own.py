@@ -26,7 +26,7 @@ from swell.core.job import JobSpec
 from swell.jobfile.expand import expand
 from swell.jobfile.read import read_documents
 from swell.jobfile.units import parse_duration_s
-from swell.sim.durations import Scaling
+from swell.sim.durations import Scaling, scaling_of
 from swell.sim.workload import Arrival, Workload
 
 DEFAULT_TAKES_S = 3600.0
@@ -132,7 +132,7 @@ def _happened(job: _Logged, event: Mapping[str, Any]) -> None:
 
 
 def _scaling(job: _Logged) -> Scaling:
-    return Scaling(max(1, job.spec.gpus.max))
+    return scaling_of(max(1, job.spec.gpus.max))
 
 
 def _arrival(job: _Logged, first_s: float) -> Arrival:
