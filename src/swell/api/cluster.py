@@ -85,6 +85,13 @@ async def health(request: Request) -> Response:
     return json_response({"version": __version__, **engine_of(request).health()})
 
 
+@router.get("/v1/leftovers")
+async def leftovers(request: Request) -> Response:
+    """Files of jobs that are not in the record: those of removed jobs that could not be deleted, and why; and how many
+    jobs of another database have files here, which are left alone."""
+    return json_response(engine_of(request).leftovers())
+
+
 @cache
 def _schema() -> dict[str, Any]:
     return json_schema()

@@ -10,14 +10,18 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from swell.cli.common import client, connected, print_json
+from swell.cli.common import client, connected, plural, print_json
 from swell.client.errors import DaemonUnreachable, Refused
+from swell.client.http import Client
 from swell.home import TOKEN_NAME, default_home
 
 LOW_DISK_GIB = 1.0
+SHOWN = 5
+"""Of removed jobs with files that could not be deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,4 +136,34 @@ def _daemon(home: Path | None) -> list[Check]:
         return [
             Check(name="daemon", ok=False, found=degraded, fix="free space where its home lies; it goes on by itself")
         ]
-    return [Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}")]
+    return [Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}"), *_files(found)]
+
+
+def _files(found: Client) -> list[Check]:
+    """Of jobs that are not in the record."""
+    try:
+        left = found.get("/v1/leftovers")
+    except Refused:  # an older daemon, which does not know
+        return []
+    checks = [_undeleted(one) for one in left["undeleted"][:SHOWN]]
+    if more := len(left["undeleted"]) - len(checks):
+        checks.append(Check(name="files", ok=False, found=f"and files of {plural(more, 'more removed job')}"))
+    if left["unknown"]["jobs"]:
+        checks.append(_unknown(left["unknown"]))
+    return checks
+
+
+def _undeleted(one: dict[str, Any]) -> Check:
+    tried = f"tried {plural(one['tries'], 'time')}"
+    found = f"not all files of the removed job {one['job']} could be deleted ({tried}): {one['why']}"
+    again = "the daemon's next start tries again" if one["given_up"] else "the daemon tries again by itself"
+    return Check(name="files", ok=False, found=found, fix=f"see that {_me()} may delete it; {again}")
+
+
+def _unknown(jobs: dict[str, Any]) -> Check:
+    ids = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in jobs["ids"])
+    found = (
+        f"of {plural(jobs['jobs'], 'job')} of another database (ids {ids}) there are files in runs, work and "
+        "checkpoints; they are left alone, and new jobs have other ids"
+    )
+    return Check(name="files", ok=None, found=found, fix="delete them yourself once nobody needs them")

@@ -1,11 +1,13 @@
 """Deletes what removed jobs left on nodes: in the background, one after the other. That a job was removed is on disk
-before; so what a crash, a stop or an error leaves undone is found, and done, at the next start."""
+before; so what a crash or a stop leaves undone is found, and done, at the next start. What cannot be deleted is tried
+again, less and less often and not for ever; `swell doctor` tells it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from swell.core.errors import StoreError
 from swell.core.events import Event, JobRemoved
@@ -15,12 +17,36 @@ from swell.ports import Executor, Record
 
 log = logging.getLogger(__name__)
 
+RETRY_S = 5.0
+"""Twice as long each time."""
+MAX_RETRY_S = 3600.0
+MAX_TRIES = 20
+"""Within about ten hours. Then the next start tries again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undeleted:
+    """A removed job of which something is still there."""
+
+    job: JobId
+    why: str
+    tries: int
+
+    @property
+    def given_up(self) -> bool:
+        return self.tries >= MAX_TRIES
+
 
 class Cleanup:
-    def __init__(self, executor: Executor, record: Record, state: Callable[[], State]) -> None:
+    def __init__(
+        self, executor: Executor, record: Record, state: Callable[[], State], *, retry_s: float = RETRY_S
+    ) -> None:
         self._executor = executor
         self._record = record
         self._state = state
+        self._retry_s = retry_s
+        self.undeleted: dict[JobId, Undeleted] = {}
+        self.unknown: Sequence[JobId] = ()  # jobs with files that are of another database: left alone
         self._waiting: asyncio.Queue[JobId] = asyncio.Queue()
         self._deleting = False
         self._looked = False
@@ -33,6 +59,7 @@ class Cleanup:
 
     @property
     def under_way(self) -> bool:
+        """Waiting to try again does not count."""
         return not self._looked or self._deleting or not self._waiting.empty()
 
     async def run(self, kept: Sequence[JobId]) -> None:
@@ -45,6 +72,7 @@ class Cleanup:
             self._deleting = False
 
     async def _find(self, kept: Sequence[JobId]) -> None:
+        self.unknown = [job for job in kept if not was_given(self._state(), job)]
         try:
             for job in await self._removed(kept):
                 self._waiting.put_nowait(job)
@@ -63,6 +91,18 @@ class Cleanup:
         try:
             await self._executor.remove(job)
         except Exception as error:
-            log.warning(
-                "files of the removed job %d could not all be deleted; the next start tries again: %s", job, error
-            )
+            self._try_again(job, str(error))
+        else:
+            if self.undeleted.pop(job, None) is not None:
+                log.info("files of the removed job %d are deleted now", job)
+
+    def _try_again(self, job: JobId, why: str) -> None:
+        tries = self.undeleted[job].tries + 1 if job in self.undeleted else 1
+        failed = self.undeleted[job] = Undeleted(job=job, why=why, tries=tries)
+        if failed.given_up:
+            log.warning("gave up deleting files of the removed job %d; the next start tries again: %s", job, why)
+            return
+        delay_s = min(MAX_RETRY_S, self._retry_s * 2.0 ** (tries - 1))
+        said = logging.WARNING if tries == 1 else logging.DEBUG
+        log.log(said, "files of the removed job %d could not all be deleted, again in %.0f s: %s", job, delay_s, why)
+        asyncio.get_running_loop().call_later(delay_s, self._waiting.put_nowait, job)

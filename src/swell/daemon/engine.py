@@ -328,6 +328,20 @@ class Engine:
             "forecast": self._outlooks.accuracy.summary(),
         }
 
+    def leftovers(self) -> dict[str, object]:
+        """Files of jobs that are not in the record: what could not be deleted, and what is of another database."""
+        unknown = self._cleanup.unknown
+        return {
+            "undeleted": [
+                {"job": found.job, "why": found.why, "tries": found.tries, "given_up": found.given_up}
+                for found in self._cleanup.undeleted.values()
+            ],
+            "unknown": {
+                "jobs": len(unknown),
+                "ids": [ids for ids in self.state.skipped if any(ids[0] <= job <= ids[1] for job in unknown)],
+            },
+        }
+
     # -- training code ------------------------------------------------------------------------------------------------
 
     async def report(self, run: RunId, report: RunReport) -> StopView:

@@ -148,6 +148,9 @@ class FakeEngine:
     def health(self):
         return {"ready": True, "seq": self.state.seq}
 
+    def leftovers(self):
+        return {"undeleted": [], "unknown": {"jobs": 0, "ids": []}}
+
     async def report(self, run, report):
         self.reports.append((run, report))
         return StopView(stop=StopPoint(at=(report.position[0] + 1, 0)), poll_s=0.5)

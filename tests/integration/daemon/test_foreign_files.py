@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from harness import Daemon, daemon, eventually
+from harness import ROOT, Daemon, daemon, eventually
 
 TRAINS = """
 mkdir -p "$SWELL_CHECKPOINT_DIR"
@@ -30,6 +32,11 @@ def log_of(home: Path, job: int) -> str:
     return (home / f"runs/{job}.1/0/log").read_text()
 
 
+def doctor(home: Path) -> str:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "SWELL_HOME": str(home)}
+    return subprocess.run([sys.executable, "-m", "swell", "doctor"], env=env, stdout=subprocess.PIPE, text=True).stdout
+
+
 def forget_database(home: Path, backup: Path | None = None) -> None:
     for path in home.glob("swell.db*"):
         path.unlink()
@@ -51,6 +58,8 @@ def test_never_finds_files_of_another_job_after_the_database_was_deleted(tmp_pat
         assert served.request("DELETE", f"/v1/jobs/{old[0]}")[0] == 404
         status, answer = served.request("POST", "/v1/jobs", {"command": ["true"], "gpus": 0, "depends_on": [old[0]]})
         assert (status, f"names job {old[0]}, which does not exist" in answer["detail"]) == (404, True)
+        assert served.get("/v1/leftovers")["unknown"] == {"jobs": 2, "ids": [old]}
+        assert "note  files      of 2 jobs of another database (ids 1 to 2)" in doctor(home)
         new = trained(served, "new")
         assert new == old[-1] + 1
         assert log_of(home, new).splitlines() == ["before: ", "new"]

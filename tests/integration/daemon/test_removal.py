@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from harness import ROOT, Daemon, daemon, eventually
 
@@ -28,11 +33,30 @@ def everything(job: int) -> list[str]:
 
 
 def rm(home: Path, *jobs: int, code: int = 0) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "SWELL_HOME": str(home)}
-    command = [sys.executable, "-m", "swell", "rm", *map(str, jobs)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = swell(home, "rm", *map(str, jobs))
     assert done.returncode == code, done
     return done
+
+
+def swell(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "SWELL_HOME": str(home)}
+    command = [sys.executable, "-m", "swell", *args]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+@contextlib.contextmanager
+def undeletable(path: Path) -> Iterator[None]:
+    """For root, too."""
+    lock, unlock = (["chattr", "+i", path], ["chattr", "-i", path])
+    if os.geteuid() != 0:
+        lock, unlock = (["chmod", "500", path.parent.parent], ["chmod", "700", path.parent.parent])
+    made = subprocess.run(lock, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no file can be protected here: {made.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(unlock, check=True)
 
 
 def test_a_removed_job_gives_its_disk_space_back_and_one_that_only_ended_keeps_everything(tmp_path: Path) -> None:
@@ -55,6 +79,27 @@ def test_a_removed_job_gives_its_disk_space_back_and_one_that_only_ended_keeps_e
         served.stop()
         served.start()
         assert left(home, kept) == everything(kept)
+
+
+def test_what_cannot_be_deleted_is_told_by_doctor_and_deleted_as_soon_as_it_can_be(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with daemon(home) as served:
+        removed = finished(served)
+        held = home / f"checkpoints/{removed}/last.pt"
+        with undeletable(held):
+            rm(home, removed)
+            eventually(lambda: served.get("/v1/leftovers")["undeleted"], 10)
+            assert held.parent.exists()
+            assert not (home / f"work/{removed}").exists()
+            said = swell(home, "doctor")
+            (line,) = [line for line in said.stdout.splitlines() if f"removed job {removed}" in line]
+            assert said.returncode == 1
+            assert line.startswith("FAIL  files")
+            assert "not permitted" in line or "Permission denied" in line
+            assert "tries again by itself" in said.stdout
+        eventually(lambda: not held.parent.exists(), 30)
+        eventually(lambda: not served.get("/v1/leftovers")["undeleted"], 10)
+        assert "files" not in swell(home, "doctor").stdout
 
 
 def test_what_a_crash_left_of_a_removed_job_is_deleted_at_the_next_start(tmp_path: Path) -> None:

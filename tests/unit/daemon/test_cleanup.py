@@ -14,11 +14,12 @@ from swell.core.errors import StoreError
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.core.state import State
-from swell.daemon.cleanup import Cleanup
+from swell.daemon.cleanup import MAX_TRIES, Cleanup
 from swell.ports import Executor
 from swell.store.memory import MemoryStore
 
 SPEC = JobSpec(name="j", command=("true",))
+DENIED = PermissionError(13, "Permission denied", "/x/1")
 
 
 def store_of(jobs: int, removed: Sequence[JobId] = ()) -> MemoryStore:
@@ -79,18 +80,34 @@ def test_never_deletes_when_the_record_cannot_be_read(caplog: pytest.LogCaptureF
 
 def test_what_cannot_be_deleted_does_not_keep_the_next_from_being(caplog: pytest.LogCaptureFixture) -> None:
     store = store_of(2, removed=(1, 2))
-    executor = Mock(spec=Executor)
-    executor.remove = AsyncMock(side_effect=[PermissionError(13, "Permission denied", "/x/1"), None])
+    with caplog.at_level(logging.WARNING):
+        executor, cleanup = retried(store, [DENIED, None, DENIED, None], kept=[1, 2], calls=4)
+    assert deleted(executor) == [1, 2, 1, 1]
+    assert cleanup.undeleted == {}
+    assert "job 1" in caplog.text
+    assert "/x/1" in caplog.text
+
+
+def test_what_cannot_be_deleted_is_tried_again_and_not_for_ever() -> None:
+    executor, cleanup = retried(store_of(1, removed=(1,)), DENIED, kept=[1], calls=MAX_TRIES)
+    assert deleted(executor) == [1] * MAX_TRIES
+    (found,) = cleanup.undeleted.values()
+    assert (found.job, found.tries, found.given_up) == (1, MAX_TRIES, True)
+    assert "/x/1" in found.why
+
+
+def retried(store: MemoryStore, outcome: object, *, kept: Sequence[JobId], calls: int) -> tuple[Mock, Cleanup]:
+    """Without waiting in between; a while longer than it takes to be told so many times."""
+    executor = Mock(spec=Executor, remove=AsyncMock(side_effect=outcome))
+    cleanup = Cleanup(executor, store, store.load, retry_s=0.0)
 
     async def play() -> None:
-        cleanup = Cleanup(executor, store, store.load)
-        work = asyncio.create_task(cleanup.run([1, 2]))
-        while cleanup.under_way:
+        work = asyncio.create_task(cleanup.run(kept))
+        while executor.remove.await_count < calls:
+            await asyncio.sleep(0)
+        for _ in range(100):
             await asyncio.sleep(0)
         work.cancel()
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(play())
-    assert deleted(executor) == [1, 2]
-    assert "job 1" in caplog.text
-    assert "/x/1" in caplog.text
+    asyncio.run(play())
+    return executor, cleanup
