@@ -244,6 +244,7 @@ def _settings(config: Config) -> Settings:
         placer=config.placer,
         options=config.options,
         timing=timing,
+        id_file=config.home / "last-job",
         # With the name of the home, so that `~/.swell/work` and `$HOME/.swell/work` are found in a command as well.
         job_dirs=tuple(f"{config.home.name}/{path.name}" for path in _job_dirs(config)),
     )

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from swell.core import events as ev
 from swell.core.decision import Reason
@@ -19,6 +20,7 @@ from swell.core.snapshot import Options
 from swell.core.state import ENDED, JobRecord, Run, State, copy_of, was_given
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.effects import Effects
+from swell.daemon.idmark import IdMark
 from swell.daemon.ledger import Ledger
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.outlook import MAX_JOBS, FrozenBook, Moment, Outlooks, forecast_sentence
@@ -49,6 +51,7 @@ class Settings:
     placer: str = ""
     options: Options = field(default_factory=Options)
     timing: Timing = field(default_factory=Timing)
+    id_file: Path | None = None  # remembers the highest job id that was given, for whatever database comes next
     job_dirs: tuple[str, ...] = ()  # where nodes keep a directory a job, as far as its path tells them from others
 
 
@@ -80,7 +83,8 @@ class Engine:
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._outlooks = Outlooks()
         self._cleanup = Cleanup(executor, record, lambda: self.state)
-        ledger.listeners += [self._stops.wake, self._cleanup.happened]
+        self._ids = IdMark(settings.id_file)
+        ledger.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
         ledger.listeners += [lambda events: self._outlooks.happened(events, self.state)]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,19 +107,22 @@ class Engine:
             asyncio.create_task(self._outlooks.run(self._moment_to_forecast), name="outlook"),
             asyncio.create_task(self._logs.run(), name="logs"),
             asyncio.create_task(self._cleanup.run(kept), name="cleanup"),
+            asyncio.create_task(self._ids.run(), name="ids"),
         ]
 
     async def _skip_ids(self, kept: Sequence[JobId]) -> None:
         """Files under an id that this database has not given yet are of a job of another one: a database that was
         deleted, or that a backup replaced. A new job of that id would run its code and resume from its checkpoint."""
         foreign = [job for job in kept if job > self.state.last_job]
-        if foreign:
+        through = max(*foreign, await asyncio.to_thread(self._ids.read), 0)
+        if through > self.state.last_job:
             log.warning(
-                "there are files of jobs that this database does not know (%d of them, the last is %d); they are left "
-                "alone, and new jobs begin with %d",
-                *(len(foreign), foreign[-1], foreign[-1] + 1),
+                "another database has given job ids up to %d here (of %d of these jobs there are files, which are left "
+                "alone); new jobs begin with %d",
+                *(through, len(foreign), through + 1),
             )
-            await self._ledger.commit([ev.IdsSkipped(through=foreign[-1], at_s=self._clock.now_s())])
+            await self._ledger.commit([ev.IdsSkipped(through=through, at_s=self._clock.now_s())])
+        self._ids.reached(self.state.last_job)
 
     async def _choose_policy(self) -> None:
         state = self.state
@@ -137,6 +144,7 @@ class Engine:
                 await task
         await self._effects.settle()
         await self._ledger.close()
+        await asyncio.to_thread(self._ids.write)
 
     @property
     def busy(self) -> bool:

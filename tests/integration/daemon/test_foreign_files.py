@@ -71,6 +71,28 @@ def test_never_finds_files_of_another_job_after_the_database_was_deleted(tmp_pat
         assert f"new jobs begin with {new}" in (home / "daemon.log").read_text()
 
 
+def test_never_finds_files_of_another_job_when_its_database_is_back(tmp_path: Path) -> None:
+    """A job that waited there has no files that would tell its id to the database used in between."""
+    home, backup, go = tmp_path / "home", tmp_path / "backup", tmp_path / "go"
+    with daemon(home) as served:
+        (gate,) = served.submit(command=["sh", "-c", f"until [ -e {go} ]; do sleep 0.1; done"], gpus=0)
+        (waits,) = served.submit(command=["sh", "-c", TRAINS.format(mine="waited")], gpus=0, depends_on=[gate])
+        served.stop()
+        shutil.copytree(home, backup, ignore=shutil.ignore_patterns("notify"))
+        forget_database(home)
+
+        served.start()
+        assert trained(served, "other") == waits + 1
+        served.stop()
+        forget_database(home, backup)
+
+        served.start()
+        go.touch()
+        eventually(lambda: served.get(f"/v1/jobs/{waits}")["state"] == "completed", 20)
+        assert log_of(home, waits).splitlines() == ["before: ", "waited"]
+        assert trained(served, "third") == waits + 2
+
+
 def test_never_finds_files_of_another_job_after_an_older_database_was_brought_back(tmp_path: Path) -> None:
     home, backup = tmp_path / "home", tmp_path / "backup"
     with daemon(home) as served:

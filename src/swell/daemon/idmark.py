@@ -1,0 +1,69 @@
+"""The highest job id that was given on this home, by whatever database. A job that only waits has no files yet; without
+this, another database could give its id again, and the job would find that one's files when the first database is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from swell.core.events import Event, JobSubmitted
+from swell.core.ids import JobId
+
+log = logging.getLogger(__name__)
+
+_ID = re.compile(r"[1-9][0-9]{0,11}")
+EVERY_S = 0.2
+"""At most so often is it written: a daemon that is killed may leave it so far behind."""
+
+
+class IdMark:
+    def __init__(self, path: Path | None) -> None:
+        """Without a path nothing is remembered."""
+        self._path = path
+        self._reached: JobId = 0
+        self._written: JobId = 0
+        self._news = asyncio.Event()
+
+    def read(self) -> JobId:
+        """0 if there is none, or none that makes sense."""
+        try:
+            text = self._path.read_text(encoding="ascii") if self._path is not None else ""
+        except (OSError, ValueError):
+            return 0
+        return int(text) if _ID.fullmatch(text.strip()) else 0
+
+    def happened(self, events: Sequence[Event]) -> None:
+        """Of events that are durable."""
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self.reached(event.job)
+
+    def reached(self, job: JobId) -> None:
+        if job > self._reached:
+            self._reached = job
+            self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await asyncio.to_thread(self.write)
+            await asyncio.sleep(EVERY_S)
+
+    def write(self) -> None:
+        job = self._reached
+        if self._path is None or job == self._written:
+            return
+        fresh = self._path.with_name(f".{self._path.name}.new")
+        try:
+            fresh.write_text(f"{job}\n", encoding="ascii")
+            fresh.replace(self._path)
+        except OSError as error:  # the database knows its own ids; the next one is told later, or sees their files
+            log.warning("%s could not be written, and is at the next submission: %s", self._path, error)
+        else:
+            self._written = job
