@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 
 from swell.core.events import (
     EpochEnded,
@@ -31,7 +32,7 @@ from swell.speed.course import FLAT, Course, middles, usual_course
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
 from swell.speed.evidence import Evidence
-from swell.speed.exchange import Exchange, complete, exchange_of
+from swell.speed.exchange import NOTHING_COMPARED, exchange_of
 from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
 from swell.speed.fitting import fit_family, fit_job
@@ -94,7 +95,7 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[_Entry] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
-        self._exchange = Exchange()  # between GPU types
+        self._exchange = NOTHING_COMPARED  # between GPU types
         self._type_news: dict[str, None] = {}  # families that may compare types otherwise than before
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
         self._reports = 0  # that a course was learned from
@@ -353,4 +354,4 @@ class Book:
             family.follow(exchange)
 
     def _completed(self, fit: Fit) -> Fit:
-        return complete(fit, self._exchange)
+        return replace(fit, exchange=self._exchange)

@@ -9,12 +9,11 @@ them. What a family has measured itself is never guessed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
-from math import exp, log, sqrt
+from math import log, sqrt
 from statistics import fmean, median
 
-from swell.speed.fit import Fit
 from swell.speed.types import OPTIMISM, SPREAD, prior_speed
 
 LogSpeeds = Mapping[str, float]
@@ -51,6 +50,10 @@ class Exchange:
         return any(abs(one - two) > TELLING for one, two in pairs)
 
 
+NOTHING_COMPARED = Exchange()
+"""Types are as the table of known ones has them."""
+
+
 def exchange_of(families: Sequence[LogSpeeds]) -> Exchange:
     """Of families that have each measured more than one type."""
     types = sorted({gpu_type for speeds in families for gpu_type in speeds})
@@ -82,12 +85,3 @@ def _spread(families: Sequence[LogSpeeds], levels: LogSpeeds, one: str, two: str
     both = [speeds for speeds in families if one in speeds and two in speeds]
     rests = [speeds[one] - speeds[two] - levels[one] + levels[two] for speeds in both]
     return sqrt((SPREAD**2 + sum(min(abs(rest), FARTHEST) ** 2 for rest in rests)) / (1.0 + len(rests)))
-
-
-def complete(fit: Fit, exchange: Exchange) -> Fit:
-    """With guesses of the types that it has not measured; the same fit if there are none."""
-    unknown = [t for t in exchange.levels if t != fit.reference_type and t not in fit.type_speeds]
-    if not unknown or not fit.reference_type:
-        return fit
-    measured, optimism = fit.log_speeds, OPTIMISM if fit.points else 0.0
-    return replace(fit, guesses={t: exp(exchange.guess(measured, t, optimism)) for t in unknown})

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from swell.core.job import JobSpec
 from swell.speed.adaptive import Practice
 from swell.speed.course import Course
 from swell.speed.evidence import Evidence
-from swell.speed.exchange import Exchange, LogSpeeds, complete
+from swell.speed.exchange import Exchange, LogSpeeds
 from swell.speed.fit import Fit
 
 KEEP_MEMBERS = 12
@@ -106,7 +106,7 @@ class Family:
     def follow(self, exchange: Exchange) -> None:
         """Take types that no member has tried to be as fast as other families found them."""
         if self.fit is not None:
-            self.fit = complete(self.fit, exchange)
+            self.fit = replace(self.fit, exchange=exchange)
         if self.practice is not None:
             self.practice.follow(exchange)
         self.edition += 1

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import median
 
+from swell.speed.exchange import NOTHING_COMPARED, Exchange
 from swell.speed.model import DEFAULT_SHAPE, Shape
-from swell.speed.types import OPTIMISM, SPREAD, prior_speed
+from swell.speed.types import OPTIMISM
 
 Corrections = tuple[tuple[int, int, float], ...]
 """(GPUs, nodes, measured time over that of the shape), in order of GPUs, each size on its fewest nodes."""
@@ -42,17 +43,19 @@ class Fit:
     epochs: int = 0  # epochs measured
     reference_type: str = ""
     type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
-    guesses: Mapping[str, float] = field(default_factory=dict)  # the same of other types, by what other families say
+    exchange: Exchange = NOTHING_COMPARED  # says the same of other types, by what other families found
     corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, for what the shape cannot follow
+    _guesses: dict[str, float] = field(default_factory=dict, init=False, compare=False, repr=False)  # once asked for
 
     def type_speed(self, gpu_type: str) -> float:
         """Relative to the reference type."""
         if not self.reference_type or gpu_type == self.reference_type:
             return 1.0
-        if known := self.type_speeds.get(gpu_type) or self.guesses.get(gpu_type):
-            return known
-        hope = exp(OPTIMISM * SPREAD) if self.points else 1.0
-        return hope * prior_speed(gpu_type) / prior_speed(self.reference_type)
+        found = self.type_speeds.get(gpu_type) or self._guesses.get(gpu_type)
+        if found is None:
+            optimism = OPTIMISM if self.points else 0.0
+            found = self._guesses[gpu_type] = exp(self.exchange.guess(self.log_speeds, gpu_type, optimism))
+        return found
 
     @property
     def log_speeds(self) -> dict[str, float]:

@@ -6,8 +6,8 @@ from math import exp, log
 
 import pytest
 
-from swell.speed.exchange import Exchange, complete, exchange_of
-from swell.speed.fit import NOTHING_KNOWN, Fit
+from swell.speed.exchange import Exchange, exchange_of
+from swell.speed.fit import Fit
 from swell.speed.types import OPTIMISM, SPREAD
 from unit.speed.history import History
 from unit.speed.test_adaptive import Trained
@@ -62,11 +62,16 @@ def test_a_type_that_nobody_has_tried_is_hoped_to_be_faster_than_known() -> None
 
 def test_a_fit_is_completed_only_with_what_it_has_not_measured() -> None:
     exchange = told(4.0)
-    measured = Fit(reference_type="old", points=2, type_speeds={"new": 1.5})
-    assert complete(measured, exchange) is measured
-    assert complete(NOTHING_KNOWN, exchange) is NOTHING_KNOWN
-    assert complete(Fit(reference_type="old"), exchange).type_speed("new") == pytest.approx(4.0)
-    assert complete(Fit(reference_type="old", points=1), exchange).type_speed("new") > 4.0
+    assert Fit(points=2, reference_type="old", type_speeds={"new": 1.5}, exchange=exchange).type_speed("new") == 1.5
+    assert Fit(exchange=exchange).type_speed("new") == 1.0
+    assert Fit(reference_type="old", exchange=exchange).type_speed("new") == pytest.approx(4.0)
+    assert Fit(reference_type="old", exchange=exchange, points=1).type_speed("new") > 4.0
+
+
+def test_a_type_that_nobody_has_tried_is_beside_all_that_a_family_has_measured() -> None:
+    # On both it is twice as fast as known, beside the reference: so it will be there too, and not only a third faster.
+    fit = Fit(reference_type="A100", points=2, type_speeds={"V100": 2.0 / 2.2, "T4": 2.0 * 0.55 / 2.2})
+    assert fit.type_speed("H100") == pytest.approx(4.0 / 2.2 * 2.0 ** (2 / 3) * HOPE)
 
 
 def test_small_changes_are_not_told() -> None:
