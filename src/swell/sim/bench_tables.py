@@ -146,7 +146,8 @@ def _load_cell(kept: Sequence[Kept]) -> str:
 def heterogeneous(bench: Bench, choice: Choice) -> list[str]:
     names = ", ".join(f"{path.parent.name}/{path.stem.rpartition('-')[2]}" for path in bench.sia_workloads())
     lines = [f"Each workload, in this order: {names}."]
-    for column, policies in ((ADAPTIVE_TOLD, FOR_SIA), (ADAPTIVE_LEARNING, FOR_SIA), (FIXED_TOLD, FOR_SIA_FIXED)):
+    for column in (ADAPTIVE_TOLD, ADAPTIVE_LEARNING, FIXED_TOLD, FIXED_LEARNING):
+        policies = FOR_SIA if column.adaptive else FOR_SIA_FIXED
         if column in choice.columns:
             found = {policy: bench.measure(bench.sia(policy, column)) for policy in choice.of(policies)}
             lines += ["", f"**{column.title}**", "", *_policy_table(found)]
@@ -156,7 +157,7 @@ def heterogeneous(bench: Bench, choice: Choice) -> list[str]:
 def unseen(bench: Bench, choice: Choice) -> list[str]:
     """Nobody chose anything by these."""
     lines = [*_overview_head(choice), *_overview_rows(bench, choice, choice.of(FOR_UNSEEN), UNSEEN_DRAW)]
-    for column in (ADAPTIVE_TOLD, ADAPTIVE_LEARNING):
+    for column in (ADAPTIVE_TOLD, ADAPTIVE_LEARNING, FIXED_LEARNING):
         if column in choice.columns:
             found = {p: bench.measure(bench.sia(p, column, UNSEEN_DRAW)) for p in choice.of(FOR_UNSEEN_SIA)}
             lines += ["", f"**Sia workloads, {column.title}**", "", *_policy_table(found)]

@@ -22,7 +22,8 @@ MAX_WEIGHT = 5.0
 TRUST_DEFAULT = 0.05
 TRUST_FAMILY = 0.5
 SAME_LENGTH = 1.5
-"""Members whose epochs differ by less than this factor train on the same data: their times are compared as they are."""
+"""Members whose epochs on one type of GPU differ by less than this factor train on the same data: their times are
+compared as they are, also between types, which would tell nothing of each other otherwise."""
 
 
 Latest = Sequence[tuple[Configuration, Times]]
@@ -128,13 +129,13 @@ def fit_family(family: Family) -> Fit:
     if not members:
         return NOTHING_KNOWN
     reference = members[-1].reference_type
-    scales = [_scale(evidence, reference) for evidence in members]
-    same = max(scales) <= SAME_LENGTH * min(scales)
+    same = _alike(members)
+    scales = [1.0 if same else _scale(evidence, reference) for evidence in members]
     pooled: dict[Configuration, list[tuple[float, int]]] = {}
     for evidence, scale in zip(members, scales, strict=True):
         for key, times in evidence.latest():
             into = pooled.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), [])
-            into.append((times.typical_s if same else times.typical_s / scale, times.count))
+            into.append((times.typical_s / scale, times.count))
     together = {key: _pooled(of) for key, of in pooled.items()}
     count = sum(times.count for times in together.values())
     found = fit_job(Evidence(times=together, reference_type=reference, count=count), NOTHING_KNOWN)
@@ -166,11 +167,24 @@ def _first_1_s(evidence: Evidence, fit: Fit) -> float:
     return evidence.first_units * median(units_s)
 
 
+def _alike(members: Sequence[Evidence]) -> bool:
+    """Whether they seem to train on the same data, by the types that several of them have used."""
+    by_type: dict[str, list[float]] = {}
+    for evidence in members:
+        for gpu_type, times_s in _on_one(evidence).items():
+            by_type.setdefault(gpu_type, []).append(median(times_s))
+    return all(max(times_s) <= SAME_LENGTH * min(times_s) for times_s in by_type.values())
+
+
 def _scale(evidence: Evidence, reference: str) -> float:
     """The member's epoch on one reference GPU, by the default shape."""
-    reference_speed = prior_speed(reference)
-    times = [
-        t.typical_s / DEFAULT_SHAPE.time(k.gpus, k.nodes) * prior_speed(k.gpu_type) / reference_speed
-        for k, t in evidence.latest()
-    ]
-    return median(times)
+    faster = {t: prior_speed(t) / prior_speed(reference) for t in _on_one(evidence)}
+    return median(time_s * faster[t] for t, times_s in _on_one(evidence).items() for time_s in times_s)
+
+
+def _on_one(evidence: Evidence) -> dict[str, list[float]]:
+    """By type, the member's epoch on one GPU, by the default shape, as each size tells it."""
+    found: dict[str, list[float]] = {}
+    for key, times in evidence.latest():
+        found.setdefault(key.gpu_type, []).append(times.typical_s / DEFAULT_SHAPE.time(key.gpus, key.nodes))
+    return found

@@ -188,6 +188,23 @@ class TestTypes:
         assert speed.curve("slow")[1] == pytest.approx(1.0)
         assert speed.curve("fast")[2] / speed.curve("slow")[2] == pytest.approx(3.0, rel=0.1)
 
+    @pytest.mark.parametrize("lengths", [(100.0, 102.0, 25.0), (100.0, 25.0)])
+    def test_jobs_of_a_family_that_each_used_one_type_tell_how_fast_types_are(self, lengths: tuple[float, ...]) -> None:
+        told = History()
+        for job, epoch_s in enumerate(lengths, start=1):
+            told.submit(job)
+            told.run(job, 1, [epoch_s] * 3, gpu_type="new" if epoch_s < 50 else "old")
+        speed = told.book.speed(told.submit(9), {"old": 8, "new": 8})
+        assert speed.rate(1, 1, "new") / speed.rate(1, 1, "old") == pytest.approx(4.0, rel=0.3)
+
+    def test_jobs_of_a_family_that_train_on_other_data_do_not(self) -> None:
+        told = History()
+        for job, (epoch_s, gpu_type) in enumerate([(400.0, "old"), (100.0, "old"), (100.0, "new")], start=1):
+            told.submit(job)
+            told.run(job, 1, [epoch_s] * 3, gpu_type=gpu_type)
+        speed = told.book.speed(told.submit(9), {"old": 8, "new": 8})
+        assert speed.rate(1, 1, "new") / speed.rate(1, 1, "old") == pytest.approx(1.0, rel=0.3)
+
     def test_known_types_are_compared_before_anything_is_measured_and_unknown_ones_are_equal(self) -> None:
         told = History()
         told.submit(1)
