@@ -126,6 +126,12 @@ def _gpus(count: Detail) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
+def _behind(ahead: Detail, first: Detail | None) -> str:
+    if ahead == 1:
+        return "one job comes first" + (f": job {first}" if first is not None else "")
+    return f"{ahead} jobs come first" + (f", the next of them is job {first}" if first is not None else "")
+
+
 def _in(detail: Mapping[str, Detail]) -> str:
     return duration(float(detail.get("in_s", 0.0)))
 
@@ -133,10 +139,7 @@ def _in(detail: Mapping[str, Detail]) -> str:
 _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.GRANTED: lambda d: f"gets {d.get('n', 'what it needs')}",
     ReasonCode.CAPACITY: lambda d: f"needs {_gpus(d.get('needs', '?'))}, free for it: {d.get('free', 0)}",
-    ReasonCode.BEHIND: lambda d: (
-        f"{d.get('ahead', 'other')} jobs come first"
-        + (f", the next of them is job {d['first']}" if "first" in d else "")
-    ),
+    ReasonCode.BEHIND: lambda d: _behind(d.get("ahead", "other"), d.get("first")),
     ReasonCode.FRAGMENTED: lambda d: (
         "enough GPUs are free in all, but not where it could use them"
         + (f" (needs {d['needs']}, the roomiest node has {d['largest']})" if "largest" in d else "")

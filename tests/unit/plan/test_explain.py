@@ -22,6 +22,11 @@ def test_numbers_are_in_the_sentence() -> None:
     assert "needs 8 GPUs, free for it: 2" in sentence(Reason(code=ReasonCode.CAPACITY, detail={"needs": 8, "free": 2}))
 
 
+def test_one_job_ahead_is_said_as_one() -> None:
+    said = [sentence(Reason(code=ReasonCode.BEHIND, detail={"ahead": n, "first": 7})) for n in (1, 2)]
+    assert said == ["one job comes first: job 7", "2 jobs come first, the next of them is job 7"]
+
+
 def test_who_is_ahead_is_named_with_its_owner() -> None:
     state = replay(
         [
