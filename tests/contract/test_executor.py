@@ -233,6 +233,7 @@ def test_never_removes_a_job_that_has_a_run_that_is_not_over(bench: Bench) -> No
             await watch.executor.launch(launch_of(bench, "stay"))
             await watch.until(RunUp)
             await watch.executor.remove(RUN.job)
+            assert list(await watch.executor.kept()) == [RUN.job]
             await _until_log(watch, b"here\n")
             await watch.executor.signal(RUN, kill=True)
             await watch.until(RunGone)

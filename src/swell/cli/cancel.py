@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -37,11 +37,7 @@ def cancel(home: Path | None, as_json: bool, jobs: tuple[str, ...], everything: 
     if not (jobs or everything or body["name"] or body["batch"] or body["user"]):
         raise click.UsageError("which jobs? Name them, or use --all, --mine, --name or --batch")
     answer = client(home).post("/v1/jobs/cancel", body)
-    if as_json:
-        print_json(answer)
-    else:
-        tell(answer, "cancelled")
-    sys.exit(2 if answer["problems"] else 0)
+    conclude(answer, "cancelled", as_json=as_json)
 
 
 def spread(text: str) -> list[int | str]:
@@ -55,8 +51,16 @@ def spread(text: str) -> list[int | str]:
     return list(range(low, high + 1))
 
 
-def tell(answer: dict[str, Any], what: str) -> None:
-    """`what` was done to which jobs, and to which it could not be."""
+def conclude(answer: dict[str, Any], what: str, *, as_json: bool) -> NoReturn:
+    """Say to which jobs `what` was done, and to which it could not be; and leave."""
+    if as_json:
+        print_json(answer)
+    else:
+        _tell(answer, what)
+    sys.exit(2 if answer["problems"] else 0)
+
+
+def _tell(answer: dict[str, Any], what: str) -> None:
     done = answer[what]
     shown = ", ".join(map(str, done[:SHOWN])) + (", …" if len(done) > SHOWN else "")
     click.echo(f"{what} {plural(len(done), 'job')}" + (f": {shown}" if done else ""))

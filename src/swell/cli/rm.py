@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from swell.cli.cancel import spread, tell
-from swell.cli.common import client, connected, print_json
+from swell.cli.cancel import conclude, spread
+from swell.cli.common import client, connected
 from swell.cli.follow import ENDED
 from swell.client.errors import Refused
 
@@ -38,9 +37,4 @@ def rm(home: Path | None, as_json: bool, jobs: tuple[str, ...]) -> None:
             removed.append(job["id"])
         except Refused as refused:
             problems.append({"job": ref, "detail": str(refused)})
-    answer = {"removed": removed, "problems": problems}
-    if as_json:
-        print_json(answer)
-    else:
-        tell(answer, "removed")
-    sys.exit(2 if problems else 0)
+    conclude({"removed": removed, "problems": problems}, "removed", as_json=as_json)

@@ -16,7 +16,7 @@ from swell.core.events import Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
 from swell.core.ids import RunId
 from swell.core.job import RestartPolicy
-from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord
+from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord, was_given
 
 _make_job, _make_run = maker(JobRecord), maker(Run)
 
@@ -153,7 +153,7 @@ def _check(state: State, event: Event) -> None:
             raise InvalidTransition(f"job id {job_id} was used before")
         return
     if known is None:
-        if kind is ev.JobRemoved and job_id <= state.last_job:
+        if kind is ev.JobRemoved and was_given(state, job_id):
             return  # ended so long ago that only the store's tables still have it
         raise InvalidTransition(f"job {job_id} is not known")
     if type(event) is ev.RunPlanned and event.run.attempt != known.attempts + 1:

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swell.core.events import Event, JobSubmitted
-from swell.core.ids import JobId
+from swell.core.ids import JOB_ID, JobId
 
 log = logging.getLogger(__name__)
 
-_ID = re.compile(r"[1-9][0-9]{0,11}")
 EVERY_S = 0.2
 """At most so often is it written: a daemon that is killed may leave it so far behind."""
 
@@ -34,7 +33,7 @@ class IdMark:
             text = self._path.read_text(encoding="ascii") if self._path is not None else ""
         except (OSError, ValueError):
             return 0
-        return int(text) if _ID.fullmatch(text.strip()) else 0
+        return int(text) if re.fullmatch(JOB_ID, text.strip()) else 0
 
     def happened(self, events: Sequence[Event]) -> None:
         """Of events that are durable."""

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from swell.core.ids import JobId
+from swell.core.ids import JOB_ID, JobId
 
-_ID = "([1-9][0-9]{0,11})"
-"""Nobody has had more jobs than that. New ids begin above those found: they must stay numbers that a store can hold."""
-_OF_RUN = re.compile(rf"{_ID}\.[0-9]+")
-_OF_JOB = re.compile(rf"{_ID}|\.{_ID}-[a-z0-9_]{{8}}")
+_OF_RUN = re.compile(rf"({JOB_ID})\.[0-9]+")
+_OF_JOB = re.compile(rf"({JOB_ID})|\.({JOB_ID})-[a-z0-9_]{{8}}")
 """`7`, or a copy for job 7 that a crash left half made (see jobfile.files.copy_for_job). Not `7-backup`."""
 
 

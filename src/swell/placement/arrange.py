@@ -67,17 +67,15 @@ class Sorted:
 def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
     out = Sorted()
     steady = topology.steady
-    stay = out.stay.append
     for placed in wanted:
-        view = placed.view
-        held = view.allocation
+        view, held = placed.view, placed.view.allocation
         if held is None or (view.stopping and not view.pinned):
             out.todo.append(placed)
             continue
         parts = held.parts
         stands = parts[0].node in steady if len(parts) == 1 else steady.issuperset(held.nodes)
         if view.pinned or (stands and _holds_its_grant(placed, held)):
-            stay(placed)
+            out.stay.append(placed)
             if held.share is not None and outgrown(view):
                 out.check_shares = True
             if len(parts) > 1 and len(parts) > topology.fewest_nodes(held.gpus, held.gpu_type):
@@ -92,8 +90,7 @@ def sort_out(topology: Topology, wanted: Sequence[Placed]) -> Sorted:
 
 
 def _holds_its_grant(placed: Placed, held: Allocation) -> bool:
-    grant = placed.grant
-    return placed.view.held_n == grant.n and (held.gpu_type == grant.gpu_type or not held.gpus)
+    return placed.view.held_n == placed.grant.n and (held.gpu_type == placed.grant.gpu_type or not held.gpus)
 
 
 class Arrangement:

@@ -14,7 +14,7 @@ from swell.core.events import Event, StopWhy
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.core.resources import NodeCondition
-from swell.core.state import JobRecord, JobState, State
+from swell.core.state import JobRecord, JobState, State, was_given
 
 
 def job_in(state: State, job: JobId) -> JobRecord:
@@ -85,7 +85,7 @@ def set_priority(state: State, job: JobId, priority: int, *, by: str, now_s: flo
 def remove(state: State, job: JobId, *, by: str, now_s: float, dirs: Sequence[str] = ()) -> list[Event]:
     """Delete: an ended job leaves the record; one that has not ended is stopped now. `dirs`: where nodes keep a
     directory a job, named by its id. One whose files another job may still want is not removed."""
-    record = None if job <= state.last_job and job not in state.jobs else job_in(state, job)
+    record = None if was_given(state, job) and job not in state.jobs else job_in(state, job)
     if record is not None and not record.ended:
         return cancel(state, job, by=by, reason="deleted", now_s=now_s)
     _check_not_wanted(state, job, dirs)

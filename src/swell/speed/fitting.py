@@ -178,8 +178,9 @@ def _alike(members: Sequence[Evidence]) -> bool:
 
 def _scale(evidence: Evidence, reference: str) -> float:
     """The member's epoch on one reference GPU, by the default shape."""
-    faster = {t: prior_speed(t) / prior_speed(reference) for t in _on_one(evidence)}
-    return median(time_s * faster[t] for t, times_s in _on_one(evidence).items() for time_s in times_s)
+    reference_speed = prior_speed(reference)
+    on_one = _on_one(evidence)
+    return median(time_s * prior_speed(t) / reference_speed for t, times_s in on_one.items() for time_s in times_s)
 
 
 def _on_one(evidence: Evidence) -> dict[str, list[float]]:
