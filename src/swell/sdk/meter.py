@@ -8,6 +8,9 @@ from typing import Any
 RECENT = 512
 """So many of the latest steps are kept for percentiles."""
 
+SETTING = ("gpus", "nodes", "gpu_type", "batch_size")
+"""What the times of an epoch depend on, besides how its batch is split."""
+
 
 class Meter:
     """One epoch at a time. Validation after the last step counts for the epoch, not for a step."""
@@ -68,12 +71,28 @@ def epoch_entry(meter: Meter, *, epoch: int, epoch_s: float, world_size: int, da
     return {"epoch": epoch, "count": 1, "epoch_s": epoch_s, "step_s": meter.step_s, "samples_per_s": samples_per_s}
 
 
+def alike(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Were both epochs trained in the same way, so that a mean of their times says something?"""
+    return all(first.get(name) == second.get(name) for name in SETTING) and _local(first) == _local(second)
+
+
 def merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Two reports of whole epochs as one: means weighted by count, the latest metrics."""
+    """Two reports of whole epochs as one: means weighted by count, the latest metrics. Of epochs that were trained in
+    different ways, the times of the second: a step of another batch would say nothing of either."""
     a, b = first["count"], second["count"]
     merged = {**first, **second, "count": a + b}
+    merged["metrics"] = {**first.get("metrics", {}), **second.get("metrics", {})}
+    if not alike(first, second):
+        return merged
     for name in ("epoch_s", "step_s", "samples_per_s", "goodput"):
         if name in first or name in second:
             merged[name] = (first.get(name, 0.0) * a + second.get(name, 0.0) * b) / (a + b)
-    merged["metrics"] = {**first.get("metrics", {}), **second.get("metrics", {})}
+    if second.get("batching"):
+        sync_s = (first["batching"]["sync_s"] * a + second["batching"]["sync_s"] * b) / (a + b)
+        merged["batching"] = {**second["batching"], "sync_s": sync_s}  # part of the mean step, not of the last one
     return merged
+
+
+def _local(entry: dict[str, Any]) -> int:
+    batching = entry.get("batching")
+    return int(batching["local"]) if batching else 0

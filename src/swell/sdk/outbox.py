@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from swell.sdk.meter import merge
+from swell.sdk.meter import alike, merge
 
 MAX_ENTRIES = 32
 MAX_POINTS = 512
 SHORT_EPOCH_S = 1.0
-"""Epochs shorter than this are reported together."""
+"""Epochs shorter than this are reported together, if they were trained in the same way."""
 
 
 class Outbox:
@@ -65,10 +65,10 @@ class Outbox:
         return not (self._entries or self._series or self.began)
 
     def _shrink(self) -> None:
-        """Short neighbours become one entry; so do the oldest when there are too many."""
+        """Short neighbours that are alike become one entry; so do the oldest when there are too many."""
         kept: list[dict[str, Any]] = []
         for entry in self._entries:
-            if kept and kept[-1]["epoch_s"] < SHORT_EPOCH_S and entry["epoch_s"] < SHORT_EPOCH_S:
+            if kept and max(kept[-1]["epoch_s"], entry["epoch_s"]) < SHORT_EPOCH_S and alike(kept[-1], entry):
                 kept[-1] = merge(kept[-1], entry)
             else:
                 kept.append(entry)

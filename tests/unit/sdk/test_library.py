@@ -8,6 +8,7 @@ import subprocess
 import sys
 import timeit
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,8 +181,33 @@ class TestMeasuring:
         assert (merged["epoch"], merged["count"], merged["epoch_s"]) == (4, 4, 2.0)
         assert merged["metrics"] == {"a": 1.0, "b": 2.0}
 
+    def test_waiting_stays_a_part_of_the_merged_step(self) -> None:
+        one, two = adaptive_entry(1, 32, step_s=0.1, sync_s=0.01), adaptive_entry(2, 32, step_s=0.5, sync_s=0.3)
+        merged = merge(one, two)
+        assert (merged["step_s"], merged["batching"]["sync_s"]) == (pytest.approx(0.3), pytest.approx(0.155))
+
+    def test_steps_of_different_batches_are_never_averaged(self) -> None:
+        """The mean would be taken for a step of the last batch: shorter, maybe, than what it waits in one."""
+        small, large = adaptive_entry(1, 32, step_s=0.1, sync_s=0.01), adaptive_entry(2, 512, step_s=0.5, sync_s=0.3)
+        merged = merge(small, large)
+        assert merged == {**large, "count": 2}
+
+
+def adaptive_entry(epoch: int, local: int, *, step_s: float, sync_s: float) -> dict[str, Any]:
+    batching = {"initial": 32, "largest": 1024, "local": local, "sync_s": sync_s}
+    speeds = {"epoch_s": 10 * step_s, "step_s": step_s, "samples_per_s": 1.0, "goodput": 1.0}
+    setting = {"gpus": 2, "nodes": 1, "gpu_type": "", "batch_size": 2 * local}
+    return {"epoch": epoch, "count": 1, **speeds, **setting, "batching": batching, "metrics": {}}
+
 
 class TestOutbox:
+    def test_short_epochs_of_different_batches_are_reported_one_by_one(self) -> None:
+        outbox = Outbox()
+        for epoch, local in enumerate((16, 16, 32, 64), start=1):
+            outbox.add_epoch(adaptive_entry(epoch, local, step_s=0.001, sync_s=0.0))
+        entries = outbox.take()["epochs"]
+        assert [(entry["count"], entry["batching"]["local"]) for entry in entries] == [(2, 16), (1, 32), (1, 64)]
+
     def test_memory_is_bounded_and_no_epoch_is_forgotten(self) -> None:
         outbox = Outbox()
         for epoch in range(1, 501):
