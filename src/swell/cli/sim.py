@@ -49,7 +49,7 @@ def sim() -> None:
 @click.option(
     "--profiles", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Measured applications."
 )
-@click.option("--cluster", default="", help="Nodes × GPUs, with types: 16x4 or 6x4xaws,3x8xrtx. Default: what fits.")
+@click.option("--cluster", default="", help="Nodes × GPUs, with types: 16x4 or 6x4xT4,3x8xA100. Default: what fits.")
 @click.option("--policy", "policies", default="", help="One or more, joined by commas. Default: the default policy.")
 @click.option("--placer", default="", help="Default: the default placer.")
 @click.option(

@@ -16,7 +16,7 @@ from swell.sim.workload import name_of_draw
 
 Kept = Mapping[str, object]
 """Of one simulation: its summary, and what pictures need (`jct_s`, `rho` of each job, `used` over time)."""
-SIA_CLUSTER = "6x4xaws,3x8xrtx,2x8xdgx-ext"
+SIA_CLUSTER = "6x4xT4,3x8x2080Ti,2x8xA100"
 LOADS = (0.5, 1.0, 1.5, 2.0)
 AS_PUBLISHED = Options(starvation_s=1e12, max_moves=0)
 TWO_QUEUES: Mapping[str, OptionValue] = {"thresholds_gpu_s": "57600", "knob": 1e9, "by_submission": True}

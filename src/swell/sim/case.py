@@ -17,14 +17,14 @@ from swell.core.snapshot import Options
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.policy.registry import policy_named
 from swell.ports import SpeedBook
-from swell.sim.cluster import gpus_by_type, parse_cluster
+from swell.sim.cluster import gpus_by_type, parse_cluster, with_types
 from swell.sim.durations import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.faults import failures
 from swell.sim.metrics import JobRow, Recorder, summary
 from swell.sim.oracle import Oracle
 from swell.sim.own import read_jobs, read_log
-from swell.sim.profiles import applications
+from swell.sim.profiles import applications, product
 from swell.sim.readers import read_pollux
 from swell.sim.traces import STYLES, cluster_for, first_line, read_trace
 from swell.sim.training import Noise, Training
@@ -167,7 +167,7 @@ def scenes(case: Case) -> Iterator[Scene]:
 
 
 def _measured_scene(case: Case) -> Scene:
-    nodes = parse_cluster(case.cluster or PUBLISHED_CLUSTER)
+    nodes = with_types(parse_cluster(case.cluster or PUBLISHED_CLUSTER), product)
     types = gpus_by_type(nodes)
     per_node = {t: max(sum(gpu.type == t for gpu in node.gpus) for node in nodes) for t in types}
     if case.profiles is None:

@@ -1,8 +1,10 @@
-"""Clusters by name: `16x4` is sixteen nodes of four GPUs; `6x4xaws,3x8xrtx` gives the types."""
+"""Clusters by name: `16x4` is sixteen nodes of four GPUs; `6x4xT4,3x8xA100` gives the types."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 from swell.core.errors import SwellError
 from swell.core.resources import Gpu, Node
@@ -36,6 +38,11 @@ def _node(index: int, gpus: int, gpu_type: str) -> Node:
         cpus=CPUS_PER_NODE,
         memory_mib=MEMORY_PER_NODE_MIB,
     )
+
+
+def with_types(nodes: tuple[Node, ...], name: Callable[[str], str]) -> tuple[Node, ...]:
+    """The same nodes, their GPU types called otherwise."""
+    return tuple(replace(node, gpus=tuple(replace(gpu, type=name(gpu.type)) for gpu in node.gpus)) for node in nodes)
 
 
 def gpus_by_type(nodes: tuple[Node, ...]) -> dict[str, int]:

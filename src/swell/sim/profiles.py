@@ -25,6 +25,8 @@ Shape = tuple[int, ...]
 
 EPOCHS: Mapping[str, int] = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 MAX_LOCAL: Mapping[str, int] = {"yolov3": 8}
+PRODUCTS: Mapping[str, str] = {"aws": "T4", "rtx": "2080Ti", "dgx-ext": "A100"}
+"""Sia calls GPUs by the machines they were in. A daemon reads off what they are, and knows these."""
 MAX_NODES_MEASURED = 16
 CANDIDATES = 50
 """Batch sizes that an adaptive job considers, spaced evenly on a logarithmic scale."""
@@ -260,9 +262,14 @@ def applications(directory: Path) -> Mapping[str, Application]:
     return {path.name: Application(path) for path in found}
 
 
+def product(gpu_type: str) -> str:
+    return PRODUCTS.get(gpu_type, gpu_type)
+
+
 def _types(directory: Path) -> dict[str, Path]:
     """Files of step times by GPU type; a plain placements.csv is of the default type."""
-    return {path.stem.partition("-")[2] or DEFAULT_TYPE: path for path in sorted(directory.glob("placements*.csv"))}
+    files = sorted(directory.glob("placements*.csv"))
+    return {product(path.stem.partition("-")[2]) or DEFAULT_TYPE: path for path in files}
 
 
 def _validation(directory: Path) -> dict[int, dict[str, Floats]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from math import exp, log
+from math import exp, log, sqrt
 
 import numpy as np
 
@@ -73,13 +73,26 @@ class Steps:
 class Goodput:
     """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
 
-    __slots__ = ("_at", "_bounds", "_exchange", "_measured", "_models", "_noise", "_speeds", "_tables", "_work", "fit")
+    __slots__ = (
+        "_at",
+        "_bounds",
+        "_exchange",
+        "_local",
+        "_measured",
+        "_models",
+        "_noise",
+        "_speeds",
+        "_tables",
+        "_work",
+        "fit",
+    )
 
     def __init__(self, practice: Practice) -> None:
         self._bounds = {gpu_type: _bounds(batching) for gpu_type, batching in practice.limits.items()}
         known = practice.steps()
         self._measured, self._exchange = sorted(known), practice.exchange
         self._models = {gpu_type: found.model for gpu_type, found in known.items()}
+        self._local = sqrt(max(found.least for found in known.values()) * min(found.most for found in known.values()))
         counts = {gpu_type: len(found.measured) for gpu_type, found in known.items()}
         main = max(counts, key=lambda gpu_type: (counts[gpu_type], gpu_type))
         self.fit = Fit(reference_type=main, points=sum(counts.values()), epochs=practice.epochs)
@@ -107,8 +120,9 @@ class Goodput:
         return found
 
     def log_speeds(self) -> LogSpeeds:
-        """Of one GPU over a whole training, by type, of those that were used."""
-        return {gpu_type: -log(self.left(gpu_type, 1, 1)[0]) for gpu_type in self._measured}
+        """Of one GPU at computing, by type, of those that were used: with a local batch near what each has measured,
+        since nobody knows what a whole batch takes on a GPU of which twenty have shared it."""
+        return {gpu_type: -log(self._models[gpu_type].compute_s(self._local)) for gpu_type in self._measured}
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
         """Seconds from the beginning of each phase (rows) to the end, in epochs of one a phase, on 1 … max GPUs
@@ -216,7 +230,7 @@ class Practice:
         steps = self.steps().get(event.gpu_type)
         if steps is None or not steps.can_tell(local):
             return 1.0
-        pace = compute_s / (steps.model.alpha + steps.model.beta * local)
+        pace = compute_s / steps.model.compute_s(local)
         paces = self._paces.get(event.run.job)
         if paces is not None:
             paces.add(pace)

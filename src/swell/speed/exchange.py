@@ -2,8 +2,9 @@
 
 In logarithms, a family's speed on a type is taken to be a level of its own plus the type's. Types' levels are medians
 over families (Tukey's median polish), so that one odd family does not move them, and a type that was only compared with
-a second one is still comparable with a third. Types that nobody has compared stay where the table of known types has
-them. What a family has measured itself is never guessed.
+a second one is still comparable with a third. The table of known types counts as one more family: the first that tries
+a second type need not be like the others. Types that nobody has compared stay where the table has them. What a family
+has measured itself is never guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import permutations
 from math import log, sqrt
 from statistics import fmean, median
 
-from swell.speed.types import OPTIMISM, SPREAD, prior_speed
+from swell.speed.types import OPTIMISM, SPREAD, known_speed, prior_speed
 
 LogSpeeds = Mapping[str, float]
 """By GPU type; only differences mean something."""
@@ -58,6 +59,8 @@ def exchange_of(families: Sequence[LogSpeeds]) -> Exchange:
     """Of families that have each measured more than one type."""
     types = sorted({gpu_type for speeds in families for gpu_type in speeds})
     prior = {gpu_type: log(prior_speed(gpu_type)) for gpu_type in types}
+    table = {gpu_type: prior[gpu_type] for gpu_type in types if known_speed(gpu_type)}
+    families = [*families, table] if len(table) > 1 else families
     levels, before = prior, prior
     for _ in range(ROUNDS):
         found = _beside(families, levels)

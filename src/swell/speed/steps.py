@@ -65,8 +65,11 @@ class StepModel:
         ratio = _between(ratios, math.log(gpus)) if ratios else 1.0
         return (constant + each * max(0, gpus - 2)) * ratio
 
+    def compute_s(self, local: float) -> float:
+        return self.alpha + self.beta * local
+
     def step_s(self, nodes: int, gpus: int, local: float, accumulate: float = 0.0) -> float:
-        compute = self.alpha + self.beta * local
+        compute = self.compute_s(local)
         network = self.network_s(nodes, gpus)
         whole = float((compute**self.gamma + network**self.gamma) ** (1 / self.gamma))
         return whole + accumulate * compute
@@ -79,7 +82,7 @@ class StepModel:
 
     def computes(self, local: float, compute_s: float) -> bool:
         """Is that about how long computing takes here?"""
-        return 1.0 / STRANGE < compute_s / (self.alpha + self.beta * local) < STRANGE
+        return 1.0 / STRANGE < compute_s / self.compute_s(local) < STRANGE
 
     def slower(self, factor: float) -> StepModel:
         """The same where computing takes `factor` times as long, on the same network."""

@@ -34,8 +34,13 @@ OPTIMISM = 1.0
 may well be fast there is tried there: once, since after that it is measured."""
 
 
-def prior_speed(gpu_type: str) -> float:
-    """1.0 for a type that is not known. The longest name that occurs in it counts (a100 is not a10)."""
+def known_speed(gpu_type: str) -> float | None:
+    """None for a type that is not known. The longest name that occurs in it counts (a100 is not a10)."""
     plain = re.sub(r"[^a-z0-9]", "", gpu_type.lower())
     found = [(len(name), speed) for name, speed in KNOWN if name in plain]
-    return max(found)[1] if found else 1.0
+    return max(found)[1] if found else None
+
+
+def prior_speed(gpu_type: str) -> float:
+    """1.0 for a type that is not known."""
+    return known_speed(gpu_type) or 1.0

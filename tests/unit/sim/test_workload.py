@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from swell.core.errors import SwellError
 from swell.core.job import JobSpec
+from swell.sim.case import Case, scenes, simulate
 from swell.sim.cluster import gpus_by_type, parse_cluster
 from swell.sim.workload import Arrival, Workload, at_load, drawn, name_of_draw
 
@@ -51,6 +54,19 @@ def test_clusters_have_nodes_gpus_and_types() -> None:
     assert [len(node.gpus) for node in nodes] == [4, 4, 8]
     assert gpus_by_type(nodes) == {"A100": 8, "gpu": 8}
     assert len({node.name for node in nodes}) == 3
+
+
+def test_gpus_of_public_profiles_are_called_by_what_they_are(profiles: Path, one_job: Path) -> None:
+    """A daemon would see T4s and A100s, whatever the machines are called, and knows which are faster."""
+    app = profiles / "toy"
+    for machine in ("aws", "dgx-ext"):
+        (app / f"placements-{machine}.csv").write_text((app / "placements.csv").read_text())
+        (app / f"scalability-{machine}.csv").write_text((app / "scalability.csv").read_text())
+    for cluster in ("2x4xaws,1x8xdgx-ext", "2x4xT4,1x8xA100"):
+        case = Case(workload=one_job, profiles=profiles, format="sia", cluster=cluster, policy="swell")
+        (scene,) = scenes(case)
+        assert gpus_by_type(scene.nodes) == {"A100": 8, "T4": 8}
+        assert simulate(case).summary["unfinished"] == 0
 
 
 def test_a_cluster_that_cannot_be_read_says_how_to_write_one() -> None:

@@ -48,6 +48,12 @@ def test_types_that_were_only_compared_with_a_third_are_compared() -> None:
     assert exp(found.guess({"a": 0.0}, "c", 0.0)) == pytest.approx(6.0, rel=0.01)
 
 
+def test_the_table_of_known_types_counts_as_one_more_family() -> None:
+    odd = {"V100": 0.0, "A100": log(0.5)}
+    assert exp(exchange_of([odd]).guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx((0.5 * 2.2) ** 0.5)
+    assert exp(exchange_of([odd] * 9).guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx(0.5, rel=0.1)
+
+
 def test_a_type_that_nobody_has_tried_is_as_known_relative_to_those_that_were() -> None:
     found = exchange_of([{"V100": 0.0, "A100": log(2.2)}])
     assert exp(found.guess({"A100": 0.0}, "H100", 0.0)) == pytest.approx(4.0 / 2.2)
@@ -140,3 +146,15 @@ def test_what_adaptive_jobs_measured_is_expected_of_the_others() -> None:
     assert 4.0 < faster_on_new(history, 2) < 10.0
     old.run(2, 2, 1, [0, 1], "new")
     assert faster_on_new(history, 2) == pytest.approx(1.0, rel=0.1)
+
+
+def test_types_are_compared_at_batches_that_both_have_seen() -> None:
+    """Twenty-four slow GPUs share a batch, four fast ones another: neither tells what a whole one takes on one GPU."""
+    history = History()
+    old, new = Trained(history), Trained(history, slow=0.2)
+    for job, family in ((1, "both"), (2, "none")):
+        old.submit(job, family=family)
+    old.run(1, 24, 3, [0, 1], "old")
+    new.run(1, 4, 1, [0, 1], "new")
+    speed = history.book.speed(history.state.jobs[2], NODES)
+    assert speed.rate(1, 1, "new") / speed.rate(1, 1, "old") == pytest.approx(5.0, rel=0.25)
