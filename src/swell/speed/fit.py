@@ -9,7 +9,6 @@ from statistics import median
 
 from swell.speed.exchange import NOTHING_COMPARED, Exchange
 from swell.speed.model import DEFAULT_SHAPE, Shape
-from swell.speed.types import OPTIMISM
 
 Corrections = tuple[tuple[int, int, float], ...]
 """(GPUs, nodes, measured time over that of the shape), in order of GPUs, each size on its fewest nodes."""
@@ -44,6 +43,7 @@ class Fit:
     reference_type: str = ""
     type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
     exchange: Exchange = NOTHING_COMPARED  # says the same of other types, by what other families found
+    optimism: float = 0.0  # about those types: see `types`
     corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, for what the shape cannot follow
     _guesses: dict[str, float] = field(default_factory=dict, init=False, compare=False, repr=False)  # once asked for
 
@@ -53,8 +53,7 @@ class Fit:
             return 1.0
         found = self.type_speeds.get(gpu_type) or self._guesses.get(gpu_type)
         if found is None:
-            optimism = OPTIMISM if self.points else 0.0
-            found = self._guesses[gpu_type] = exp(self.exchange.guess(self.log_speeds, gpu_type, optimism))
+            found = self._guesses[gpu_type] = exp(self.exchange.guess(self.log_speeds, gpu_type, self.optimism))
         return found
 
     @property

@@ -15,7 +15,7 @@ from swell.speed.evidence import Configuration, Evidence, Times
 from swell.speed.families import Family
 from swell.speed.fit import NOTHING_KNOWN, Corrections, Fit, correction_at
 from swell.speed.model import DEFAULT_SHAPE, Point, Problem, Shape, fit
-from swell.speed.types import prior_speed
+from swell.speed.types import OPTIMISM, prior_speed
 
 MAX_WEIGHT = 5.0
 """More epochs than this on one configuration say nothing more about the shape."""
@@ -77,6 +77,7 @@ def _finish(evidence: Evidence, latest: Latest, prior: Fit, shape: Shape, speeds
         epochs=evidence.count,
         reference_type=evidence.reference_type,
         type_speeds={**prior_types(prior, evidence.reference_type), **speeds},
+        optimism=OPTIMISM,  # it can be tried there and come back; where to begin is a matter of what is expected
         corrections=corrections,
     )
 
