@@ -1,6 +1,7 @@
 """`swell` as people run it: a process, with a home of its own, against a real daemon."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -28,7 +29,9 @@ class Shell:
     def start(self, *args, **options):
         command = [sys.executable, "-m", "swell", *map(str, args)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=self.work, env=self.environment(), **{**pipes, **options})
+        return subprocess.Popen(
+            command, cwd=self.work, env=self.environment(), preexec_fn=_hear_ctrl_c, **{**pipes, **options}
+        )
 
     def __call__(self, *args, code=0, stdin=b"", timeout=60):
         process = self.start(*args)
@@ -36,6 +39,11 @@ class Shell:
         found = Done(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
         assert code is None or found.code == code, found
         return found
+
+
+def _hear_ctrl_c():
+    """Tests that were started in the background of a shell ignore it, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass
