@@ -67,8 +67,7 @@ class Experience:
     def _choice(self, app: Application, nodes: int, gpus: int, gpu_type: str, gradients: Gradients) -> Setting:
         step_s = self.steps_s(app, nodes, gpus, gpu_type)
         if step_s is None:
-            batch = max(app.initial, app.times(gpu_type).min_local * gpus)
-            return app.fixed(min(batch, app.largest), gpus, gpu_type)
+            return app.first(gpus, gpu_type)
         sqr, var = gradients
         _, _, scale = app.candidate_arrays(gpus, gpu_type)
         # Goodput is (var + sqr) over this, which is the time of one step's worth of progress.

@@ -1,7 +1,8 @@
 """A speed book that knows the truth of a world of measured jobs: for clairvoyant runs, and to check honest books by.
 
 S(n) is how many times shorter all that remains would take on n GPUs than on one (of the job's first type), so that
-remaining time / S(n) is exactly the time left if nothing changes.
+remaining time / S(n) is exactly the time left if nothing changes. A job that adapts its batch begins with its user's on
+each type of GPU: it needs an epoch to know better.
 """
 
 from __future__ import annotations
@@ -15,26 +16,27 @@ from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord
 from swell.ports import Remaining
-from swell.sim.profiles import Application, Floats, packed, spread_over
+from swell.sim.profiles import Application, Floats, Shape, packed, spread_over
 from swell.sim.training import Training
 
 
 class TrueSpeed:
-    """True speeds of one kind of job from one epoch on."""
+    """True speeds of one kind of job from one epoch on, if it knows these types of GPU."""
 
-    def __init__(self, table: Table, epoch: int) -> None:
+    def __init__(self, table: Table, epoch: int, known: frozenset[str]) -> None:
         self._table = table
-        self._epoch = epoch
+        self._epoch, self._known = epoch, known
         self._curves: dict[str, Curve] = {}
 
     def curve(self, gpu_type: str) -> Curve:
         found = self._curves.get(gpu_type)
         if found is None:
-            found = self._curves[gpu_type] = self._table.curve(gpu_type, self._epoch)
+            new = gpu_type not in self._known
+            found = self._curves[gpu_type] = self._table.curve(gpu_type, self._epoch, new=new)
         return found
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
-        left = self._table.left_s(gpu_type, gpus, nodes)[self._epoch]
+        left = self._table.left_s(gpu_type, gpus, nodes, new=gpu_type not in self._known)[self._epoch]
         return self._table.reference_s(self._epoch) / left if left > 0 else 1.0
 
 
@@ -44,37 +46,47 @@ class Table:
     def __init__(self, app: Application, batch: int, max_gpus: int, per_node: Mapping[str, int]) -> None:
         self._app, self._batch, self._max = app, batch, max_gpus
         self._per_node = {t: n for t, n in sorted(per_node.items()) if t in app.types}
-        self._left: dict[tuple[str, int, int], list[float]] = {}
-        self._speeds: dict[int, TrueSpeed] = {}
+        self._left: dict[tuple[str, int, int, bool], list[float]] = {}
+        self._speeds: dict[tuple[int, frozenset[str]], TrueSpeed] = {}
         self._reference = next(iter(self._per_node))
 
-    def speed(self, epoch: int) -> TrueSpeed:
-        epoch = min(epoch, self._app.epochs - 1)
-        found = self._speeds.get(epoch)
+    def speed(self, epoch: int, known: frozenset[str]) -> TrueSpeed:
+        key = (min(epoch, self._app.epochs - 1), known)
+        found = self._speeds.get(key)
         if found is None:
-            found = self._speeds[epoch] = TrueSpeed(self, epoch)
+            found = self._speeds[key] = TrueSpeed(self, *key)
         return found
 
     def reference_s(self, epoch: int) -> float:
         return self.left_s(self._reference, 1, 1)[epoch]
 
-    def left_s(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
-        """Time left at the start of each epoch on that, with 0 at the end."""
-        key = (gpu_type, gpus, nodes)
+    def left_s(self, gpu_type: str, gpus: int, nodes: int, *, new: bool = False) -> list[float]:
+        """Time left at the start of each epoch on that, with 0 at the end. `new`: it is the first there."""
+        new = new and not self._batch
+        key = (gpu_type, gpus, nodes, new)
         found = self._left.get(key)
         if found is None:
-            shape = spread_over(gpus, nodes)
-            if nodes == -(-gpus // self._per_node.get(gpu_type, gpus)):
-                shape = packed(gpus, self._per_node.get(gpu_type, gpus))
-            times = self._app.work / self._app.best_rates(gpu_type, shape, self._batch)
-            found = self._left[key] = [*np.cumsum(times[::-1])[::-1].tolist(), 0.0]
+            found = self._left[key] = self._times_left(gpu_type, gpus, nodes, new=new)
         return found
 
-    def curve(self, gpu_type: str, epoch: int) -> Curve:
+    def _times_left(self, gpu_type: str, gpus: int, nodes: int, *, new: bool) -> list[float]:
+        shape, app = self._shape(gpu_type, gpus, nodes), self._app
+        times = app.work / app.best_rates(gpu_type, shape, self._batch)
+        left: Floats = np.cumsum(times[::-1])[::-1]
+        if new:
+            first = app.work / np.array(app.rates(gpu_type, shape, app.first(gpus, gpu_type)))
+            left = left + first - times
+        return [*left.tolist(), 0.0]
+
+    def _shape(self, gpu_type: str, gpus: int, nodes: int) -> Shape:
+        per_node = self._per_node.get(gpu_type, gpus)
+        return packed(gpus, per_node) if nodes == -(-gpus // per_node) else spread_over(gpus, nodes)
+
+    def curve(self, gpu_type: str, epoch: int, *, new: bool) -> Curve:
         if gpu_type not in self._per_node:
             return (0.0,) * (self._max + 1)
         per_node = self._per_node[gpu_type]
-        left = [self.left_s(gpu_type, n, -(-n // per_node))[epoch] for n in range(1, self._max + 1)]
+        left = [self.left_s(gpu_type, n, -(-n // per_node), new=new)[epoch] for n in range(1, self._max + 1)]
         speeds: Floats = self.reference_s(epoch) / np.maximum(left, 1e-9)
         return (0.0, *np.maximum.accumulate(speeds).tolist())
 
@@ -94,7 +106,8 @@ class Oracle:
         """Nothing to learn: it knows."""
 
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> TrueSpeed:
-        return self._table(job).speed(self._world.trainees[job.id].epoch)
+        trainee = self._world.trainees[job.id]
+        return self._table(job).speed(trainee.epoch, trainee.known)
 
     def remaining(self, job: JobRecord) -> Remaining:
         cached = self._remaining.get(job.id)

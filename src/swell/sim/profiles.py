@@ -172,6 +172,10 @@ class Application:
         atomic = math.ceil(local / (accumulate + 1) - EPS)
         return Setting(min(atomic, self.largest // (gpus * (accumulate + 1))), accumulate)
 
+    def first(self, gpus: int, gpu_type: str) -> Setting:
+        """Of an adaptive job that has never been on such GPUs: its user's batch, as far as it fits."""
+        return self.fixed(min(max(self.initial, self.times(gpu_type).min_local * gpus), self.largest), gpus, gpu_type)
+
     @cache  # noqa: B019 - as above
     def candidates(self, gpus: int, gpu_type: str) -> tuple[Setting, ...]:
         """Settings that an adaptive job chooses from on so many GPUs."""

@@ -52,6 +52,7 @@ class Trainee:
     epoch: int = 0
     progress: float = 0.0  # as of the last report or stop
     experience: Experience = field(default_factory=Experience)
+    known: frozenset[str] = frozenset()  # types of GPU on which it has chosen a batch by experience
     gradients: tuple[float, float] = (0.0, 0.0)
     segments: list[Segment] = field(default_factory=list)  # since then
     factor: float = 1.0  # its true speed over its profile's
@@ -115,7 +116,7 @@ class Training:
         if not isinstance(event, TrainingBegan | EpochEnded) or (isinstance(event, EpochEnded) and not event.count):
             return ()
         trainee, run = self.trainees[job.id], _run(job)
-        self._settle(trainee, event.at_s)
+        self._settle(trainee, event.at_s, run.allocation.gpu_type)
         if trainee.done:
             return (RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=event.at_s, exit_code=0),)
         report = self._next_report(trainee, run, event.at_s)
@@ -128,7 +129,7 @@ class Training:
         ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
         if run.began_s is None:
             return (ended,)
-        self._settle(trainee, now_s)
+        self._settle(trainee, now_s, run.allocation.gpu_type)
         return (StopAgreed(run=run.id, epoch=trainee.epoch, step=1, at_s=now_s), ended)
 
     def lost(self, job: JobRecord, now_s: float) -> None:
@@ -138,8 +139,8 @@ class Training:
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         trainee = self.trainees[job.id]
-        self._settle(trainee, now_s)
         run = _run(job)
+        self._settle(trainee, now_s, run.allocation.gpu_type)
         return (self._next_report(trainee, run, now_s),) if run.began_s is not None else ()
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
@@ -155,7 +156,7 @@ class Training:
         running_s = float((app.work / rates).sum()) / min(1.0, gpus) / trainee.factor
         return self.restart_s(app.name) + running_s
 
-    def _settle(self, trainee: Trainee, now_s: float) -> None:
+    def _settle(self, trainee: Trainee, now_s: float, gpu_type: str) -> None:
         """Make what was run through since the last report true, up to now."""
         last = None
         for segment in trainee.segments:
@@ -163,6 +164,7 @@ class Training:
                 break
             last = segment
         if last is not None:
+            trainee.known |= {gpu_type}
             end = trainee.app.epoch_ends[last.epoch + 1]
             at = last.progress + last.rate * (now_s - last.start_s)
             over = at >= end * (1 - 1e-12)
