@@ -84,12 +84,15 @@ def merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     merged["metrics"] = {**first.get("metrics", {}), **second.get("metrics", {})}
     if not alike(first, second):
         return merged
+
+    def mean(of: dict[str, Any], and_of: dict[str, Any], name: str) -> float:
+        return float((of.get(name, 0.0) * a + and_of.get(name, 0.0) * b) / (a + b))
+
     for name in ("epoch_s", "step_s", "samples_per_s", "goodput"):
         if name in first or name in second:
-            merged[name] = (first.get(name, 0.0) * a + second.get(name, 0.0) * b) / (a + b)
-    if second.get("batching"):
-        sync_s = (first["batching"]["sync_s"] * a + second["batching"]["sync_s"] * b) / (a + b)
-        merged["batching"] = {**second["batching"], "sync_s": sync_s}  # part of the mean step, not of the last one
+            merged[name] = mean(first, second, name)
+    if second.get("batching"):  # waiting is a part of the mean step, not of the last one
+        merged["batching"] = {**second["batching"], "sync_s": mean(first["batching"], second["batching"], "sync_s")}
     return merged
 
 

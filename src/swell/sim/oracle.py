@@ -49,9 +49,10 @@ class Table:
         self._left: dict[tuple[str, int, int, bool], list[float]] = {}
         self._speeds: dict[tuple[int, frozenset[str]], TrueSpeed] = {}
         self._reference = next(iter(self._per_node))
+        self._all_types = frozenset(self._per_node)  # a job with a fixed batch has nothing to learn of them
 
     def speed(self, epoch: int, known: frozenset[str]) -> TrueSpeed:
-        key = (min(epoch, self._app.epochs - 1), known)
+        key = (min(epoch, self._app.epochs - 1), self._all_types if self._batch else known)
         found = self._speeds.get(key)
         if found is None:
             found = self._speeds[key] = TrueSpeed(self, *key)
@@ -62,7 +63,6 @@ class Table:
 
     def left_s(self, gpu_type: str, gpus: int, nodes: int, *, new: bool = False) -> list[float]:
         """Time left at the start of each epoch on that, with 0 at the end. `new`: it is the first there."""
-        new = new and not self._batch
         key = (gpu_type, gpus, nodes, new)
         found = self._left.get(key)
         if found is None:
