@@ -26,8 +26,8 @@ from swell.core.errors import Conflict
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
+from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
-from swell.daemon.ledger import Ledger
 from swell.daemon.passes import Timing
 from swell.executors.hosts import local_executor
 from swell.executors.inventory import Machine
@@ -199,7 +199,7 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         return build_launch(record, nodes, context)
 
     engine = Engine(
-        ledger=Ledger(store, Journal(store), book),
+        committer=Committer(store, Journal(store), book),
         record=store,
         executor=executor,
         book=book,

@@ -21,8 +21,8 @@ from swell.core.lifecycle import replay
 from swell.core.resources import Allocation, Gpu, Node
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
+from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
-from swell.daemon.ledger import Ledger
 from swell.daemon.passes import Timing
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.ports import Launch, LogChunk, Observation, Stored, Worker
@@ -179,7 +179,7 @@ class Ordeal:
         self.executor = MortalExecutor(ScriptedExecutor(self.theatre, self.clock, behave), self.fate)
         timing = Timing(interval_s=0.002, coalesce_s=0.0, gang_timeout_s=60.0)
         return Engine(
-            ledger=Ledger(store, Journal(store), book),
+            committer=Committer(store, Journal(store), book),
             record=self.store,
             executor=self.executor,
             book=book,

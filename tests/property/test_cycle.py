@@ -20,7 +20,7 @@ from swell.core.state import JobState, State
 from swell.placement.registry import placer_named
 from swell.plan.cycle import cycle
 from swell.plan.enact import events_of
-from swell.plan.picture import Picture
+from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import POLICIES, policy_named
 from swell.speed.book import Book
 
@@ -37,7 +37,7 @@ class Life:
         self.placer = placer_named("consolidated")
         self.state = State()
         self.book = Book()
-        self.picture = Picture(self.book)
+        self.snapshotter = Snapshotter(self.book)
         self.events: list[ev.Event] = []
         self.now_s = 1000.0
         for i in range(self.rng.randint(1, 4)):
@@ -108,8 +108,8 @@ class Life:
         self.happen(ev.NodeConditionChanged(node=node, condition=condition, at_s=self.now_s))
 
     def decide(self) -> None:
-        snapshot, _ = self.picture.take(self.state, self.now_s, Options())
-        fresh, _ = Picture(self.book).take(self.state, self.now_s, Options())
+        snapshot, _ = self.snapshotter.take(self.state, self.now_s, Options())
+        fresh, _ = Snapshotter(self.book).take(self.state, self.now_s, Options())
         assert snapshot == fresh, "a cached view differs from a fresh one"
         seed = self.state.seq
         plan = cycle(snapshot, self.policy, self.placer, self.state.policy_memory, random.Random(seed))

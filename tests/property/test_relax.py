@@ -16,7 +16,7 @@ from swell.core.state import JobState, State
 from swell.placement.registry import placer_named
 from swell.plan.cycle import cycle
 from swell.plan.enact import events_of
-from swell.plan.picture import Picture
+from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
 from swell.sim.durations import Durations
@@ -59,12 +59,12 @@ def busy_cluster(cluster: str, jobs: list[JobSpec], policy: str) -> tuple[State,
 
 
 def starts_within_passes(state: State, policy: str, now_s: float, job: int) -> bool:
-    """By the daemon's own steps, one by one: picture, cycle, events; a stop ends at once."""
+    """By the daemon's own steps, one by one: snapshotter, cycle, events; a stop ends at once."""
     from swell.core.events import ExitReason, RunEnded, RunStopRequested
 
-    picture, chosen, placer = Picture(Book()), policy_named(policy), placer_named("consolidated")
+    snapshotter, chosen, placer = Snapshotter(Book()), policy_named(policy), placer_named("consolidated")
     for _ in range(8):
-        snapshot, _ = picture.take(state, now_s, OPTIONS)
+        snapshot, _ = snapshotter.take(state, now_s, OPTIONS)
         plan = cycle(snapshot, chosen, placer, state.policy_memory, random.Random(state.seq))
         for event in events_of(plan, state, now_s):
             apply(state, event)

@@ -20,8 +20,8 @@ from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.resources import Node
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
+from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
-from swell.daemon.ledger import Ledger
 from swell.daemon.passes import Timing
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.placement.registry import placer_named
@@ -150,7 +150,7 @@ async def lived(load: Workload, policy: str, moments: Sequence[float]) -> list[D
     clock, store, book = HandClock(), MemoryStore(), Book()
     executor = ScriptedExecutor(Theatre(nodes=NODES), clock, behave)
     engine = Engine(
-        ledger=Ledger(store, Journal(store), book),
+        committer=Committer(store, Journal(store), book),
         record=store,
         executor=executor,
         book=book,

@@ -30,7 +30,7 @@ from swell.api.streams import sse
 from swell.api.views import JobView, detail_view, run_view
 from swell.core.errors import NotFound, SwellError
 from swell.core.ids import JobId
-from swell.jobfile import forms
+from swell.jobfile import shorthand
 from swell.ports import JobQuery
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(known_parameters)])
@@ -53,7 +53,7 @@ class Why(BaseModel):
 class Priority(BaseModel):
     model_config = ConfigDict(extra="forbid")
     priority: Annotated[
-        int, BeforeValidator(forms.priority, json_schema_input_type=int | str), Field(ge=-1000, le=1000)
+        int, BeforeValidator(shorthand.priority, json_schema_input_type=int | str), Field(ge=-1000, le=1000)
     ]
 
 

@@ -19,9 +19,9 @@ from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.jobfile import files
 from swell.jobfile.expand import Given, dependency_names, expand
-from swell.jobfile.forms import MAX_ARRAY
 from swell.jobfile.problems import JobFileError, Problem, one, prefixed
 from swell.jobfile.read import read_documents
+from swell.jobfile.shorthand import MAX_ARRAY
 
 KEY_HEADER = "idempotency-key"
 MAX_KEY = 200

@@ -19,11 +19,11 @@ from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import ENDED, JobRecord, Run, State, copy_of, was_given
 from swell.daemon.cleanup import Cleanup
+from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
-from swell.daemon.idmark import IdMark
-from swell.daemon.ledger import Ledger
+from swell.daemon.forecasts import MAX_JOBS, Forecasts, FrozenBook, Moment, forecast_sentence
+from swell.daemon.job_id_watermark import JobIdWatermark
 from swell.daemon.logwatch import LogWatch
-from swell.daemon.outlook import MAX_JOBS, FrozenBook, Moment, Outlooks, forecast_sentence
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import Position, RunReport, StopView
 from swell.daemon.stops import Stops
@@ -33,7 +33,7 @@ from swell.plan import commands
 from swell.plan.admit import check_feasible
 from swell.plan.deadlines import Force
 from swell.plan.explain import Explanation, explain
-from swell.plan.picture import Picture
+from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_options, policy_named
 from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, Record, RunGone, SpeedBook, Stored
 from swell.sim.forecast import Change, Effect, Interval
@@ -61,7 +61,7 @@ class Engine:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        committer: Committer,
         record: Record,
         executor: Executor,
         book: SpeedBook,
@@ -69,7 +69,7 @@ class Engine:
         launch_of: Callable[[JobRecord, Mapping[str, Node]], Launch],
         settings: Settings,
     ) -> None:
-        self._ledger = ledger
+        self._committer = committer
         self._record = record
         self._executor = executor
         self._clock = clock
@@ -77,22 +77,22 @@ class Engine:
         self.book = book
         self._effects = Effects(executor, lambda job: launch_of(job, self.state.nodes), self._observed, clock.now_s)
         self._passes = Passes(
-            ledger, Picture(book), self._effects, clock, options=settings.options, timing=settings.timing
+            committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
-        self._stops = Stops(ledger, clock)
+        self._stops = Stops(committer, clock)
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
-        self._outlooks = Outlooks()
+        self._forecasts = Forecasts()
         self._cleanup = Cleanup(executor, record, lambda: self.state)
-        self._ids = IdMark(settings.id_file)
-        ledger.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
-        ledger.listeners += [lambda events: self._outlooks.happened(events, self.state)]
+        self._ids = JobIdWatermark(settings.id_file)
+        committer.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
+        committer.listeners += [lambda events: self._forecasts.happened(events, self.state)]
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Load, choose the policy, look at what runs, and begin to decide."""
-        await self._ledger.open()
+        await self._committer.open()
         kept = await self._executor.kept()
         await self._skip_ids(kept)
         await self._choose_policy()
@@ -104,7 +104,7 @@ class Engine:
         self._tasks = [
             asyncio.create_task(self._watch(known), name="watch"),
             asyncio.create_task(self._passes.run(), name="passes"),
-            asyncio.create_task(self._outlooks.run(self._moment_to_forecast), name="outlook"),
+            asyncio.create_task(self._forecasts.run(self._moment_to_forecast), name="forecasts"),
             asyncio.create_task(self._logs.run(), name="logs"),
             asyncio.create_task(self._cleanup.run(kept), name="cleanup"),
             asyncio.create_task(self._ids.run(), name="ids"),
@@ -121,7 +121,7 @@ class Engine:
                 "alone); new jobs begin with %d",
                 *(through, len(foreign), through + 1),
             )
-            await self._ledger.commit([ev.IdsSkipped(through=through, at_s=self._clock.now_s())])
+            await self._committer.commit([ev.IdsSkipped(through=through, at_s=self._clock.now_s())])
         self._ids.reached(self.state.last_job)
 
     async def _choose_policy(self) -> None:
@@ -129,7 +129,7 @@ class Engine:
         name = state.policy or self._settings.policy or DEFAULT_POLICY
         placer = state.placer or self._settings.placer or DEFAULT_PLACER
         if not state.policy:
-            await self._ledger.commit(
+            await self._committer.commit(
                 [ev.PolicySet(name=name, placer=placer, at_s=self._clock.now_s(), options=state.policy_options)]
             )
         self._passes.policy = policy_named(name)
@@ -143,13 +143,13 @@ class Engine:
             with suppress(asyncio.CancelledError):
                 await task
         await self._effects.settle()
-        await self._ledger.close()
+        await self._committer.close()
         await asyncio.to_thread(self._ids.write)
 
     @property
     def busy(self) -> bool:
         """Something is not on disk yet, or asked of an executor and not carried out yet."""
-        return self._effects.under_way or self._cleanup.under_way or self._ledger.durable_seq < self.state.seq
+        return self._effects.under_way or self._cleanup.under_way or self._committer.durable_seq < self.state.seq
 
     async def _watch(self, known: Sequence[RunId]) -> None:
         async for seen in self._executor.observe(known):
@@ -173,7 +173,7 @@ class Engine:
 
     async def _commit(self, events: Sequence[Event]) -> None:
         if events:
-            await self._ledger.commit(events)
+            await self._committer.commit(events)
             self._passes.wake()
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Engine:
         known = [self.state.jobs.get(job) for job in jobs]
         if any(record is None or record.spec != spec for record, spec in zip(known, specs, strict=True)):
             raise Conflict("this Idempotency-Key was used for another submission; use a new key for a new job")
-        await self._ledger.wait_durable(self.state.seq)
+        await self._committer.wait_durable(self.state.seq)
         return jobs
 
     def _check_dependencies(self, spec: JobSpec) -> None:
@@ -255,7 +255,7 @@ class Engine:
 
     @property
     def state(self) -> State:
-        return self._ledger.state
+        return self._committer.state
 
     async def job(self, job: JobId) -> JobRecord:
         record = self.state.jobs.get(job) or await asyncio.to_thread(self._record.job, job)
@@ -275,7 +275,7 @@ class Engine:
     async def explain(self, job: JobId) -> Explanation:
         """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it."""
         record, now = await self.job(job), self._moment()
-        advice = await self._outlooks.advice(job, now) if now is not None and not record.holding else ""
+        advice = await self._forecasts.advice(job, now) if now is not None and not record.holding else ""
         found = explain(self.state, record, self.reasons(job), self._clock.now_s())
         return replace(found, advice=advice, starts=self._forecast_sentence(record))
 
@@ -287,14 +287,14 @@ class Engine:
 
     def eta(self, job: JobId) -> Interval | None:
         """When it will start and end, by the latest forecast."""
-        return self._outlooks.intervals.get(job)
+        return self._forecasts.intervals.get(job)
 
     async def what_if(self, change: Change) -> Sequence[Effect]:
         """Start and end of every job before and after a change."""
         now = self._moment()
         if now is None:
             raise Conflict("the daemon has not decided anything yet; ask again in a moment")
-        return await self._outlooks.what_if(change, now)
+        return await self._forecasts.what_if(change, now)
 
     def _moment_to_forecast(self) -> Moment | None:
         return self._moment() if len(self.state.active) <= MAX_JOBS else None
@@ -314,7 +314,7 @@ class Engine:
         )
 
     def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
-        return self._ledger.follow(after_seq)
+        return self._committer.follow(after_seq)
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         return await self._executor.log(run, rank, offset, limit)
@@ -324,16 +324,16 @@ class Engine:
         for job in self.state.active:
             state = self.state.jobs[job].state
             by_state[state] = by_state.get(state, 0) + 1
-        failure = self._ledger.failure
+        failure = self._committer.failure
         return {
             "ready": True,
             "degraded": str(failure) if failure else "",
-            "seq": self._ledger.durable_seq,
+            "seq": self._committer.durable_seq,
             "jobs": by_state,
             "passes": self._passes.count,
             "policy": self.state.policy,
             "placer": self.state.placer,
-            "forecast": self._outlooks.accuracy.summary(),
+            "forecast": self._forecasts.accuracy.summary(),
         }
 
     def leftovers(self) -> dict[str, object]:

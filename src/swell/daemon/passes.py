@@ -1,6 +1,6 @@
 """When to decide: soon after something happened, when time alone would change the answer, and now and then anyway.
 
-Events close together are one pass. A pass is: what is due, a picture, the pure cycle (in a thread: the snapshot is
+Events close together are one pass. A pass is: what is due, a snapshotter, the pure cycle (in a thread: the snapshot is
 frozen, so answers go on meanwhile), the events of the plan on disk, and only then the effects.
 """
 
@@ -18,12 +18,12 @@ from swell.core.errors import InvalidTransition, StoreError
 from swell.core.events import Event
 from swell.core.ids import JobId
 from swell.core.snapshot import Options, Snapshot
+from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
-from swell.daemon.ledger import Ledger
 from swell.plan.cycle import cycle
 from swell.plan.deadlines import due
 from swell.plan.enact import events_of
-from swell.plan.picture import Picture
+from swell.plan.snapshotter import Snapshotter
 from swell.ports import Clock, Placer, Policy
 
 log = logging.getLogger(__name__)
@@ -44,15 +44,15 @@ class Timing:
 class Passes:
     def __init__(
         self,
-        ledger: Ledger,
-        picture: Picture,
+        committer: Committer,
+        snapshotter: Snapshotter,
         effects: Effects,
         clock: Clock,
         options: Options,
         timing: Timing,
     ) -> None:
-        self._ledger = ledger
-        self._picture = picture
+        self._committer = committer
+        self._snapshotter = snapshotter
         self._effects = effects
         self._clock = clock
         self._options = options
@@ -75,7 +75,7 @@ class Passes:
 
     @property
     def options(self) -> Options:
-        return replace(self._options, policy=self._ledger.state.policy_options)
+        return replace(self._options, policy=self._committer.state.policy_options)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -85,7 +85,7 @@ class Passes:
             try:
                 wait_s = await self.once()
             except StoreError:
-                wait_s = TROUBLE_S  # the ledger has said why
+                wait_s = TROUBLE_S  # the committer has said why
             except InvalidTransition:
                 log.exception("a pass was inconsistent and was dropped")
                 wait_s = TROUBLE_S
@@ -118,10 +118,10 @@ class Passes:
         return wait_s if next_s is None else max(0.01, min(wait_s, next_s - self._clock.now_s()))
 
     async def _do_what_is_due(self, now_s: float) -> float | None:
-        found = due(self._ledger.state, now_s, self._timing.gang_timeout_s)
+        found = due(self._committer.state, now_s, self._timing.gang_timeout_s)
         if found.events:
-            await self._ledger.commit(found.events)
-            found = due(self._ledger.state, now_s, self._timing.gang_timeout_s)
+            await self._committer.commit(found.events)
+            found = due(self._committer.state, now_s, self._timing.gang_timeout_s)
         for run, force in found.signals:
             self._effects.push(run, force)
         return found.next_s
@@ -129,8 +129,8 @@ class Passes:
     async def _decide(self, now_s: float) -> Plan | None:
         if self.policy is None or self.placer is None:
             return None
-        state = self._ledger.state
-        snapshot, held_back = self._picture.take(state, now_s, self.options)
+        state = self._committer.state
+        snapshot, held_back = self._snapshotter.take(state, now_s, self.options)
         rng = random.Random(state.seq)  # noqa: S311 - a seed that replays, not a secret
         plan = await self._cycle(snapshot, self.policy, self.placer, state.policy_memory, rng)
         self._reasons, self._held_back = plan.reasons, held_back
@@ -144,15 +144,15 @@ class Passes:
         return await asyncio.to_thread(cycle, snapshot, policy, placer, memory, rng)
 
     async def _enact(self, plan: Plan) -> None:
-        events = events_of(plan, self._ledger.state, self._clock.now_s())
-        await self._ledger.commit(events)
+        events = events_of(plan, self._committer.state, self._clock.now_s())
+        await self._committer.commit(events)
         self.carry_out(events)
 
     def carry_out(self, events: Sequence[Event]) -> None:
         """The effects of events that are on disk."""
         for event in events:
             if isinstance(event, ev.RunPlanned | ev.RunResized):
-                record = self._ledger.state.jobs.get(event.run.job)
+                record = self._committer.state.jobs.get(event.run.job)
                 if record is None or record.run is None or record.run.id != event.run or not record.holding:
                     continue
                 if isinstance(event, ev.RunPlanned):

@@ -10,7 +10,7 @@ from swell.core.agreement import Agreement, Position
 from swell.core.events import Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.state import Run
-from swell.daemon.ledger import Ledger
+from swell.daemon.committer import Committer
 from swell.daemon.reports import StopPoint, StopView
 from swell.ports import Clock
 
@@ -20,8 +20,8 @@ _SPARES_LAST = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
 
 
 class Stops:
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
-        self._ledger = ledger
+    def __init__(self, committer: Committer, clock: Clock) -> None:
+        self._committer = committer
         self._clock = clock
         self._agreements: dict[RunId, Agreement] = {}
         self._news: dict[RunId, asyncio.Event] = {}
@@ -41,7 +41,7 @@ class Stops:
         if current is None:
             return StopView()
         before = self._agreement(run, current)
-        epochs = self._ledger.state.jobs[run.job].epochs_total
+        epochs = self._committer.state.jobs[run.job].epochs_total
         after = before.hear(rank=rank, position=position, world_size=world_size, ack=ack, steps=steps, epochs=epochs)
         self._keep(run, before, after)
         await self._make_durable(run)
@@ -87,7 +87,7 @@ class Stops:
             news.set()
 
     def _run(self, run: RunId) -> Run | None:
-        record = self._ledger.state.jobs.get(run.job)
+        record = self._committer.state.jobs.get(run.job)
         current = record.run if record is not None and record.holding else None
         return current if current is not None and current.id == run else None
 
@@ -116,7 +116,7 @@ class Stops:
             if agreement is None or agreement.decided is None or agreement.confirmed:
                 return
             epoch, step = agreement.decided
-            await self._ledger.commit([ev.StopAgreed(run=run, epoch=epoch, step=step, at_s=self._clock.now_s())])
+            await self._committer.commit([ev.StopAgreed(run=run, epoch=epoch, step=step, at_s=self._clock.now_s())])
             latest = self._agreements.get(run, agreement)
             self._keep(run, latest, latest.confirm())
 

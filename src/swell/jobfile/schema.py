@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from swell.core.job import PRIORITIES, GpuRequest, Launcher, Preemptible, RestartPolicy
-from swell.jobfile import forms
+from swell.jobfile import shorthand
 from swell.jobfile.units import parse_duration_s, parse_size_mib
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
@@ -16,7 +16,7 @@ Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(max_length=4096)]
 Duration = Annotated[float, BeforeValidator(parse_duration_s, json_schema_input_type=float | str)]
 Size = Annotated[int, BeforeValidator(parse_size_mib, json_schema_input_type=float | str)]
-Words = Annotated[tuple[str, ...], BeforeValidator(forms.words, json_schema_input_type=list[str] | str)]
+Words = Annotated[tuple[str, ...], BeforeValidator(shorthand.words, json_schema_input_type=list[str] | str)]
 Scalar = str | int | float | bool
 
 
@@ -27,12 +27,12 @@ class _Strict(BaseModel):
 class Gpus(_Strict):
     """How many GPUs, and which. Swell chooses between min and max, and changes its mind as others come and go."""
 
-    min: Annotated[int, Field(strict=True, ge=0, le=forms.MAX_GPUS, description="Never fewer than these.")] = 1
-    max: Annotated[int, Field(strict=True, ge=0, le=forms.MAX_GPUS, description="Never more than these.")] = 1
+    min: Annotated[int, Field(strict=True, ge=0, le=shorthand.MAX_GPUS, description="Never fewer than these.")] = 1
+    max: Annotated[int, Field(strict=True, ge=0, le=shorthand.MAX_GPUS, description="Never more than these.")] = 1
     start: Annotated[Whole, Field(description="What a policy that is not elastic gives. 0: the minimum.")] = 0
     sizes: Annotated[
         str | list[int] | None,
-        BeforeValidator(forms.sizes, json_schema_input_type=str | list[int]),
+        BeforeValidator(shorthand.sizes, json_schema_input_type=str | list[int]),
         Field(description="Allowed sizes between min and max: `pow2`, `multiple of 4`, or a list."),
     ] = None
     types: Annotated[Words, Field(description="Only these GPU types.")] = ()
@@ -81,7 +81,7 @@ class Gpus(_Strict):
             raise ValueError(f"{', '.join(both)} is in types and in exclude; take it out of one of them")
 
     def allowed(self) -> tuple[int, ...]:
-        return () if self.sizes is None else forms.sizes_between(self.sizes, self.min, self.max)
+        return () if self.sizes is None else shorthand.sizes_between(self.sizes, self.min, self.max)
 
     def request(self) -> GpuRequest:
         allowed = self.allowed()
@@ -113,7 +113,7 @@ class RolesModel(_Strict):
     servers: Annotated[int, Field(strict=True, ge=1, le=1000, description="Servers beside the workers.")] = 1
     command: Annotated[
         tuple[str, ...],
-        BeforeValidator(forms.command, json_schema_input_type=str | list[str]),
+        BeforeValidator(shorthand.command, json_schema_input_type=str | list[str]),
         Field(description="What a server runs. Left out: the job's command, told apart by SWELL_ROLE."),
     ] = ()
 
@@ -128,26 +128,26 @@ class JobModel(_Strict):
     name: Annotated[Text, Field(description="Letters, digits, `.`, `_` and `-`. Left out: made from the command.")] = ""
     command: Annotated[
         tuple[str, ...],
-        BeforeValidator(forms.command, json_schema_input_type=str | list[str]),
+        BeforeValidator(shorthand.command, json_schema_input_type=str | list[str]),
         Field(description="A shell line (full syntax, run by /bin/sh), or a list: the program and its arguments."),
     ] = ()
     script: Annotated[Text, Field(description="Instead of command: a .py, .sh or executable file of the job.")] = ""
     args: Annotated[Words, Field(description="Arguments of `script`.")] = ()
     gpus: Annotated[
         Gpus,
-        BeforeValidator(forms.gpus, json_schema_input_type=int | str | Gpus),
+        BeforeValidator(shorthand.gpus, json_schema_input_type=int | str | Gpus),
         Field(default_factory=_default_gpus, description="`4` (fixed), `1-4` (elastic), `0` (none), or a mapping."),
     ]
     cpus: Annotated[int, Field(strict=True, ge=0, le=4096, description="CPU cores of each worker process.")] = 1
     memory: Annotated[Size, Field(description="Memory of each worker process, such as 16GiB. 0: not accounted.")] = 0
     labels: Annotated[
         dict[str, str],
-        BeforeValidator(forms.labels, json_schema_input_type=dict[str, Scalar]),
+        BeforeValidator(shorthand.labels, json_schema_input_type=dict[str, Scalar]),
         Field(default_factory=dict, description="Only nodes with these labels."),
     ]
     priority: Annotated[
         int,
-        BeforeValidator(forms.priority, json_schema_input_type=Literal[tuple(PRIORITIES)] | int),
+        BeforeValidator(shorthand.priority, json_schema_input_type=Literal[tuple(PRIORITIES)] | int),
         Field(
             ge=-1000, le=1000, description="`low`, `normal`, `high`, `urgent`, or a whole number (higher goes first)."
         ),
@@ -159,7 +159,7 @@ class JobModel(_Strict):
     team: Annotated[Text, Field(description="Whose quota it counts against.")] = ""
     env: Annotated[
         dict[str, str],
-        BeforeValidator(forms.env, json_schema_input_type=dict[str, Scalar]),
+        BeforeValidator(shorthand.env, json_schema_input_type=dict[str, Scalar]),
         Field(default_factory=dict, description="Environment variables."),
     ]
     secrets: Annotated[
@@ -168,12 +168,12 @@ class JobModel(_Strict):
     image: Annotated[Text, Field(description="Container image to run in.")] = ""
     mounts: Annotated[
         tuple[MountModel, ...],
-        BeforeValidator(forms.mounts, json_schema_input_type=list[str | MountModel]),
+        BeforeValidator(shorthand.mounts, json_schema_input_type=list[str | MountModel]),
         Field(description="`source:target[:ro]`, for jobs with an image."),
     ] = ()
     ports: Annotated[
         dict[str, str],
-        BeforeValidator(forms.ports, json_schema_input_type=dict[str, str | int] | list[str | int]),
+        BeforeValidator(shorthand.ports, json_schema_input_type=dict[str, str | int] | list[str | int]),
         Field(default_factory=dict, description="Port of the machine: port inside."),
     ]
     workdir: Annotated[
@@ -215,22 +215,22 @@ class JobModel(_Strict):
     grace: Annotated[Duration, Field(description="From being asked to stop until it is made to.")] = 30.0
     deadline: Annotated[
         datetime | float,
-        BeforeValidator(forms.deadline, json_schema_input_type=str | float),
+        BeforeValidator(shorthand.deadline, json_schema_input_type=str | float),
         Field(description="When it should be done: 2026-12-24T18:00, or from now: 8h."),
     ] = 0.0
     depends_on: Annotated[
         tuple[int | str, ...],
-        BeforeValidator(forms.depends_on, json_schema_input_type=int | str | list[int | str]),
+        BeforeValidator(shorthand.depends_on, json_schema_input_type=int | str | list[int | str]),
         Field(description="Ids or names of jobs that must complete first."),
     ] = ()
     array: Annotated[
         tuple[int, ...],
-        BeforeValidator(forms.array, json_schema_input_type=int | str | list[int]),
+        BeforeValidator(shorthand.array, json_schema_input_type=int | str | list[int]),
         Field(description="So many jobs, `${index}` in name, command and env is 0, 1, …; or `5-9`, or a list."),
     ] = ()
     sweep: Annotated[
         dict[str, tuple[str, ...]],
-        BeforeValidator(forms.sweep, json_schema_input_type=dict[str, list[Scalar]]),
+        BeforeValidator(shorthand.sweep, json_schema_input_type=dict[str, list[Scalar]]),
         Field(
             default_factory=dict,
             description="A job for each combination: `lr: [0.1, 0.01]` and `${lr}` in name, command and env.",

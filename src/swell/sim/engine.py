@@ -1,4 +1,4 @@
-"""One discrete-event simulator on the daemon's own brain: the same `Picture`, `cycle` and `apply`, a virtual clock.
+"""One discrete-event simulator on the daemon's own brain: the same `Snapshotter`, `cycle` and `apply`, a virtual clock.
 
 Things that will happen wait on an agenda, by time. What has become stale when its time comes (the report of a run that
 was stopped before) is dropped, as it would never have been sent. After the events of one moment comes a pass, at once
@@ -38,7 +38,7 @@ from swell.plan.admit import check_feasible
 from swell.plan.cycle import cycle
 from swell.plan.deadlines import due
 from swell.plan.enact import events_of
-from swell.plan.picture import DEFAULT_RESTART_COST_S, Picture
+from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter
 from swell.ports import Placer, Policy, SpeedBook
 from swell.sim.workload import Arrival, Workload
 from swell.sim.world import World
@@ -94,7 +94,7 @@ class Simulation:
         self._world = world
         self._book = book
         self._observers = observers
-        self._picture = Picture(book, setup.restart_cost_s)
+        self._snapshotter = Snapshotter(book, setup.restart_cost_s)
         self._agenda: list[tuple[float, int, Event | Arrival]] = []
         self._coming: Iterator[tuple[float, int, Arrival]] = iter(())  # arrivals after the one on the agenda
         self._order = 0
@@ -194,7 +194,7 @@ class Simulation:
         """One decision, carried out. True if something is being stopped for it."""
         setup, state = self.setup, self.state
         wakes = self._do_what_is_due()
-        snapshot, held_back = self._picture.take(state, self.now_s, setup.options)
+        snapshot, held_back = self._snapshotter.take(state, self.now_s, setup.options)
         self.passes += 1
         self.on_pass(self.now_s)
         rng = random.Random(state.seq + setup.seed)  # noqa: S311 - as the daemon seeds it

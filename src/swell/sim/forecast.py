@@ -30,7 +30,7 @@ from swell.core.lifecycle import apply
 from swell.core.resources import Node, gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, JobState, Run, State
-from swell.plan.picture import DEFAULT_RESTART_COST_S
+from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Setup, Simulation
 from swell.sim.workload import Arrival

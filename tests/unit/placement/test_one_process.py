@@ -10,7 +10,7 @@ from swell.core.lifecycle import replay
 from swell.core.snapshot import Options
 from swell.placement.consolidated import Consolidated
 from swell.plan.cycle import cycle
-from swell.plan.picture import Frame, Picture, on_one_node
+from swell.plan.snapshotter import Frame, Snapshotter, on_one_node
 from swell.policy.elastic_fifo import ElasticFifo
 from swell.speed.book import Book
 from unit.placement.build import nodes
@@ -24,7 +24,7 @@ def test_one_process_grows_to_a_node_and_the_rest_goes_to_others() -> None:
     alone = JobSubmitted(job=1, spec=spec("alone", Launcher.SINGLE), at_s=1.0)
     wide = JobSubmitted(job=2, spec=spec("wide", Launcher.PER_GPU), at_s=2.0)
     state = replay([*seen, alone, wide])
-    snapshot, _ = Picture(Book()).take(state, 10.0, Options())
+    snapshot, _ = Snapshotter(Book()).take(state, 10.0, Options())
     plan = cycle(snapshot, ElasticFifo(), Consolidated(), {}, random.Random(0))
     assert {start.job: start.allocation.gpus for start in plan.starts} == {1: 4, 2: 4}
 

@@ -37,7 +37,7 @@ class Frame:
 _NO_FRAME: tuple[None, None] = (None, None)
 
 
-class Picture:
+class Snapshotter:
     """Takes snapshots. Holds nothing but a cache: a fresh one gives the same answers.
 
     A view is made anew when something in its job's record has changed that views are made of, or when the book answers
@@ -54,7 +54,7 @@ class Picture:
         self._matters: dict[JobId, tuple[object, ...]] = {}  # of those records
         self._answers: dict[JobId, tuple[Speed, Remaining]] = {}  # of the book, that views were made of
         self._conditional: dict[JobId, None] = {}  # may have to wait whatever is free
-        self._state: State | None = None  # of the last picture
+        self._state: State | None = None  # of the last snapshotter
         self._seq = 0  # of the last event in it
         self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
@@ -95,7 +95,7 @@ class Picture:
         return (self._records, self._views, self._frames, self._matters, self._answers, self._conditional)
 
     def _look_at_jobs(self, state: State) -> None:
-        """Make the views that have changed: of those whom events since the last picture were about."""
+        """Make the views that have changed: of those whom events since the last snapshotter were about."""
         active, records = state.active, self._records
         since = state.seq - self._seq
         if state is not self._state or not records or not 0 <= since <= len(state.recent):

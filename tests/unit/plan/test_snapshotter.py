@@ -16,7 +16,7 @@ from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
-from swell.plan.picture import Picture
+from swell.plan.snapshotter import Snapshotter
 from swell.ports import Remaining
 from swell.speed.book import Book
 
@@ -37,7 +37,7 @@ def run(reason: ExitReason, at_s: float) -> list[ev.Event]:
 
 def waiting_since_s(*events: ev.Event, now_s: float) -> dict[int, float | None]:
     state = replay([ev.NodeObserved(node=NODE, at_s=0.0), *events])
-    snapshot, _ = Picture(Book()).take(state, now_s, Options())
+    snapshot, _ = Snapshotter(Book()).take(state, now_s, Options())
     return {view.id: view.waiting_since_s for view in snapshot.jobs}
 
 
@@ -53,13 +53,13 @@ def test_a_job_waits_from_when_its_back_off_is_over() -> None:
 
 def test_a_picture_of_another_state_is_in_that_states_order() -> None:
     book = Book()
-    picture = Picture(book)
+    snapshotter = Snapshotter(book)
     node = ev.NodeObserved(node=NODE, at_s=0.0)
     one = replay([node, submitted(1), submitted(3)])
     two = replay([node, submitted(2), submitted(3), submitted(4)])
     for state in (one, two, one):
-        snapshot, _ = picture.take(state, 10.0, Options())
-        assert snapshot.jobs == Picture(book).take(state, 10.0, Options())[0].jobs
+        snapshot, _ = snapshotter.take(state, 10.0, Options())
+        assert snapshot.jobs == Snapshotter(book).take(state, 10.0, Options())[0].jobs
 
 
 def test_a_book_that_follows_records_is_asked_only_about_those_that_changed() -> None:
@@ -72,12 +72,12 @@ def test_a_book_that_follows_records_is_asked_only_about_those_that_changed() ->
             return super().remaining(job)
 
     book = Following()
-    picture = Picture(book)
+    snapshotter = Snapshotter(book)
     state = replay([ev.NodeObserved(node=NODE, at_s=0.0), *(submitted(job) for job in (1, 2, 3))])
-    first, _ = picture.take(state, 10.0, Options())
+    first, _ = snapshotter.take(state, 10.0, Options())
     assert book.asked == 3
     apply(state, ev.RunPlanned(run=RunId(2, 1), allocation=ALLOCATION, at_s=20.0))
-    second, _ = picture.take(state, 20.0, Options())
+    second, _ = snapshotter.take(state, 20.0, Options())
     assert book.asked == 4
     assert [a is b for a, b in zip(first.jobs, second.jobs, strict=True)] == [True, False, True]
 
@@ -107,10 +107,10 @@ def running() -> State:
 
 
 def test_a_view_is_kept_when_an_epoch_ended_and_all_went_as_said() -> None:
-    state, picture = running(), Picture(Steady())
-    before = picture.take(state, 9.0, Options())[0].jobs[0]
+    state, snapshotter = running(), Snapshotter(Steady())
+    before = snapshotter.take(state, 9.0, Options())[0].jobs[0]
     apply(state, epoch(1))
-    assert picture.take(state, 10.0, Options())[0].jobs[0] is before
+    assert snapshotter.take(state, 10.0, Options())[0].jobs[0] is before
 
 
 def test_never_keeps_a_view_when_the_record_says_something_else() -> None:
@@ -122,12 +122,12 @@ def test_never_keeps_a_view_when_the_record_says_something_else() -> None:
     ]
     for change in changes:
         book, state = Steady(), running()
-        picture = Picture(book)
-        before = picture.take(state, 9.0, Options())[0].jobs[0]
+        snapshotter = Snapshotter(book)
+        before = snapshotter.take(state, 9.0, Options())[0].jobs[0]
         apply(state, change)
-        after = picture.take(state, 10.0, Options())[0].jobs[0]
+        after = snapshotter.take(state, 10.0, Options())[0].jobs[0]
         assert after is not before, change
-        assert after == Picture(book).take(state, 10.0, Options())[0].jobs[0]
+        assert after == Snapshotter(book).take(state, 10.0, Options())[0].jobs[0]
 
 
 @pytest.mark.parametrize("remembered", [1, 4096])
@@ -136,7 +136,7 @@ def test_never_another_picture_than_a_fresh_one(monkeypatch: pytest.MonkeyPatch,
     """Whatever happened in between, also more than a state remembers."""
     monkeypatch.setattr(lifecycle, "RECENT", remembered)
     rng, state, book = random.Random(seed), State(), Book()
-    picture = Picture(book)
+    snapshotter = Snapshotter(book)
     lives = [lives_of(job) for job, lives_of in enumerate(rng.choices([short_life, moving_life], k=8), start=1)]
     for event in [*two_nodes(), *(life.pop(0) for life in lives)]:
         apply(state, event)
@@ -144,4 +144,4 @@ def test_never_another_picture_than_a_fresh_one(monkeypatch: pytest.MonkeyPatch,
         apply(state, rng.choice([life for life in lives if life]).pop(0))
         if rng.random() < 0.3:
             now_s = T0 + 100.0
-            assert picture.take(state, now_s, Options()) == Picture(book).take(state, now_s, Options())
+            assert snapshotter.take(state, now_s, Options()) == Snapshotter(book).take(state, now_s, Options())

@@ -9,30 +9,30 @@ import pytest
 
 from swell.core.events import JobCancelled, JobSubmitted
 from swell.core.job import JobSpec
-from swell.daemon.idmark import IdMark
+from swell.daemon.job_id_watermark import JobIdWatermark
 
 SPEC = JobSpec(name="j", command=("true",))
 
 
 def test_what_was_given_is_found_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "last-job"
-    mark = IdMark(path)
+    mark = JobIdWatermark(path)
     assert mark.read() == 0
     mark.happened([JobSubmitted(job=8, spec=SPEC, at_s=0.0), JobCancelled(job=3, at_s=1.0)])
     mark.reached(5)
     mark.write()
-    assert IdMark(path).read() == 8
+    assert JobIdWatermark(path).read() == 8
     assert [found.name for found in tmp_path.iterdir()] == ["last-job"]
 
 
 @pytest.mark.parametrize("content", [b"", b"-3", b"seven", b"\xff\xfe", b"9" * 30])
 def test_never_fails_for_what_somebody_wrote_into_the_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last-job").write_bytes(content)
-    assert IdMark(tmp_path / "last-job").read() == 0
+    assert JobIdWatermark(tmp_path / "last-job").read() == 0
 
 
 def test_what_could_not_be_written_is_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    mark = IdMark(tmp_path / "home" / "last-job")
+    mark = JobIdWatermark(tmp_path / "home" / "last-job")
     mark.reached(3)
     with caplog.at_level(logging.WARNING):
         mark.write()

@@ -73,7 +73,7 @@ class Moment:
     now_s: float
 
 
-class Outlooks:
+class Forecasts:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self._track = TrackRecord()

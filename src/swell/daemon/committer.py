@@ -29,7 +29,7 @@ BOOK_EVENTS = 10_000
 CHECKPOINT_EVERY = 20_000
 
 
-class Ledger:
+class Committer:
     def __init__(self, store: Store, journal: Journal, book: SpeedBook) -> None:
         self._store = store
         self._journal = journal

@@ -19,7 +19,7 @@ EVERY_S = 0.2
 """At most so often is it written: a daemon that is killed may leave it so far behind."""
 
 
-class IdMark:
+class JobIdWatermark:
     def __init__(self, path: Path | None) -> None:
         """Without a path nothing is remembered."""
         self._path = path
