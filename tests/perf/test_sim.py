@@ -16,10 +16,10 @@ from swell.core.snapshot import Options
 from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
-from swell.sim.case import Case, simulate
 from swell.sim.cluster import parse_cluster
 from swell.sim.forecast import forecast
 from swell.sim.generate import Recipe, generate
+from swell.sim.simulate import Case, simulate
 from swell.speed.book import Book
 
 pytestmark = pytest.mark.perf

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from swell.core.events import EpochEnded
 from swell.core.ids import RunId
-from swell.speed.choices import BATCHES, Bounds, choices, packed, steps
-from swell.speed.course import CELLS, EDGES, Course
-from swell.speed.evidence import KEEP_EPOCHS, Evidence
-from swell.speed.model import DEFAULT_SHAPE, Point, Problem, Shape, fit
-from swell.speed.steps import StepModel
+from swell.speed.batch_choices import BATCHES, Bounds, choices, packed, steps
+from swell.speed.epoch_time import DEFAULT_SHAPE, Point, Problem, Shape, fit
+from swell.speed.epoch_work import CELLS, EDGES, EpochWork
+from swell.speed.measurements import KEEP_EPOCHS, Measurements
+from swell.speed.step_time import StepModel
 from unit.policy.strategies import EXAMPLES, MARKS
 
 pytestmark = MARKS
@@ -117,12 +117,14 @@ def test_steps_of_all_sizes_at_once_are_those_of_each(
 @EXAMPLES
 @given(st.lists(st.tuples(st.sampled_from([1, 2]), st.floats(0.1, 100.0)), min_size=1, max_size=40))
 def test_typical_times_are_those_of_the_last_epochs(told: list[tuple[int, float]]) -> None:
-    evidence, last = Evidence(), dict[int, list[float]]()
+    measurements, last = Measurements(), dict[int, list[float]]()
     for epoch, (gpus, epoch_s) in enumerate(told):
         run = RunId(1, 1)
-        evidence.add(EpochEnded(run=run, at_s=0.0, epoch=epoch, epoch_s=epoch_s, gpus=gpus, nodes=1, gpu_type="gpu"))
+        measurements.add(
+            EpochEnded(run=run, at_s=0.0, epoch=epoch, epoch_s=epoch_s, gpus=gpus, nodes=1, gpu_type="gpu")
+        )
         last.setdefault(gpus, []).append(epoch_s)
-    assert {key.gpus: times.typical_s for key, times in evidence.times.items()} == {
+    assert {key.gpus: times.typical_s for key, times in measurements.times.items()} == {
         gpus: median(times[-KEEP_EPOCHS:]) for gpus, times in last.items()
     }
 
@@ -130,11 +132,11 @@ def test_typical_times_are_those_of_the_last_epochs(told: list[tuple[int, float]
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=60))
 def test_epochs_are_counted_as_long_as_their_times_are_kept(told: list[tuple[int, int]]) -> None:
-    evidence = Evidence()
+    measurements = Measurements()
     for epoch, (gpus, count) in enumerate(told):
         where = {"gpus": gpus, "nodes": 1, "gpu_type": "gpu"}
-        evidence.add(EpochEnded(run=RunId(1, 1), at_s=0.0, epoch=epoch, epoch_s=1.0, count=count, **where))
-        assert evidence.count == sum(times.count for times in evidence.times.values())
+        measurements.add(EpochEnded(run=RunId(1, 1), at_s=0.0, epoch=epoch, epoch_s=1.0, count=count, **where))
+        assert measurements.count == sum(times.count for times in measurements.times.values())
 
 
 @EXAMPLES
@@ -146,7 +148,7 @@ def test_epochs_are_counted_as_long_as_their_times_are_kept(told: list[tuple[int
 def test_the_work_between_two_parts_is_that_of_each_cell_between_them(
     seen: list[tuple[int, float]], begin: float, end: float
 ) -> None:
-    course = Course()
+    course = EpochWork()
     for cell, relative in seen:
         course.add([cell], relative)
     cells = [(low, high, course.at((low + high) / 2)) for low, high in pairwise(EDGES)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swell.core.snapshot import Options
-from swell.sim.case import Case, Outcome, simulate
+from swell.sim.simulate import Case, Outcome, simulate
 
 TIRESIAS = {1: 2474, 2: 5145, 3: 3876, 4: 3280}
 """Published mean completion times in seconds: two queues, 16 GPU-hours, no promotion, fixed batch sizes."""

@@ -24,7 +24,7 @@ from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.engine import Setup, Simulation
-from swell.sim.own import read_jobs
+from swell.sim.swell_workloads import read_jobs
 from swell.speed.book import Book
 from trainers import Costs, Trainings, arrivals, measured, observed_node, parse_events
 

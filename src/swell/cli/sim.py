@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from swell.core.snapshot import Options
-    from swell.sim.case import Case, OptionValue, Outcome
+    from swell.sim.simulate import Case, OptionValue, Outcome
 
 COLUMNS = (
     ("mean_jct_s", "mean", 0),
@@ -112,9 +112,9 @@ def run(
     """Run every policy on every workload; write summary.json, jobs.csv and held.csv to the directory --out."""
     from swell.placement.registry import DEFAULT_PLACER
     from swell.policy.registry import DEFAULT_POLICY
-    from swell.sim.case import FORMATS, Case
-    from swell.sim.runs import write
-    from swell.sim.training import Noise
+    from swell.sim.simulate import FORMATS, Case
+    from swell.sim.simulate_many import write
+    from swell.sim.training_world import Noise
     from swell.sim.workload import name_of_draw
 
     workloads = ((workload,) if workload else ()) + more
@@ -230,7 +230,7 @@ def _with_progress(cases: Sequence[Case], processes: int) -> list[Outcome]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from swell.sim.runs import run_cases
+    from swell.sim.simulate_many import run_cases
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -287,7 +287,7 @@ def generate(
     """Make a workload from a seed, by published distributions; it can be read, changed, and run."""
     from swell.sim.generate import Recipe
     from swell.sim.generate import generate as make
-    from swell.sim.own import write_jobs
+    from swell.sim.swell_workloads import write_jobs
 
     recipe = Recipe(
         jobs=jobs, hours=hours, gpus=gpus, families=families, elastic=elastic, median_s=median_s, sigma=sigma, seed=seed
@@ -302,7 +302,7 @@ def compare(directories: tuple[Path, ...]) -> None:
     """Put results side by side: mean completion times of every policy on every workload, best first."""
     from rich.console import Console
 
-    from swell.sim.runs import read_summary
+    from swell.sim.simulate_many import read_summary
 
     summaries = [figures for directory in directories for figures in read_summary(directory)]
     Console(width=None if Console().is_terminal else WIDE).print(_side_by_side(summaries))

@@ -2,7 +2,7 @@
 
 All of it works on a copy (frozen records, frozen answers of the speed book) in a thread, so that deciding and answering
 go on meanwhile. What a forecast took says how soon the next may come: a small part of a core at most. What came of
-forecasts says how wide their intervals must be (`sim.accuracy`); a daemon that starts anew begins with the prior.
+forecasts says how wide their intervals must be (`sim.forecast_accuracy`); a daemon that starts begins with the prior.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, State
 from swell.plan.explain import duration
 from swell.ports import Placer, Policy, Remaining, SpeedBook
-from swell.sim.accuracy import Accuracy, TrackRecord
-from swell.sim.calibration import Calibration, Kind, Scales
+from swell.sim.cheapest_change import relax
 from swell.sim.forecast import Change, Effect, Interval, forecast, what_if
-from swell.sim.relax import relax
+from swell.sim.forecast_accuracy import Accuracy, TrackRecord
+from swell.sim.forecast_calibration import Calibration, Kind, Scales
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from swell.core.snapshot import Options
 from swell.policy.registry import POLICIES
-from swell.sim.case import Case, OptionValue, Outcome
-from swell.sim.rehearsal import Told, rehearse
-from swell.sim.runs import run_cases
+from swell.sim.forecast_backtest import Told, backtest
+from swell.sim.simulate import Case, OptionValue, Outcome
+from swell.sim.simulate_many import run_cases
 from swell.sim.workload import name_of_draw
 
 Kept = Mapping[str, object]
@@ -70,14 +70,14 @@ class Bench:
             return []
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
-    def rehearse(self, cases: Mapping[str, Case]) -> list[list[Told]]:
+    def backtest(self, cases: Mapping[str, Case]) -> list[list[Told]]:
         """The forecasts of each case, in the same way."""
         found: list[list[Told]] = []
         for name, case in cases.items():
             file = self._file(f"forecast-{name}")
             if not self._kept and self._stale(f"forecast-{name}", case):
                 self._fresh.add(f"forecast-{name}")
-                file.write_text(json.dumps([asdict(one) for one in rehearse(case)]), encoding="utf-8")
+                file.write_text(json.dumps([asdict(one) for one in backtest(case)]), encoding="utf-8")
                 print(f"{file.stem}: done", flush=True)
             if file.exists():
                 found.append([Told(**one) for one in json.loads(file.read_text(encoding="utf-8"))])

@@ -17,8 +17,8 @@ from swell.sim.bench_runs import (
     Choice,
     Kept,
 )
-from swell.sim.calibration import COVERAGE
-from swell.sim.rehearsal import Told, Verdict, verdict
+from swell.sim.forecast_backtest import Told, Verdict, verdict
+from swell.sim.forecast_calibration import COVERAGE
 
 FOR_SIA = ("swell", "sia", "max-min", "afs-l", "elastic-fifo", "srjf")
 FOR_SIA_FIXED = ("swell", "sia", "max-min")
@@ -201,7 +201,7 @@ def forecasts(bench: Bench, choice: Choice) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for policy in choice.of(FOR_FORECASTS):
-        each = bench.rehearse(bench.pollux(policy, FIXED_LEARNING))
+        each = bench.backtest(bench.pollux(policy, FIXED_LEARNING))
         for name, some in (("1, 2", each[:2]), ("3, 4", each[2:])):
             lines += _forecast_rows(policy, name, some)
     return lines

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swell.core.errors import SwellError
-from swell.sim.runs import read_summary
+from swell.sim.simulate_many import read_summary
 
 Key = tuple[str, str]
 """(workload, policy)"""

@@ -21,13 +21,13 @@ import numpy as np
 from swell.core.events import Batching, EpochEnded
 from swell.core.ids import JobId
 from swell.core.snapshot import Curve
-from swell.speed.choices import Bounds, Sizes, packed, steps
+from swell.speed.batch_choices import Bounds, Sizes, packed, steps
 from swell.speed.curves import FittedSpeed
-from swell.speed.evidence import LONGEST_S, SHORTEST_S
-from swell.speed.exchange import Exchange, LogSpeeds
 from swell.speed.fit import Fit
-from swell.speed.last import Last
-from swell.speed.steps import STRANGE, Floats, Point, StepModel, fit_closely
+from swell.speed.gpu_type_ratios import LogSpeeds, TypeRatios
+from swell.speed.measurements import LONGEST_S, SHORTEST_S
+from swell.speed.recent_median import RecentMedian
+from swell.speed.step_time import STRANGE, Floats, Point, StepModel, fit_closely
 
 PHASES = 20
 """Training is cut into so many parts of equal numbers of epochs, each with its noise and work."""
@@ -90,7 +90,7 @@ class Goodput:
     def __init__(self, practice: Practice) -> None:
         self._bounds = {gpu_type: _bounds(batching) for gpu_type, batching in practice.limits.items()}
         known = practice.steps()
-        self._measured, self._exchange = sorted(known), practice.exchange
+        self._measured, self._exchange = sorted(known), practice.type_ratios
         self._models = {gpu_type: found.model for gpu_type, found in known.items()}
         self._local = sqrt(max(found.least for found in known.values()) * min(found.most for found in known.values()))
         counts = {gpu_type: len(found.measured) for gpu_type, found in known.items()}
@@ -174,16 +174,17 @@ class Goodput:
 class Practice:
     """What jobs of one family with adaptive batch sizes have shown."""
 
-    __slots__ = ("_goodput", "_news", "_paces", "_steps", "epochs", "exchange", "limits", "noise", "points", "work")
+    __slots__ = ("_goodput", "_news", "_paces", "_steps", "epochs", "limits", "noise", "points", "type_ratios", "work")
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange  # for types that it has not used
+    def __init__(self, type_ratios: TypeRatios) -> None:
+        self.type_ratios = type_ratios  # for types that it has not used
         self.limits: dict[str, Batching] = {}  # as last said, by GPU type
         self.epochs = 0  # reported, ever
-        self.points: dict[str, dict[Point, tuple[Last, Last]]] = {}  # by GPU type: (step, of which synchronisation)
-        self.noise: dict[int, Last] = {}  # log φ by phase
-        self.work: dict[int, Last] = {}  # log of useful samples of an epoch, by phase
-        self._paces: dict[JobId, Last] = {}  # computing time over what was expected, of the last members
+        # By GPU type: (step, of which synchronisation).
+        self.points: dict[str, dict[Point, tuple[RecentMedian, RecentMedian]]] = {}
+        self.noise: dict[int, RecentMedian] = {}  # log φ by phase
+        self.work: dict[int, RecentMedian] = {}  # log of useful samples of an epoch, by phase
+        self._paces: dict[JobId, RecentMedian] = {}  # computing time over what was expected, of the last members
         self._steps: dict[str, Steps] = {}  # of types on which nothing surprising was measured since
         self._goodput: Goodput | None = None
         self._news = False
@@ -210,7 +211,7 @@ class Practice:
         step_s, sync_s = (compute_s + sync_s) / pace, sync_s / pace
         times = points.pop(point, None)
         if times is None:
-            times = Last(step_s), Last(sync_s)
+            times = RecentMedian(step_s), RecentMedian(sync_s)
         else:
             times[0].add(step_s)
             times[1].add(sync_s)
@@ -236,17 +237,17 @@ class Practice:
             paces.add(pace)
             pace = paces.typical
         else:
-            self._paces[event.run.job] = Last(pace)
+            self._paces[event.run.job] = RecentMedian(pace)
             if len(self._paces) > KEEP_POINTS:
                 del self._paces[next(iter(self._paces))]
         return 1.0 if 1.0 / STRANGE < pace < STRANGE else pace
 
-    def _add_phase(self, by_phase: dict[int, Last], phase: int, value: float | None) -> None:
+    def _add_phase(self, by_phase: dict[int, RecentMedian], phase: int, value: float | None) -> None:
         if value is None:
             return
         last = by_phase.get(phase)
         if last is None:
-            by_phase[phase] = Last(value)
+            by_phase[phase] = RecentMedian(value)
             self._news = True
             return
         before = last.typical
@@ -263,10 +264,10 @@ class Practice:
                 self._steps[gpu_type] = Steps.fitted(measured)
         return self._steps
 
-    def follow(self, exchange: Exchange) -> None:
+    def follow(self, type_ratios: TypeRatios) -> None:
         """Take types that nobody has used to be as this says."""
-        self.exchange = exchange
-        self._news = self._news or any(gpu_type not in self.points for gpu_type in exchange.levels)
+        self.type_ratios = type_ratios
+        self._news = self._news or any(gpu_type not in self.points for gpu_type in type_ratios.levels)
 
     @property
     def ready(self) -> bool:
@@ -302,7 +303,7 @@ def _log_noise(batching: Batching) -> float | None:
     return log(min(max(var / sqr, low), high)) if sqr > 0.0 else log(high)
 
 
-def _filled(by_phase: Mapping[int, Last], growth: float) -> Floats:
+def _filled(by_phase: Mapping[int, RecentMedian], growth: float) -> Floats:
     """Logarithms by phase: between known ones in proportion, before them as the first, after them growing."""
     if not by_phase:
         return np.zeros(PHASES)

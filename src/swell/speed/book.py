@@ -28,14 +28,14 @@ from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.speed.adaptive import Goodput, Practice, phase_of
-from swell.speed.course import FLAT, Course, middles, usual_course
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
-from swell.speed.evidence import Evidence
-from swell.speed.exchange import NOTHING_COMPARED, exchange_of
+from swell.speed.epoch_work import FLAT, EpochWork, middles, usual_course
 from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
 from swell.speed.fitting import fit_family, fit_job
+from swell.speed.gpu_type_ratios import NOTHING_COMPARED, type_ratios_of
+from swell.speed.measurements import Measurements
 from swell.speed.remaining import estimate
 
 KEEP_JOBS = 50_000
@@ -56,10 +56,10 @@ class _Entry:
         "asked",
         "edition",
         "epochs_total",
-        "evidence",
         "fit",
         "goodput",
         "home",
+        "measurements",
         "per_node",
         "record",
         "remaining",
@@ -71,8 +71,8 @@ class _Entry:
     def __init__(self) -> None:
         self.home: Family | None = None
         self.edition = -1  # the family's when `speed` and `remaining` were made
-        self.evidence = Evidence()
-        self.fit: Fit | None = None  # of its own evidence
+        self.measurements = Measurements()
+        self.fit: Fit | None = None  # of its own measurements
         self.adaptive: bool | None = None  # does it report how it splits its batch? None: nothing reported yet
         self.goodput: Goodput | None = None  # the family's, for jobs with an adaptive batch size
         self.epochs_total = 0
@@ -126,12 +126,12 @@ class Book:
                 self._forget(next(iter(self._jobs)))
         if family and entry.home is None:
             entry.home = self._family(family)
-            if entry.evidence.times:
-                entry.home.join(job, entry.evidence)
+            if entry.measurements.times:
+                entry.home.join(job, entry.measurements)
         return entry
 
     def _family(self, name: str) -> Family:
-        family = self._families.pop(name, None) or Family(name=name, course=Course(self._usual))
+        family = self._families.pop(name, None) or Family(name=name, course=EpochWork(self._usual))
         self._families[name] = family  # last in order: the most recent
         if len(self._families) > KEEP_FAMILIES:
             del self._families[next(iter(self._families))]
@@ -140,7 +140,7 @@ class Book:
     def _epoch(self, event: EpochEnded) -> None:
         job = event.run.job
         entry = self._enter(job)
-        worth_fitting = entry.evidence.add(event)
+        worth_fitting = entry.measurements.add(event)
         family, batching = entry.home, event.batching
         entry.adaptive = batching is not None
         if family is not None and batching is not None:
@@ -155,20 +155,20 @@ class Book:
         if family is not None:
             self._add_to_course(family.course, entry, event)
             if job not in family.members:
-                family.join(job, entry.evidence)
+                family.join(job, entry.measurements)
             family.reports += max(1, event.count)
             if family.worth_fitting:
                 self._family_news[family.name] = None
 
-    def _add_to_course(self, course: Course, entry: _Entry, event: EpochEnded) -> None:
-        total, evidence = entry.epochs_total, entry.evidence
-        if not total or not evidence.recent:
+    def _add_to_course(self, course: EpochWork, entry: _Entry, event: EpochEnded) -> None:
+        total, measurements = entry.epochs_total, entry.measurements
+        if not total or not measurements.recent:
             return
-        key, epoch_s, epoch = evidence.recent[-1]
+        key, epoch_s, epoch = measurements.recent[-1]
         reached = middles((epoch - max(1, event.count)) / total, epoch / total)
         if not reached:
             return
-        course.add(reached, epoch_s / evidence.times[key].typical_s / evidence.first_units)
+        course.add(reached, epoch_s / measurements.times[key].typical_s / measurements.first_units)
         self._reports += 1
         if self._reports > self._usual_at + self._usual_at // 8:  # a part of them, so that it costs next to nothing
             self._usual_at = self._reports
@@ -207,8 +207,8 @@ class Book:
 
     def _tell_family(self, entry: _Entry) -> None:
         if entry.home is not None:
-            work_1_s = entry.evidence.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
-            entry.home.finished(entry.evidence.epochs, work_1_s)
+            work_1_s = entry.measurements.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
+            entry.home.finished(entry.measurements.epochs, work_1_s)
 
     def _forget(self, job: JobId) -> None:
         self._jobs.pop(job, None)
@@ -263,7 +263,7 @@ class Book:
         entry = self._current(job)
         home = entry.home or Family()
         types = tuple(sorted(gpus_per_node))
-        return describe(entry.evidence, speed, self.remaining(job), home, types)
+        return describe(entry.measurements, speed, self.remaining(job), home, types)
 
     def _speed(self, job: JobRecord, entry: _Entry, gpus_per_node: Mapping[str, int]) -> FittedSpeed:
         fit = entry.fit or (entry.home.fit if entry.home else None) or self._prior(job, gpus_per_node)
@@ -310,7 +310,7 @@ class Book:
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
-        return estimate(job, entry.evidence, speed, entry.home or Family(), entry.work_1_s)
+        return estimate(job, entry.measurements, speed, entry.home or Family(), entry.work_1_s)
 
     # -- fitting
 
@@ -323,14 +323,16 @@ class Book:
                 if len(fit.log_speeds) > 1:
                     self._type_news[name] = None
         self._family_news.clear()
-        entries = [entry for job in self._news if (entry := self._jobs.get(job)) is not None and entry.evidence.times]
+        entries = [
+            entry for job in self._news if (entry := self._jobs.get(job)) is not None and entry.measurements.times
+        ]
         ended = list(self._ended)
-        entries += [entry for entry in ended if entry.evidence.times]
+        entries += [entry for entry in ended if entry.measurements.times]
         self._news.clear()
         self._ended.clear()
         for entry in entries:
             prior = (entry.home.fit if entry.home else None) or NOTHING_KNOWN
-            entry.fit = self._completed(fit_job(entry.evidence, prior))
+            entry.fit = self._completed(fit_job(entry.measurements, prior))
             entry.record = None
         for entry in ended:
             self._tell_family(entry)
@@ -345,13 +347,13 @@ class Book:
         if not otherwise:
             return
         comparing = [family.types for family in self._families.values() if len(family.types) > 1]
-        exchange = exchange_of(comparing[-COMPARE_FAMILIES:])
-        if not exchange.differs(self._exchange):
+        type_ratios = type_ratios_of(comparing[-COMPARE_FAMILIES:])
+        if not type_ratios.differs(self._exchange):
             return
-        self._exchange = exchange
+        self._exchange = type_ratios
         self._priors.clear()
         for family in self._families.values():
-            family.follow(exchange)
+            family.follow(type_ratios)
 
     def _completed(self, fit: Fit) -> Fit:
-        return replace(fit, exchange=self._exchange)
+        return replace(fit, type_ratios=self._exchange)

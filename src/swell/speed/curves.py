@@ -10,7 +10,7 @@ import numpy as np
 
 from swell.core.snapshot import Curve
 from swell.speed.fit import Fit, correction_at
-from swell.speed.steps import Floats
+from swell.speed.step_time import Floats
 
 
 @lru_cache(maxsize=64)

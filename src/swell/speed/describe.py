@@ -9,9 +9,9 @@ from statistics import median
 from swell.core.snapshot import Curve
 from swell.ports import Remaining
 from swell.speed.curves import FittedSpeed
-from swell.speed.evidence import Evidence
 from swell.speed.families import Family
 from swell.speed.fit import Fit
+from swell.speed.measurements import Measurements
 
 WITHIN = 1.28
 """Standard deviations on each side: four jobs of five end within the interval, if the deviation is right."""
@@ -46,10 +46,10 @@ class Description:
 
 
 def describe(
-    evidence: Evidence, speed: FittedSpeed, remaining: Remaining, family: Family, types: tuple[str, ...]
+    measurements: Measurements, speed: FittedSpeed, remaining: Remaining, family: Family, types: tuple[str, ...]
 ) -> Description:
     fit = speed.fit
-    unit_1_s = fit.unit_1_s or _unit_1_s(evidence, speed)
+    unit_1_s = fit.unit_1_s or _unit_1_s(measurements, speed)
     measured = tuple(
         Measured(
             gpus=key.gpus,
@@ -61,7 +61,7 @@ def describe(
             spread=times.spread,
             speed=unit_1_s / times.typical_s,
         )
-        for key, times in sorted(evidence.times.items())
+        for key, times in sorted(measurements.times.items())
     )
     source = "measured" if measured else "family" if family.fit is not None else "prior"
     factor = 1.0 + WITHIN * remaining.sigma
@@ -72,16 +72,16 @@ def describe(
         confidence=_confidence(fit, source),
         curves={gpu_type: speed.curve(gpu_type) for gpu_type in types or (fit.reference_type,)},
         points=measured,
-        epoch_1_s=evidence.epoch_1_s(unit_1_s) or fit.first_epoch_1_s,
+        epoch_1_s=measurements.epoch_1_s(unit_1_s) or fit.first_epoch_1_s,
         remaining=remaining,
         remaining_low_s=remaining.at_speed_1_s / factor,
         remaining_high_s=remaining.at_speed_1_s * factor,
     )
 
 
-def _unit_1_s(evidence: Evidence, speed: FittedSpeed) -> float:
+def _unit_1_s(measurements: Measurements, speed: FittedSpeed) -> float:
     """Where the curve does not come from these measurements alone: the unit in which they lie around it."""
-    found = [t.typical_s * speed.rate(key.gpus, key.nodes, key.gpu_type) for key, t in evidence.times.items()]
+    found = [t.typical_s * speed.rate(key.gpus, key.nodes, key.gpu_type) for key, t in measurements.times.items()]
     return median(found) if found else 0.0
 
 

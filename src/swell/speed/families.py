@@ -14,10 +14,10 @@ from itertools import pairwise
 
 from swell.core.job import JobSpec
 from swell.speed.adaptive import Practice
-from swell.speed.course import Course
-from swell.speed.evidence import Evidence
-from swell.speed.exchange import Exchange, LogSpeeds
+from swell.speed.epoch_work import EpochWork
 from swell.speed.fit import Fit
+from swell.speed.gpu_type_ratios import LogSpeeds, TypeRatios
+from swell.speed.measurements import Measurements
 
 KEEP_MEMBERS = 12
 KEEP_LENGTHS = 32
@@ -71,11 +71,11 @@ class Family:
     """What the last members have shown. `lengths_s` are total works at speed 1 of those that finished."""
 
     name: str = ""
-    members: dict[int, Evidence] = field(default_factory=dict)
+    members: dict[int, Measurements] = field(default_factory=dict)
     lengths_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEEP_LENGTHS))
     epochs: deque[int] = field(default_factory=lambda: deque(maxlen=KEEP_LENGTHS))
     fit: Fit | None = None
-    course: Course = field(default_factory=Course)  # of members with a fixed batch size
+    course: EpochWork = field(default_factory=EpochWork)  # of members with a fixed batch size
     practice: Practice | None = None  # of members with adaptive batch sizes
     edition: int = 0  # grows when something was learned that changes what is said of its jobs
     reports: int = 0  # epochs reported, ever
@@ -83,9 +83,9 @@ class Family:
     ends: int = 0  # members that finished, ever
     types: LogSpeeds = field(default_factory=dict)  # measured of GPU types, as last compared
 
-    def join(self, job: int, evidence: Evidence) -> None:
+    def join(self, job: int, measurements: Measurements) -> None:
         self.members.pop(job, None)
-        self.members[job] = evidence
+        self.members[job] = measurements
         if len(self.members) > KEEP_MEMBERS:
             del self.members[next(iter(self.members))]
 
@@ -103,12 +103,12 @@ class Family:
             self.types = self.fit.log_speeds
         return self.types != before
 
-    def follow(self, exchange: Exchange) -> None:
+    def follow(self, type_ratios: TypeRatios) -> None:
         """Take types that no member has tried to be as fast as other families found them."""
         if self.fit is not None:
-            self.fit = replace(self.fit, exchange=exchange)
+            self.fit = replace(self.fit, type_ratios=type_ratios)
         if self.practice is not None:
-            self.practice.follow(exchange)
+            self.practice.follow(type_ratios)
         self.edition += 1
 
     def finished(self, epochs: int, work_1_s: float) -> None:

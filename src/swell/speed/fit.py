@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import median
 
-from swell.speed.exchange import NOTHING_COMPARED, Exchange
-from swell.speed.model import DEFAULT_SHAPE, Shape
+from swell.speed.epoch_time import DEFAULT_SHAPE, Shape
+from swell.speed.gpu_type_ratios import NOTHING_COMPARED, TypeRatios
 
 Corrections = tuple[tuple[int, int, float], ...]
 """(GPUs, nodes, measured time over that of the shape), in order of GPUs, each size on its fewest nodes."""
@@ -31,8 +31,8 @@ def correction_at(corrections: Corrections, gpus: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """`shape` is relative (1 on one reference GPU); `unit_1_s` is the time of a unit of work there (see `Evidence`),
-    0 if not known. `first_epoch_1_s` is the first epoch of a family's jobs there."""
+    """`shape` is relative (1 on one reference GPU); `unit_1_s` is the time of a unit of work there (see
+    `Measurements`), 0 if not known. `first_epoch_1_s` is the first epoch of a family's jobs there."""
 
     shape: Shape = DEFAULT_SHAPE
     unit_1_s: float = 0.0
@@ -42,7 +42,7 @@ class Fit:
     epochs: int = 0  # epochs measured
     reference_type: str = ""
     type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
-    exchange: Exchange = NOTHING_COMPARED  # says the same of other types, by what other families found
+    type_ratios: TypeRatios = NOTHING_COMPARED  # says the same of other types, by what other families found
     optimism: float = 0.0  # about those types: see `types`
     corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, for what the shape cannot follow
     _guesses: dict[str, float] = field(default_factory=dict, init=False, compare=False, repr=False)  # once asked for
@@ -53,7 +53,7 @@ class Fit:
             return 1.0
         found = self.type_speeds.get(gpu_type) or self._guesses.get(gpu_type)
         if found is None:
-            found = self._guesses[gpu_type] = exp(self.exchange.guess(self.log_speeds, gpu_type, self.optimism))
+            found = self._guesses[gpu_type] = exp(self.type_ratios.guess(self.log_speeds, gpu_type, self.optimism))
         return found
 
     @property

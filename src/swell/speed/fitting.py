@@ -1,4 +1,4 @@
-"""From evidence to a fit: shape, typical epoch and speeds of GPU types, of one job or of a family.
+"""From measurements to a fit: shape, typical epoch and speeds of GPU types, of one job or of a family.
 
 Points on other GPU types than the reference are brought to it by the types' relative speeds: known ones to begin with,
 then what the job's or the family's own measurements say.
@@ -11,11 +11,11 @@ from functools import lru_cache
 from math import exp, log
 from statistics import median
 
-from swell.speed.evidence import Configuration, Evidence, Times
+from swell.speed.epoch_time import DEFAULT_SHAPE, Point, Problem, Shape, fit
 from swell.speed.families import Family
 from swell.speed.fit import NOTHING_KNOWN, Corrections, Fit, correction_at
-from swell.speed.model import DEFAULT_SHAPE, Point, Problem, Shape, fit
-from swell.speed.types import OPTIMISM, prior_speed
+from swell.speed.known_gpu_types import OPTIMISM, prior_speed
+from swell.speed.measurements import Configuration, Measurements, Times
 
 MAX_WEIGHT = 5.0
 """More epochs than this on one configuration say nothing more about the shape."""
@@ -29,10 +29,10 @@ compared as they are, also between types, which would tell nothing of each other
 Latest = Sequence[tuple[Configuration, Times]]
 
 
-def fit_job(evidence: Evidence, prior: Fit) -> Fit:
-    """A job's evidence with its family's fit as the prior."""
-    latest = list(evidence.latest())
-    speeds = _type_speeds(evidence.reference_type, latest, prior)
+def fit_job(measurements: Measurements, prior: Fit) -> Fit:
+    """A job's measurements with its family's fit as the prior."""
+    latest = list(measurements.latest())
+    speeds = _type_speeds(measurements.reference_type, latest, prior)
     points = tuple(
         Point(
             gpus=key.gpus,
@@ -43,7 +43,7 @@ def fit_job(evidence: Evidence, prior: Fit) -> Fit:
         for key, times in latest
     )
     trust = TRUST_FAMILY if prior.points > 1 else TRUST_DEFAULT
-    return _finish(evidence, latest, prior, fit(Problem(points=points, prior=prior.shape, trust=trust)), speeds)
+    return _finish(measurements, latest, prior, fit(Problem(points=points, prior=prior.shape, trust=trust)), speeds)
 
 
 def _type_speeds(reference: str, latest: Latest, prior: Fit) -> dict[str, float]:
@@ -66,17 +66,17 @@ def _type_speeds(reference: str, latest: Latest, prior: Fit) -> dict[str, float]
     return speeds
 
 
-def _finish(evidence: Evidence, latest: Latest, prior: Fit, shape: Shape, speeds: Mapping[str, float]) -> Fit:
+def _finish(measurements: Measurements, latest: Latest, prior: Fit, shape: Shape, speeds: Mapping[str, float]) -> Fit:
     most = max(latest, key=lambda entry: (entry[1].count, entry[0]))[1]
     corrections = _corrections(latest, shape, speeds, prior)
     return Fit(
         shape=shape.relative(),
-        unit_1_s=shape.time(1, 1) * correction_at(corrections.get(evidence.reference_type, ()), 1),
+        unit_1_s=shape.time(1, 1) * correction_at(corrections.get(measurements.reference_type, ()), 1),
         spread=max(0.02, most.spread),
         points=len(latest),
-        epochs=evidence.count,
-        reference_type=evidence.reference_type,
-        type_speeds={**prior_types(prior, evidence.reference_type), **speeds},
+        epochs=measurements.count,
+        reference_type=measurements.reference_type,
+        type_speeds={**prior_types(prior, measurements.reference_type), **speeds},
         optimism=OPTIMISM,  # it can be tried there and come back; where to begin is a matter of what is expected
         corrections=corrections,
     )
@@ -126,24 +126,24 @@ def _measured_curve(shape: Shape, corrections: Corrections) -> list[tuple[int, i
 
 def fit_family(family: Family) -> Fit:
     """One shape for the family's last members, and their common epoch time if they have one."""
-    members = [evidence for evidence in family.members.values() if evidence.times]
+    members = [measurements for measurements in family.members.values() if measurements.times]
     if not members:
         return NOTHING_KNOWN
     reference = members[-1].reference_type
     same = _alike(members)
-    scales = [1.0 if same else _scale(evidence, reference) for evidence in members]
+    scales = [1.0 if same else _scale(measurements, reference) for measurements in members]
     pooled: dict[Configuration, list[tuple[float, int]]] = {}
-    for evidence, scale in zip(members, scales, strict=True):
-        for key, times in evidence.latest():
+    for measurements, scale in zip(members, scales, strict=True):
+        for key, times in measurements.latest():
             into = pooled.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), [])
             into.append((times.typical_s / scale, times.count))
     together = {key: _pooled(of) for key, of in pooled.items()}
     count = sum(times.count for times in together.values())
-    found = fit_job(Evidence(times=together, reference_type=reference, count=count), NOTHING_KNOWN)
+    found = fit_job(Measurements(times=together, reference_type=reference, count=count), NOTHING_KNOWN)
     spread = max(found.spread, 0.1)
     return Fit(
         shape=found.shape,
-        first_epoch_1_s=median(_first_1_s(evidence, found) for evidence in members),
+        first_epoch_1_s=median(_first_1_s(measurements, found) for measurements in members),
         spread=spread,
         points=found.points,
         epochs=found.epochs,
@@ -159,34 +159,34 @@ def _pooled(members: Sequence[tuple[float, int]]) -> Times:
     return Times(last=last, typical_s=median(last), count=sum(count for _, count in members))
 
 
-def _first_1_s(evidence: Evidence, fit: Fit) -> float:
+def _first_1_s(measurements: Measurements, fit: Fit) -> float:
     """The member's first epoch on one reference GPU."""
     units_s = [
         times.typical_s * fit.type_speed(key.gpu_type) / fit.shape.time(key.gpus, key.nodes)
-        for key, times in evidence.latest()
+        for key, times in measurements.latest()
     ]
-    return evidence.first_units * median(units_s)
+    return measurements.first_units * median(units_s)
 
 
-def _alike(members: Sequence[Evidence]) -> bool:
+def _alike(members: Sequence[Measurements]) -> bool:
     """Whether they seem to train on the same data, by the types that several of them have used."""
     by_type: dict[str, list[float]] = {}
-    for evidence in members:
-        for gpu_type, times_s in _on_one(evidence).items():
+    for measurements in members:
+        for gpu_type, times_s in _on_one(measurements).items():
             by_type.setdefault(gpu_type, []).append(median(times_s))
     return all(max(times_s) <= SAME_LENGTH * min(times_s) for times_s in by_type.values())
 
 
-def _scale(evidence: Evidence, reference: str) -> float:
+def _scale(measurements: Measurements, reference: str) -> float:
     """The member's epoch on one reference GPU, by the default shape."""
     reference_speed = prior_speed(reference)
-    on_one = _on_one(evidence)
+    on_one = _on_one(measurements)
     return median(time_s * prior_speed(t) / reference_speed for t, times_s in on_one.items() for time_s in times_s)
 
 
-def _on_one(evidence: Evidence) -> dict[str, list[float]]:
+def _on_one(measurements: Measurements) -> dict[str, list[float]]:
     """By type, the member's epoch on one GPU, by the default shape, as each size tells it."""
     found: dict[str, list[float]] = {}
-    for key, times in evidence.latest():
+    for key, times in measurements.latest():
         found.setdefault(key.gpu_type, []).append(times.typical_s / DEFAULT_SHAPE.time(key.gpus, key.nodes))
     return found

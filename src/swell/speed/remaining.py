@@ -13,24 +13,26 @@ from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.speed.adaptive import PHASES, GoodputSpeed, phase_of
 from swell.speed.convergence import fit_losses
-from swell.speed.course import Course
 from swell.speed.curves import FittedSpeed
-from swell.speed.evidence import Evidence
+from swell.speed.epoch_work import EpochWork
 from swell.speed.families import Family
+from swell.speed.measurements import Measurements
 
 PRIOR_REMAINING_S = 3600.0
 LEAST_LEFT = 0.5
 """Of what a job of unknown length has done: so much is expected to be left at least."""
 
 
-def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Family, done_1_s: float) -> Remaining:
+def estimate(
+    job: JobRecord, measurements: Measurements, speed: FittedSpeed, family: Family, done_1_s: float
+) -> Remaining:
     as_of_s = _as_of_s(job)
     fit, family_fit = speed.fit, family.fit
     if isinstance(speed, GoodputSpeed) and job.epochs_total:
-        return _adaptive(job, evidence, speed)
+        return _adaptive(job, measurements, speed)
     left = max(0, job.epochs_total - job.epochs_done)
-    if job.epochs_total and evidence.times and fit.unit_1_s:
-        at_1_s = _left_1_s(job, evidence, fit.unit_1_s, family.course)
+    if job.epochs_total and measurements.times and fit.unit_1_s:
+        at_1_s = _left_1_s(job, measurements, fit.unit_1_s, family.course)
         sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
     if job.spec.estimated_s > 0.0:
@@ -42,47 +44,47 @@ def estimate(job: JobRecord, evidence: Evidence, speed: FittedSpeed, family: Fam
     if job.epochs_total and family_fit is not None and family_fit.first_epoch_1_s > 0.0:
         at_1_s = family_fit.first_epoch_1_s * _epochs_left(job, family.course)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=0.5, known=True)
-    epoch_1_s = _epoch_1_s(job, evidence, speed) if evidence.times else 0.0
+    epoch_1_s = _epoch_1_s(job, measurements, speed) if measurements.times else 0.0
     if epoch_1_s:
-        epochs, sigma = _epochs(evidence, family)
+        epochs, sigma = _epochs(measurements, family)
         left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
         return Remaining(at_speed_1_s=left_epochs * epoch_1_s, as_of_s=as_of_s, sigma=sigma)
     return _rest(PRIOR_REMAINING_S, done_1_s, as_of_s, sigma=1.0, known=False)
 
 
-def _epoch_1_s(job: JobRecord, evidence: Evidence, speed: FittedSpeed) -> float:
+def _epoch_1_s(job: JobRecord, measurements: Measurements, speed: FittedSpeed) -> float:
     if isinstance(speed, GoodputSpeed):
-        return speed.goodput.at(speed.fit.reference_type, 1, 1)[speed.phase] * _pace(job, evidence, speed)
-    return evidence.epoch_1_s(speed.fit.unit_1_s)
+        return speed.goodput.at(speed.fit.reference_type, 1, 1)[speed.phase] * _pace(job, measurements, speed)
+    return measurements.epoch_1_s(speed.fit.unit_1_s)
 
 
-def _adaptive(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> Remaining:
+def _adaptive(job: JobRecord, measurements: Measurements, speed: GoodputSpeed) -> Remaining:
     """Each phase's epochs that are left, at speed 1, and by how much this job was slower or faster than expected."""
     done = min(1.0, job.epochs_done / job.epochs_total) * PHASES
     phase = min(int(done), PHASES - 1)
     begun = speed.goodput.at(speed.fit.reference_type, 1, 1)[phase] * (done - phase)
     left_s = speed.goodput.left(speed.fit.reference_type, 1, 1)[phase] - begun
-    at_1_s = left_s * job.epochs_total / PHASES * _pace(job, evidence, speed)
-    sigma = sqrt(0.05**2 + (0.5 / (1 + evidence.count)) ** 2)
+    at_1_s = left_s * job.epochs_total / PHASES * _pace(job, measurements, speed)
+    sigma = sqrt(0.05**2 + (0.5 / (1 + measurements.count)) ** 2)
     return Remaining(at_speed_1_s=at_1_s, as_of_s=_as_of_s(job), sigma=sigma, known=True)
 
 
-def _pace(job: JobRecord, evidence: Evidence, speed: GoodputSpeed) -> float:
+def _pace(job: JobRecord, measurements: Measurements, speed: GoodputSpeed) -> float:
     """How many times longer than expected of its family this job's last epochs took."""
     seen = [
         epoch_s / speed.goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, job.epochs_total)]
-        for key, epoch_s, epoch in evidence.recent
+        for key, epoch_s, epoch in measurements.recent
     ]
     return median(seen) if seen else 1.0
 
 
-def _left_1_s(job: JobRecord, evidence: Evidence, unit_1_s: float, course: Course) -> float:
+def _left_1_s(job: JobRecord, measurements: Measurements, unit_1_s: float, course: EpochWork) -> float:
     """The last epochs say how large this job is, the course of its family how the others will differ from them."""
-    levels = [units / course.at((epoch - 0.5) / job.epochs_total) for units, epoch in evidence.recent_units()]
+    levels = [units / course.at((epoch - 0.5) / job.epochs_total) for units, epoch in measurements.recent_units()]
     return unit_1_s * median(levels) * _epochs_left(job, course)
 
 
-def _epochs_left(job: JobRecord, course: Course) -> float:
+def _epochs_left(job: JobRecord, course: EpochWork) -> float:
     """As many first epochs would be as much work."""
     return job.epochs_total * course.between(job.epochs_done / job.epochs_total, 1.0)
 
@@ -122,14 +124,14 @@ def _rest(total: float, done: float, as_of_s: float, *, sigma: float, known: boo
     return Remaining(at_speed_1_s=max(total - done, LEAST_LEFT * done), as_of_s=as_of_s, sigma=sigma, known=known)
 
 
-def _epochs(evidence: Evidence, family: Family) -> tuple[float, float]:
+def _epochs(measurements: Measurements, family: Family) -> tuple[float, float]:
     """How many epochs in all, and the relative deviation of what is left."""
     if family.epochs:
         return median(family.epochs), max(0.3, _spread([float(n) for n in family.epochs]))
-    curve = fit_losses(evidence.losses)
+    curve = fit_losses(measurements.losses)
     if curve is not None:
-        return min(curve.epochs(), 100.0 * max(1, evidence.epochs)), 0.6
-    return 2.0 * max(1, evidence.epochs), 1.0
+        return min(curve.epochs(), 100.0 * max(1, measurements.epochs)), 0.6
+    return 2.0 * max(1, measurements.epochs), 1.0
 
 
 def _spread(values: list[float]) -> float:

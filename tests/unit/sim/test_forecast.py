@@ -11,11 +11,11 @@ from swell.core.snapshot import Options
 from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
-from swell.sim.accuracy import Accuracy
 from swell.sim.cluster import parse_cluster
-from swell.sim.durations import Durations, TrueDurations
+from swell.sim.duration_world import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Change, copy_of, forecast, what_if
+from swell.sim.forecast_accuracy import Accuracy
 from swell.sim.generate import Recipe, generate
 from swell.speed.book import Book
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from swell.core.errors import SwellError
-from swell.sim.case import Case, format_of, simulate
 from swell.sim.generate import Recipe, generate
-from swell.sim.own import read_jobs, read_log, write_jobs
+from swell.sim.simulate import Case, format_of, simulate
+from swell.sim.swell_workloads import read_jobs, read_log, write_jobs
 from swell.sim.traces import cluster_for, read_trace
 from swell.sim.workload import Arrival
 

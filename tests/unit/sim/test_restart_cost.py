@@ -11,12 +11,12 @@ from swell.core.events import Event, TrainingBegan
 from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
+from swell.sim.clairvoyant import ClairvoyantBook
 from swell.sim.cluster import parse_cluster
 from swell.sim.engine import Setup, Simulation
-from swell.sim.oracle import Oracle
+from swell.sim.pollux_workloads import read_pollux
 from swell.sim.profiles import applications
-from swell.sim.readers import read_pollux
-from swell.sim.training import Training
+from swell.sim.training_world import Training
 
 
 def test_the_measured_restart_cost_is_the_true_one(ten_jobs: Path, profiles: Path) -> None:
@@ -37,6 +37,6 @@ def test_the_measured_restart_cost_is_the_true_one(ten_jobs: Path, profiles: Pat
         interval_s=60.0,
     )
     workload = read_pollux(ten_jobs, apps, adaptive=False, gpus={"gpu": 8})
-    Simulation(setup, world, Oracle(world, {"gpu": 4}), (watch,)).run(workload)
+    Simulation(setup, world, ClairvoyantBook(world, {"gpu": 4}), (watch,)).run(workload)
     assert measured
     assert measured == pytest.approx([25.0] * len(measured))

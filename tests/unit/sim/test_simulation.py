@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from swell.sim.case import Case, simulate
-from swell.sim.runs import run_cases, write
+from swell.sim.simulate import Case, simulate
+from swell.sim.simulate_many import run_cases, write
 
 
 def case(workload: Path, profiles: Path, **changes: object) -> Case:
@@ -83,7 +83,7 @@ def test_outcomes_do_not_depend_on_the_hash_seed(ten_jobs: Path, profiles: Path,
 
 
 def test_stragglers_and_noise_make_jobs_slower_and_reports_wrong(ten_jobs: Path, profiles: Path) -> None:
-    from swell.sim.training import Noise
+    from swell.sim.training_world import Noise
 
     calm = simulate(case(ten_jobs, profiles, clairvoyant=False)).summary
     rough = simulate(case(ten_jobs, profiles, clairvoyant=False, noise=Noise(straggler=0.5, report=0.2))).summary

@@ -6,8 +6,8 @@ import pytest
 
 from swell.core.errors import SwellError
 from swell.core.job import JobSpec
-from swell.sim.case import Case, scenes, simulate
 from swell.sim.cluster import gpus_by_type, parse_cluster
+from swell.sim.simulate import Case, scenes, simulate
 from swell.sim.workload import Arrival, Workload, at_load, drawn, name_of_draw
 
 

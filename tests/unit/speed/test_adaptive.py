@@ -14,8 +14,8 @@ from swell.core.ids import RunId
 from swell.core.job import GpuRequest
 from swell.core.resources import Allocation, Part
 from swell.speed.adaptive import Goodput, GoodputSpeed
-from swell.speed.steps import StepModel
-from swell.speed.types import OPTIMISM, SPREAD
+from swell.speed.known_gpu_types import OPTIMISM, SPREAD
+from swell.speed.step_time import StepModel
 from unit.speed.history import History
 
 LAW = StepModel(0.05, 0.002, (0.01, 0.002), (0.08, 0.004), 1.6)

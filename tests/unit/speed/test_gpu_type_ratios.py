@@ -6,9 +6,9 @@ from math import exp, log
 
 import pytest
 
-from swell.speed.exchange import Exchange, exchange_of
 from swell.speed.fit import Fit
-from swell.speed.types import OPTIMISM, SPREAD
+from swell.speed.gpu_type_ratios import TypeRatios, type_ratios_of
+from swell.speed.known_gpu_types import OPTIMISM, SPREAD
 from unit.speed.history import History
 from unit.speed.test_adaptive import Trained
 
@@ -16,13 +16,13 @@ NODES = {"new": 8, "old": 8}
 HOPE = exp(OPTIMISM * SPREAD)
 
 
-def told(*ratios: float) -> Exchange:
+def told(*ratios: float) -> TypeRatios:
     """By families that are so many times faster on the new type than on the old one."""
-    return exchange_of([{"old": float(level), "new": level + log(ratio)} for level, ratio in enumerate(ratios)])
+    return type_ratios_of([{"old": float(level), "new": level + log(ratio)} for level, ratio in enumerate(ratios)])
 
 
-def ratio(exchange: Exchange, optimism: float = 0.0) -> float:
-    return exp(exchange.guess({"old": 3.0}, "new", optimism) - 3.0)
+def ratio(type_ratios: TypeRatios, optimism: float = 0.0) -> float:
+    return exp(type_ratios.guess({"old": 3.0}, "new", optimism) - 3.0)
 
 
 def test_a_family_is_expected_to_be_as_much_faster_on_a_type_as_most_others_are() -> None:
@@ -44,34 +44,36 @@ def test_one_clock_gone_wrong_changes_little() -> None:
 
 
 def test_types_that_were_only_compared_with_a_third_are_compared() -> None:
-    found = exchange_of([{"a": 0.0, "b": log(2.0)}, {"b": 1.0, "c": 1.0 + log(3.0)}])
+    found = type_ratios_of([{"a": 0.0, "b": log(2.0)}, {"b": 1.0, "c": 1.0 + log(3.0)}])
     assert exp(found.guess({"a": 0.0}, "c", 0.0)) == pytest.approx(6.0, rel=0.01)
 
 
 def test_the_table_of_known_types_counts_as_one_more_family() -> None:
     odd = {"V100": 0.0, "A100": log(0.5)}
-    assert exp(exchange_of([odd]).guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx((0.5 * 2.2) ** 0.5)
-    assert exp(exchange_of([odd] * 9).guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx(0.5, rel=0.1)
+    assert exp(type_ratios_of([odd]).guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx((0.5 * 2.2) ** 0.5)
+    assert exp(type_ratios_of([odd] * 9).guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx(0.5, rel=0.1)
 
 
 def test_a_type_that_nobody_has_tried_is_as_known_relative_to_those_that_were() -> None:
-    found = exchange_of([{"V100": 0.0, "A100": log(2.2)}])
+    found = type_ratios_of([{"V100": 0.0, "A100": log(2.2)}])
     assert exp(found.guess({"A100": 0.0}, "H100", 0.0)) == pytest.approx(4.0 / 2.2)
-    assert exp(Exchange().guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx(2.2)
+    assert exp(TypeRatios().guess({"V100": 0.0}, "A100", 0.0)) == pytest.approx(2.2)
 
 
 def test_a_type_that_nobody_has_tried_is_hoped_to_be_faster_than_known() -> None:
-    assert exp(Exchange().guess({"V100": 0.0}, "A100")) == pytest.approx(2.2 * HOPE)
+    assert exp(TypeRatios().guess({"V100": 0.0}, "A100")) == pytest.approx(2.2 * HOPE)
     assert Fit(reference_type="V100").type_speed("A100") == pytest.approx(2.2)
     assert Fit(reference_type="V100", optimism=OPTIMISM).type_speed("A100") == pytest.approx(2.2 * HOPE)
 
 
 def test_a_fit_is_completed_only_with_what_it_has_not_measured() -> None:
-    exchange = told(4.0)
-    assert Fit(points=2, reference_type="old", type_speeds={"new": 1.5}, exchange=exchange).type_speed("new") == 1.5
-    assert Fit(exchange=exchange).type_speed("new") == 1.0
-    assert Fit(reference_type="old", exchange=exchange).type_speed("new") == pytest.approx(4.0)
-    assert Fit(reference_type="old", exchange=exchange, optimism=1.0).type_speed("new") > 4.0
+    type_ratios = told(4.0)
+    assert (
+        Fit(points=2, reference_type="old", type_speeds={"new": 1.5}, type_ratios=type_ratios).type_speed("new") == 1.5
+    )
+    assert Fit(type_ratios=type_ratios).type_speed("new") == 1.0
+    assert Fit(reference_type="old", type_ratios=type_ratios).type_speed("new") == pytest.approx(4.0)
+    assert Fit(reference_type="old", type_ratios=type_ratios, optimism=1.0).type_speed("new") > 4.0
 
 
 def test_a_type_that_nobody_has_tried_is_beside_all_that_a_family_has_measured() -> None:
@@ -83,7 +85,7 @@ def test_a_type_that_nobody_has_tried_is_beside_all_that_a_family_has_measured()
 def test_small_changes_are_not_told() -> None:
     assert not told(4.0).differs(told(4.1))
     assert told(4.0).differs(told(5.0))
-    assert told(4.0).differs(Exchange())
+    assert told(4.0).differs(TypeRatios())
 
 
 def faster_on_new(told: History, job: int) -> float:

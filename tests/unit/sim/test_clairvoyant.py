@@ -10,12 +10,12 @@ from swell.core.events import Event, RunEnded, TrainingBegan
 from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
+from swell.sim.clairvoyant import ClairvoyantBook
 from swell.sim.cluster import parse_cluster
 from swell.sim.engine import Setup, Simulation
-from swell.sim.oracle import Oracle
+from swell.sim.pollux_workloads import read_pollux
 from swell.sim.profiles import applications
-from swell.sim.readers import read_pollux
-from swell.sim.training import Training
+from swell.sim.training_world import Training
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])
@@ -26,7 +26,7 @@ def test_a_job_that_is_left_alone_ends_when_it_was_told_to(
     """Also one that adapts its batch, and on these GPUs begins with its user's."""
     apps = applications(profiles)
     world = Training(apps, restart_s=25.0, per_node={"gpu": 4})
-    oracle = Oracle(world, {"gpu": 4})
+    oracle = ClairvoyantBook(world, {"gpu": 4})
     told_s: list[float] = []
     ended_s: list[float] = []
 

@@ -17,7 +17,7 @@ from swell.core.snapshot import Curve
 from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.sim.profiles import Application, Floats, Shape, packed, spread_over
-from swell.sim.training import Training
+from swell.sim.training_world import Training
 
 
 class TrueSpeed:
@@ -91,7 +91,7 @@ class Table:
         return (0.0, *np.maximum.accumulate(speeds).tolist())
 
 
-class Oracle:
+class ClairvoyantBook:
     """The `SpeedBook` of clairvoyant runs."""
 
     follows_records = True  # the truth about a job changes only with what happens to it

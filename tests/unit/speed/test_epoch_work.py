@@ -6,12 +6,12 @@ import pytest
 from tests.unit.speed.history import History
 
 from swell.core.events import ExitReason
-from swell.speed.course import FLAT, Course, cell_of, middles, usual_course
+from swell.speed.epoch_work import FLAT, EpochWork, cell_of, middles, usual_course
 
 
 class TestCourse:
     def test_before_anything_is_known_all_epochs_are_the_same(self) -> None:
-        course = Course()
+        course = EpochWork()
         assert course.at(0.0) == course.at(1.0) == 1.0
         assert course.between(0.25, 1.0) == pytest.approx(0.75)
 
@@ -24,20 +24,20 @@ class TestCourse:
     @pytest.mark.parametrize("epochs", [1, 2, 7, 80, 5000])
     def test_what_was_reported_whole_is_found_again(self, epochs: int) -> None:
         """A first quarter of twice the work."""
-        course = Course()
+        course = EpochWork()
         for epoch in range(epochs):
             course.add(middles(epoch / epochs, (epoch + 1) / epochs), 2.0 if epoch < epochs / 4 else 1.0)
         total = sum(2.0 if epoch < epochs / 4 else 1.0 for epoch in range(epochs)) / epochs
         assert course.between(0.0, 1.0) == pytest.approx(total, rel=0.1)
 
     def test_it_goes_on_as_it_was_where_nobody_has_been(self) -> None:
-        course = Course()
+        course = EpochWork()
         course.add(middles(0.0, 0.01), 1.0)
         course.add(middles(0.01, 0.1), 0.5)
         assert course.at(0.9) == pytest.approx(0.5)
 
     def test_a_clock_gone_wrong_is_not_believed(self) -> None:
-        course = Course()
+        course = EpochWork()
         for wrong in (0.0, 1e9, float("inf"), float("nan")):
             course.add(middles(0.0, 1.0), wrong)
         assert course.between(0.0, 1.0) == pytest.approx(1.0)
@@ -48,11 +48,11 @@ class TestUsualCourse:
         assert usual_course([]) == FLAT
 
     def test_another_family_goes_on_as_most_do(self) -> None:
-        known = [Course() for _ in range(9)]
+        known = [EpochWork() for _ in range(9)]
         for course in known:
             for part in range(20):
                 course.add(middles(part / 20, (part + 1) / 20), 1.0 if part < 5 else 0.5)
-        young = Course()
+        young = EpochWork()
         young.add(middles(0.0, 0.1), 1.0)
         assert young.at(0.9) == pytest.approx(1.0)
         young.follow(usual_course(known))
@@ -60,10 +60,10 @@ class TestUsualCourse:
         assert young.at(0.9) == pytest.approx(0.5, rel=0.1)
 
     def test_one_other_family_is_believed_half(self) -> None:
-        other = Course()
+        other = EpochWork()
         other.add(middles(0.0, 0.1), 1.0)
         other.add(middles(0.1, 1.0), 0.25)
-        young = Course(usual_course([other]))
+        young = EpochWork(usual_course([other]))
         assert young.at(0.9) == pytest.approx(0.5)
 
 

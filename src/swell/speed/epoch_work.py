@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from swell.speed.last import Last
+from swell.speed.recent_median import RecentMedian
 
 CELLS = 12
 FINE = 99.0
@@ -32,12 +32,12 @@ STEEPEST = 1e4
 FLAT: tuple[float, ...] = (0.0,) * CELLS
 
 
-class Course:
+class EpochWork:
     __slots__ = ("_by_cell", "_levels", "_usual")
 
     def __init__(self, usual: Sequence[float] = FLAT) -> None:
         self._usual = usual
-        self._by_cell: dict[int, Last] = {}  # log of the work of an epoch, relative to its job's first report
+        self._by_cell: dict[int, RecentMedian] = {}  # log of the work of an epoch, relative to its job's first report
         self._levels: list[float] | None = None  # of every cell, made when asked for
 
     def add(self, cells: Iterable[int], relative: float) -> None:
@@ -50,7 +50,7 @@ class Course:
     def _add(self, cell: int, level: float) -> None:
         known = self._by_cell.get(cell)
         if known is None:
-            self._by_cell[cell] = Last(level)
+            self._by_cell[cell] = RecentMedian(level)
         else:
             known.add(level)
 
@@ -96,7 +96,7 @@ def cell_of(part: float) -> int:
     return min(CELLS - 1, max(0, bisect_right(EDGES, part) - 1))
 
 
-def usual_course(courses: Iterable[Course]) -> tuple[float, ...]:
+def usual_course(courses: Iterable[EpochWork]) -> tuple[float, ...]:
     """Logarithms by cell, from the steps of all families; of few, with caution."""
     known = list(courses)
     steps = [[found for course in known if (found := course.step(cell)) is not None] for cell in range(1, CELLS)]

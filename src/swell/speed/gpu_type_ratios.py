@@ -15,7 +15,7 @@ from itertools import permutations
 from math import log, sqrt
 from statistics import fmean, median
 
-from swell.speed.types import OPTIMISM, SPREAD, known_speed, prior_speed
+from swell.speed.known_gpu_types import OPTIMISM, SPREAD, known_speed, prior_speed
 
 LogSpeeds = Mapping[str, float]
 """By GPU type; only differences mean something."""
@@ -29,7 +29,7 @@ TELLING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class TypeRatios:
     levels: LogSpeeds = field(default_factory=dict)
     spreads: Mapping[tuple[str, str], float] = field(default_factory=dict)  # of families around the levels' difference
 
@@ -43,7 +43,7 @@ class Exchange:
         spread = min(self.spreads.get((known, gpu_type), SPREAD) for known in measured)
         return own + self.level(gpu_type) + optimism * spread
 
-    def differs(self, other: Exchange) -> bool:
+    def differs(self, other: TypeRatios) -> bool:
         if self.levels.keys() != other.levels.keys() or self.spreads.keys() != other.spreads.keys():
             return True
         pairs = [(self.levels[t], other.levels[t]) for t in self.levels]
@@ -51,11 +51,11 @@ class Exchange:
         return any(abs(one - two) > TELLING for one, two in pairs)
 
 
-NOTHING_COMPARED = Exchange()
+NOTHING_COMPARED = TypeRatios()
 """Types are as the table of known ones has them."""
 
 
-def exchange_of(families: Sequence[LogSpeeds]) -> Exchange:
+def type_ratios_of(families: Sequence[LogSpeeds]) -> TypeRatios:
     """Of families that have each measured more than one type."""
     types = sorted({gpu_type for speeds in families for gpu_type in speeds})
     prior = {gpu_type: log(prior_speed(gpu_type)) for gpu_type in types}
@@ -70,7 +70,7 @@ def exchange_of(families: Sequence[LogSpeeds]) -> Exchange:
     # To types that nobody has compared, these are as the table has it.
     shift = median(prior[t] - levels[t] for t in types) if types else 0.0
     spreads = {pair: _spread(families, levels, *pair) for pair in permutations(types, 2)}
-    return Exchange({t: levels[t] + shift for t in types}, spreads)
+    return TypeRatios({t: levels[t] + shift for t in types}, spreads)
 
 
 def _beside(families: Sequence[LogSpeeds], levels: LogSpeeds) -> dict[str, list[float]]:

@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from swell.sim.goodput import Experience, Times
+from swell.sim.job_experience import Experience, Times
 from swell.sim.profiles import applications
-from swell.speed.steps import Point, fit
+from swell.speed.step_time import Point, fit
 
 Seen = tuple[str, Point, Times]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 KEPT = 5
 
 
-class Last:
+class RecentMedian:
     """The last values, and the typical one of them: the median."""
 
     __slots__ = ("_values", "typical")

@@ -26,7 +26,7 @@ from swell.core.job import JobSpec
 from swell.jobfile.expand import expand
 from swell.jobfile.read import read_documents
 from swell.jobfile.units import parse_duration_s
-from swell.sim.durations import Scaling, scaling_of
+from swell.sim.duration_world import Scaling, scaling_of
 from swell.sim.workload import Arrival, Workload
 
 DEFAULT_TAKES_S = 3600.0

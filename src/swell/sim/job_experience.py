@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from swell.sim.profiles import Application, Floats, Setting
-from swell.speed.steps import Point, StepModel, fit
+from swell.speed.step_time import Point, StepModel, fit
 
 Times = tuple[float, float]
 """(step, of which synchronisation) in seconds."""

@@ -13,10 +13,10 @@ from swell.core.events import Event, ExitReason, RunEnded
 from swell.core.ids import JobId
 from swell.core.state import State
 from swell.policy.registry import policy_named
-from swell.sim.accuracy import TrackRecord
-from swell.sim.case import Case, Scene, scenes, setup_of
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import forecast
+from swell.sim.forecast_accuracy import TrackRecord
+from swell.sim.simulate import Case, Scene, scenes, setup_of
 
 EVERY_S = 900.0
 SAMPLES = 4
@@ -45,7 +45,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Rehearsal:
+class Backtest:
     """Watches a simulation and forecasts in between."""
 
     setup: Setup
@@ -83,21 +83,21 @@ class Rehearsal:
             )
 
 
-def rehearse(case: Case, every_s: float = EVERY_S) -> list[Told]:
+def backtest(case: Case, every_s: float = EVERY_S) -> list[Told]:
     """Every forecast of a job that ended well, in order of time."""
     found: list[Told] = []
     for scene in scenes(case):
         setup = setup_of(case, scene.nodes)
-        rehearsal = Rehearsal(setup, scene, every_s)
-        simulation = Simulation(setup, scene.world, scene.book, (rehearsal,))
-        simulation.on_pass = _looking(rehearsal, simulation)
+        backtest = Backtest(setup, scene, every_s)
+        simulation = Simulation(setup, scene.world, scene.book, (backtest,))
+        simulation.on_pass = _looking(backtest, simulation)
         simulation.run(scene.workload)
-        found += [judged(one, rehearsal.ends[one.job]) for one in rehearsal.told if one.job in rehearsal.ends]
+        found += [judged(one, backtest.ends[one.job]) for one in backtest.told if one.job in backtest.ends]
     return found
 
 
-def _looking(rehearsal: Rehearsal, simulation: Simulation) -> Callable[[float], object]:
-    return lambda now_s: rehearsal.look_ahead(simulation.state, now_s)
+def _looking(backtest: Backtest, simulation: Simulation) -> Callable[[float], object]:
+    return lambda now_s: backtest.look_ahead(simulation.state, now_s)
 
 
 def judged(told: Told, end_s: float) -> Told:

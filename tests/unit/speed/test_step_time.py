@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from swell.speed.steps import NOTHING_MEASURED, Point, StepModel, fit, fit_closely
+from swell.speed.step_time import NOTHING_MEASURED, Point, StepModel, fit, fit_closely
 
 LAW = StepModel(0.05, 0.002, (0.01, 0.002), (0.08, 0.004), 1.6)
 

@@ -15,8 +15,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from swell.sim.case import Case, Outcome, simulate
 from swell.sim.metrics import JobRow
+from swell.sim.simulate import Case, Outcome, simulate
 
 Done = Callable[[Outcome], None]
 

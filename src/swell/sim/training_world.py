@@ -15,7 +15,7 @@ from swell.core.events import Batching, EpochEnded, Event, ExitReason, RunEnded,
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord, Run
-from swell.sim.goodput import Experience
+from swell.sim.job_experience import Experience
 from swell.sim.profiles import Application, Setting, Shape, canonical, packed
 from swell.sim.workload import Arrival
 

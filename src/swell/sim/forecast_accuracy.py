@@ -10,8 +10,8 @@ from statistics import median
 from swell.core.events import Event, ExitReason, JobCancelled, RunEnded, RunPlanned
 from swell.core.ids import JobId
 from swell.core.state import State
-from swell.sim.calibration import COVERAGE, Calibration, Kind, Scales, guesses_of, honest
 from swell.sim.forecast import Interval
+from swell.sim.forecast_calibration import COVERAGE, Calibration, Kind, Scales, guesses_of, honest
 
 RECENT = 1000
 """The median error is of so many jobs."""

@@ -19,7 +19,7 @@ from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord, Run
 from swell.ports import Remaining
-from swell.sim.training import REPORT_S, Noise
+from swell.sim.training_world import REPORT_S, Noise
 from swell.sim.workload import Arrival
 
 EPOCHS = 10

@@ -69,7 +69,7 @@ class Times:
 
 
 @dataclass(slots=True)
-class Evidence:
+class Measurements:
     """All that epochs of one job have said.
 
     Speeds are compared by the time of a sample where the job says it, since epochs may take longer at first than later

@@ -18,11 +18,11 @@ from swell.plan.cycle import cycle
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import policy_named
+from swell.sim.cheapest_change import relax
 from swell.sim.cluster import parse_cluster
-from swell.sim.durations import Durations
+from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import copy_of
-from swell.sim.relax import relax
 from swell.sim.workload import Arrival, Workload
 from swell.speed.book import Book
 

@@ -17,17 +17,17 @@ from swell.core.snapshot import Options
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.policy.registry import policy_named
 from swell.ports import SpeedBook
+from swell.sim.clairvoyant import ClairvoyantBook
 from swell.sim.cluster import gpus_by_type, parse_cluster, with_types
-from swell.sim.durations import Durations, TrueDurations
+from swell.sim.duration_world import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
-from swell.sim.faults import failures
 from swell.sim.metrics import JobRow, Recorder, summary
-from swell.sim.oracle import Oracle
-from swell.sim.own import read_jobs, read_log
+from swell.sim.node_failures import failures
+from swell.sim.pollux_workloads import read_pollux
 from swell.sim.profiles import applications, product
-from swell.sim.readers import read_pollux
+from swell.sim.swell_workloads import read_jobs, read_log
 from swell.sim.traces import STYLES, cluster_for, first_line, read_trace
-from swell.sim.training import Noise, Training
+from swell.sim.training_world import Noise, Training
 from swell.sim.workload import Workload, at_load, drawn
 from swell.sim.world import World
 from swell.speed.book import Book
@@ -175,7 +175,7 @@ def _measured_scene(case: Case) -> Scene:
     apps = applications(case.profiles)
     workload = read_pollux(case.workload, apps, adaptive=case.adaptive, gpus=types)
     world = Training(apps, restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
-    book = Oracle(world, per_node) if case.clairvoyant else Book()
+    book = ClairvoyantBook(world, per_node) if case.clairvoyant else Book()
     return Scene(workload=workload, nodes=nodes, world=world, book=book)
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from swell.speed.steps import Floats, StepModel
+from swell.speed.step_time import Floats, StepModel
 
 BATCHES = 16
 """Batch sizes considered, spaced evenly on a logarithmic scale between the smallest and the largest."""

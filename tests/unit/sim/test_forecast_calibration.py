@@ -15,15 +15,15 @@ from swell.core.resources import Allocation, Part
 from swell.core.state import JobRecord, State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
-from swell.sim.accuracy import TrackRecord
-from swell.sim.calibration import COVERAGE, Calibration, Guess, Kind, guesses_of, honest, quantiles
-from swell.sim.case import Scene
 from swell.sim.cluster import parse_cluster
-from swell.sim.durations import Durations
+from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Interval
+from swell.sim.forecast_accuracy import TrackRecord
+from swell.sim.forecast_backtest import Backtest, judged, verdict
+from swell.sim.forecast_calibration import COVERAGE, Calibration, Guess, Kind, guesses_of, honest, quantiles
 from swell.sim.generate import Recipe, generate
-from swell.sim.rehearsal import Rehearsal, judged, verdict
+from swell.sim.simulate import Scene
 from swell.speed.book import Book
 
 
@@ -150,10 +150,10 @@ def test_forecasts_of_a_generated_workload_hold_what_they_promise() -> None:
     workload = generate(Recipe(jobs=60, hours=3.0, gpus=8, families=4, seed=5, median_s=600, sigma=0.7))
     setup = Setup(nodes=parse_cluster("2x4"), policy=policy_named("elastic-fifo"), placer=placer_named("consolidated"))
     scene = Scene(workload=workload, nodes=setup.nodes, world=Durations(restart_s=30.0), book=Book())
-    rehearsal = Rehearsal(setup, scene, every_s=600.0)
-    simulation = Simulation(setup, scene.world, scene.book, (rehearsal,))
-    simulation.on_pass = lambda now_s: rehearsal.look_ahead(simulation.state, now_s)
+    backtest = Backtest(setup, scene, every_s=600.0)
+    simulation = Simulation(setup, scene.world, scene.book, (backtest,))
+    simulation.on_pass = lambda now_s: backtest.look_ahead(simulation.state, now_s)
     simulation.run(workload)
-    said = verdict([judged(one, rehearsal.ends[one.job]) for one in rehearsal.told])
+    said = verdict([judged(one, backtest.ends[one.job]) for one in backtest.told])
     assert said.forecasts > 100
     assert 0.65 < said.inside < 0.97
