@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from swell.core.ids import RunId
 from swell.core.state import JobRecord
@@ -13,7 +15,8 @@ from swell.ports import Executor, Launch, RunGone, start_failure
 
 log = logging.getLogger(__name__)
 
-LAUNCHES_AT_ONCE = 16
+LAUNCHES_AT_ONCE = 8
+"""On one node. A node that is slow to start a run delays those that wait for the same node, and nobody else."""
 
 
 class Effects:
@@ -30,7 +33,7 @@ class Effects:
         self._launch_of = launch_of
         self._failed = failed
         self._now_s = now_s
-        self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
+        self._slots: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
         self._pushed: dict[RunId, Force] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -39,7 +42,10 @@ class Effects:
 
     async def _launch(self, record: JobRecord) -> None:
         assert record.run is not None
-        async with self._slots:
+        async with AsyncExitStack() as slots:
+            # In order of name: two runs that need the same nodes never wait for each other.
+            for node in sorted(record.run.allocation.nodes):
+                await slots.enter_async_context(self._slots[node])
             try:
                 # In a thread: a job's copy of its files is made here, and may be large.
                 await self._executor.launch(await asyncio.to_thread(self._launch_of, record))
