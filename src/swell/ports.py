@@ -114,6 +114,10 @@ class Store(Protocol):
         one, `load` tells what is there: if contact was lost during the commit, it may have happened."""
         ...
 
+    def prove_writable(self) -> None:
+        """Write something that changes no fact, as durably as an event. Raises what `append` would."""
+        ...
+
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
         """In order, those numbered above `after_seq`."""
         ...

@@ -22,7 +22,7 @@ from swell import __version__
 from swell.api.app import create_app
 from swell.api.auth import run_token
 from swell.config import Config
-from swell.core.errors import Conflict
+from swell.core.errors import Conflict, StoreFenced
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
@@ -138,6 +138,7 @@ async def _serve(config: Config) -> None:
     listener = _listen(config)
     url = f"http://{config.host}:{listener.getsockname()[1]}"
     secret = config.token_file.read_text(encoding="utf-8").strip()
+    lost: list[StoreFenced] = []
     async with running_engine(config, url, secret) as engine:
         app = create_app(engine, secret, config)
         server = Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S))
@@ -145,7 +146,18 @@ async def _serve(config: Config) -> None:
             asyncio.get_running_loop().add_signal_handler(number, server.leave)
         _write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
         log.info("swell %s serves %s from %s", __version__, url, config.home)
+        watching = asyncio.create_task(_leave_when_lost(engine, server, lost))
         await server.serve(sockets=[listener])
+        watching.cancel()
+    if lost:
+        raise lost[0]
+
+
+async def _leave_when_lost(engine: Engine, server: Server, lost: list[StoreFenced]) -> None:
+    """Another daemon has the database: this one must not go on answering as if it decided anything."""
+    lost.append(await engine.tasks.lost())
+    log.error("this daemon ends, jobs go on: %s", lost[0])
+    server.leave()
 
 
 def _listen(config: Config) -> socket.socket:

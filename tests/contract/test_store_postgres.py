@@ -12,7 +12,7 @@ from lives import submitted
 from swell.core.errors import StoreBusy, StoreError, StoreFenced
 from swell.core.lifecycle import replay
 from swell.store import open_store
-from swell.store.postgres import PostgresDatabase
+from swell.store.postgres import LOCK_KEY, PostgresDatabase
 
 
 def cut_connections(server: Server, url: str) -> None:
@@ -46,11 +46,30 @@ def test_never_writes_after_another_took_over_while_it_was_away(postgres: Server
             for _ in range(2):
                 with pytest.raises(StoreError):
                     stale.append(2, [submitted(2, user="stale")])
-            with pytest.raises(StoreBusy, match="in use by the new daemon"):
-                stale.append(3, [submitted(3, user="stale")])
+            for _ in range(2):  # also while the other has it: waiting for it would be in vain
+                with pytest.raises(StoreFenced, match="taken over by the new daemon"):
+                    stale.append(3, [submitted(3, user="stale")])
         with pytest.raises(StoreFenced, match="taken over by the new daemon"):
             stale.append(3, [submitted(3, user="stale")])
         assert [one.event.spec.user for one in stale.events()] == ["ann", "fresh"]  # type: ignore[union-attr]
+
+
+def test_never_taken_for_lost_while_the_own_session_lingers_on_the_server(postgres: Server) -> None:
+    """A server may learn late that a connection is gone; until then the lock is held by our former self."""
+    import psycopg
+
+    url = postgres.new_database()
+    with closing(open_store(url)) as store:
+        store.append(1, [submitted(1)])
+        cut_connections(postgres, url)
+        with psycopg.connect(url, autocommit=True) as former_self:
+            former_self.execute("SELECT pg_advisory_lock(%s)", (LOCK_KEY,))
+            with pytest.raises(StoreError):
+                store.append(2, [submitted(2)])
+            with pytest.raises(StoreBusy):
+                store.prove_writable()
+        store.prove_writable()
+        store.append(2, [submitted(2)])
 
 
 def test_a_server_that_is_not_there_is_said_without_the_password() -> None:

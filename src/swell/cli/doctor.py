@@ -133,10 +133,22 @@ def _daemon(home: Path | None) -> list[Check]:
         return [Check(name="daemon", ok=False, found=str(error).partition(";")[0], fix=fix)]
     degraded = str(health.get("degraded", ""))
     if degraded:
-        return [
-            Check(name="daemon", ok=False, found=degraded, fix="free space where its home lies; it goes on by itself")
-        ]
-    return [Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}"), *_files(found)]
+        return [Check(name="daemon", ok=False, found=degraded, fix="see its cause; the daemon goes on by itself")]
+    answers = Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}")
+    return [answers, *_deaths(health), *_files(found)]
+
+
+def _deaths(health: dict[str, Any]) -> list[Check]:
+    """Of background tasks that run again."""
+    return [
+        Check(
+            name="daemon",
+            ok=None,
+            found=f"its task {task['name']} died {plural(task['deaths'], 'time')} and runs again; last: {task['why']}",
+            fix="please report it, with daemon.log from its home",
+        )
+        for task in health.get("tasks", ())
+    ]
 
 
 def _files(found: Client) -> list[Check]:

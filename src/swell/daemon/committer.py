@@ -1,8 +1,9 @@
 """State and log together: the one way to make an event true.
 
 `commit` applies events to the state at once and returns when they are on disk; nothing leaves the daemon (no answer, no
-effect) before that. When the disk says no, memory falls back to what the disk has, and commits are refused with the
-reason until a write works again.
+effect) before that. When the store refuses a write, commits are refused with the reason until `keep_healthy`, a task of
+the daemon, has made a write work again and has read back what the store holds. That may take any length of time. Until
+then `state` may hold events that are on no disk: whoever decides from it calls `check` first, or waits in `healthy`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from swell.core.errors import InvalidTransition, StoreError, SwellError
+from swell.core.errors import InvalidTransition, StoreDamaged, StoreError, StoreFenced, SwellError
 from swell.core.events import Event
 from swell.core.lifecycle import apply
 from swell.core.state import State
@@ -23,7 +24,9 @@ log = logging.getLogger(__name__)
 
 RECENT = 4096
 """So many of the last events are kept in memory for readers that follow; others read the store."""
-RETRY_S = 1.0
+FIRST_RETRY_S = 0.25
+MAX_RETRY_S = 5.0
+"""The store is tried again after the first, then after twice as long each time, up to the second."""
 BOOK_EVENTS = 10_000
 """At a start the speed book learns from so many of the last events."""
 CHECKPOINT_EVERY = 20_000
@@ -36,12 +39,15 @@ class Committer:
         self._book = book
         self._recent: deque[Stored] = deque(maxlen=RECENT)
         self._news = asyncio.Condition()
-        self._checkpointing: asyncio.Task[None] | None = None
+        self._broken = asyncio.Event()
+        self._checkpoint_due = asyncio.Event()
         self._checkpoint_seq = 0
+        self._closed = False
         self.listeners: list[Callable[[Sequence[Event]], None]] = []  # told of events once they are durable
+        self.found: list[Callable[[Sequence[Event]], None]] = []  # told of those that a refused write left on disk
         self.state = State()
         self.durable_seq = 0
-        self.failure: StoreError | None = None
+        self.failure: StoreError | None = None  # why nothing can be written or decided now
 
     async def open(self) -> None:
         """Load the state, and teach the book what the log still says of epochs."""
@@ -55,8 +61,7 @@ class Committer:
         """Make these events true and durable, all or none. Raises InvalidTransition or StoreError."""
         if not events:
             return
-        if self.failure is not None:
-            raise self.failure
+        self.check()
         try:
             for event in events:
                 apply(self.state, event)
@@ -66,13 +71,13 @@ class Committer:
                 self._recent.append(Stored(seq=self.state.seq, event=event))
         except InvalidTransition as error:
             # The events before it are in memory but will not be on disk: go back to what the disk has.
-            await self._fall_back(StoreError(f"a decision was inconsistent and was dropped: {error}"))
+            self._fall_back(StoreError(f"a decision was inconsistent and was dropped: {error}"))
             raise
         last = self.state.seq
         try:
             await self._journal.append(events)
         except SwellError as error:
-            await self._fall_back(error if isinstance(error, StoreError) else StoreError(str(error)))
+            self._fall_back(error if isinstance(error, StoreError) else StoreError(str(error)))
             raise
         for told in self.listeners:
             told(events)
@@ -88,31 +93,92 @@ class Committer:
         """Return when the event numbered `seq` is on disk; raise if it will not be."""
         async with self._news:
             await self._news.wait_for(lambda: self.durable_seq >= seq or self.failure is not None)
-        if self.durable_seq < seq and self.failure is not None:
-            raise self.failure
+        if self.durable_seq < seq:
+            self.check()
 
-    async def _fall_back(self, error: StoreError) -> None:
+    def check(self) -> None:
+        """Raise if nothing can be written or decided now."""
         if self.failure is not None:
-            return
-        self.failure = error
-        log.error("the store refused a write, nothing was lost: %s", error)
-        self.state = await self._journal.recover()
-        self._recent.clear()
-        async with self._news:
-            self._news.notify_all()
-        asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+            raise type(self.failure)(*self.failure.args)  # a new one: the same one would grow with each raise
 
-    def _try_again(self) -> None:
-        self.failure = None
+    async def healthy(self) -> None:
+        """Return when the state is what the store holds. Raises when that will not be: fenced off, or closed."""
+        async with self._news:
+            await self._news.wait_for(lambda: self.failure is None or self._closed or self._fenced)
+        self.check()
+
+    @property
+    def _fenced(self) -> bool:
+        return isinstance(self.failure, StoreFenced)
+
+    def _fall_back(self, error: StoreError) -> None:
+        if self.failure is None:
+            self.failure = error
+            log.error("the store refused a write, nothing that was acknowledged is lost: %s", error)
+            self._broken.set()
+
+    async def keep_healthy(self) -> None:
+        """Until cancelled: after a refused write, try the store again until it works. Raises StoreFenced."""
+        while True:
+            await self._broken.wait()
+            await self._heal()
+            self._broken.clear()
+            async with self._news:
+                self.failure = None
+                self._news.notify_all()
+            log.info("the store works again; the log goes on after event %d", self.durable_seq)
+
+    async def _heal(self) -> None:
+        retry_s = FIRST_RETRY_S
+        while True:
+            try:
+                await self._read_back()
+            except Exception as error:
+                self._still_broken(error)
+            else:
+                return
+            async with self._news:
+                self._news.notify_all()
+            await asyncio.sleep(retry_s)
+            retry_s = min(MAX_RETRY_S, 2.0 * retry_s)
+
+    def _still_broken(self, error: Exception) -> None:
+        failure = error if isinstance(error, StoreError) else StoreError(f"the store failed: {error!r}")
+        if str(failure) != str(self.failure):
+            log.error("the store does not work yet: %s", failure)
+        self.failure = failure
+        if isinstance(error, StoreFenced):
+            raise error
+
+    async def _read_back(self) -> None:
+        """Go on from what the store holds. A write whose answer was lost may be in it."""
+        await self._journal.prove_writable()  # first: it is cheap, reading all back is not
+        state = await self._journal.recover()
+        if state.seq < self.durable_seq:
+            raise StoreDamaged(
+                f"the log ends at event {state.seq}, but events up to {self.durable_seq} were acknowledged: an older "
+                "copy of the database was put in its place. Bring the newer one back; it is tried again."
+            )
+        found = [stored.event for stored in await asyncio.to_thread(self._store.events, self.durable_seq)]
+        self.state = state
+        self._recent.clear()
+        self.durable_seq = state.seq
+        for told in (*self.listeners, *self.found) if found else ():
+            told(found)
 
     def _checkpoint_if_due(self) -> None:
-        busy = self._checkpointing is not None and not self._checkpointing.done()
-        if busy or self.durable_seq - self._checkpoint_seq < CHECKPOINT_EVERY:
-            return
-        self._checkpoint_seq = self.durable_seq
-        self._checkpointing = asyncio.create_task(self._checkpoint())
+        if self.durable_seq - self._checkpoint_seq >= CHECKPOINT_EVERY:
+            self._checkpoint_due.set()
+
+    async def keep_checkpoints(self) -> None:
+        """Until cancelled: a checkpoint after every so many events."""
+        while True:
+            await self._checkpoint_due.wait()
+            self._checkpoint_due.clear()
+            await self._checkpoint()
 
     async def _checkpoint(self) -> None:
+        self._checkpoint_seq = self.durable_seq
         try:
             await self._journal.checkpoint(self.state)
         except StoreError as error:
@@ -135,9 +201,16 @@ class Committer:
             return ()
         return await asyncio.to_thread(self._store.events, after_seq, 1000)
 
+    async def stop_waiting(self) -> None:
+        """From now on `healthy` raises while the store does not work: it would keep the daemon from ending."""
+        async with self._news:
+            self._closed = True
+            self._news.notify_all()
+
     async def close(self) -> None:
-        if self._checkpointing is not None:
-            await self._checkpointing
+        """Nothing is committed any more. Stop `keep_healthy` and `keep_checkpoints` first."""
         if self.failure is None and self.durable_seq > self._checkpoint_seq:
             await self._checkpoint()
+        self.failure = self.failure or StoreError("the daemon is stopping; send it again when it is back")
+        await self.stop_waiting()
         await self._journal.close()

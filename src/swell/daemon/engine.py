@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from swell.daemon.logwatch import LogWatch
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import Position, RunReport, StopView
 from swell.daemon.stops import Stops
+from swell.daemon.supervisor import Supervisor
 from swell.daemon.watch import events_seen
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
@@ -40,7 +40,8 @@ from swell.sim.forecast import Change, Effect, Interval
 
 log = logging.getLogger(__name__)
 
-RETRY_OBSERVATION_S = 0.5
+DECIDES = ("recovery", "watch", "passes")
+"""Tasks without which nothing is decided, or not from what is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,8 @@ class Engine:
         self._ids = JobIdWatermark(settings.id_file)
         committer.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
         committer.listeners += [lambda events: self._forecasts.happened(events, self.state)]
-        self._tasks: list[asyncio.Task[None]] = []
+        committer.found += [self._found]
+        self.tasks = Supervisor()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -96,19 +98,25 @@ class Engine:
         kept = await self._executor.kept()
         await self._skip_ids(kept)
         await self._choose_policy()
-        holding = [self.state.jobs[job] for job in self.state.active if self.state.jobs[job].holding]
-        known = [record.run.id for record in holding if record.run is not None]
-        for record in holding:
+        for record in self._holding():
             # Told twice, done once: what was on disk but not started before a crash is started now.
             self._effects.launch(record)
-        self._tasks = [
-            asyncio.create_task(self._watch(known), name="watch"),
-            asyncio.create_task(self._passes.run(), name="passes"),
-            asyncio.create_task(self._forecasts.run(self._moment_to_forecast), name="forecasts"),
-            asyncio.create_task(self._logs.run(), name="logs"),
-            asyncio.create_task(self._cleanup.run(kept), name="cleanup"),
-            asyncio.create_task(self._ids.run(), name="ids"),
-        ]
+        self.tasks.start("recovery", self._committer.keep_healthy)
+        self.tasks.start("checkpoints", self._committer.keep_checkpoints)
+        self.tasks.start("watch", self._watch)
+        self.tasks.start("passes", self._passes.run)
+        self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment_to_forecast))
+        self.tasks.start("logs", self._logs.run)
+        self.tasks.start("cleanup", lambda: self._cleanup.run(kept))
+        self.tasks.start("ids", self._ids.run)
+
+    def _holding(self) -> list[JobRecord]:
+        return [self.state.jobs[job] for job in self.state.active if self.state.jobs[job].holding]
+
+    def _found(self, events: Sequence[Event]) -> None:
+        """A write that the store seemed to refuse is on disk after all: what follows from it is done now."""
+        self._passes.carry_out(events)
+        self._passes.wake()
 
     async def _skip_ids(self, kept: Sequence[JobId]) -> None:
         """Files under an id that this database has not given yet are of a job of another one: a database that was
@@ -137,11 +145,8 @@ class Engine:
 
     async def stop(self) -> None:
         """Graceful: jobs go on running; the next start adopts them."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await self.tasks.stop()
+        await self._committer.stop_waiting()
         await self._effects.settle()
         await self._committer.close()
         await asyncio.to_thread(self._ids.write)
@@ -151,20 +156,22 @@ class Engine:
         """Something is not on disk yet, or asked of an executor and not carried out yet."""
         return self._effects.under_way or self._cleanup.under_way or self._committer.durable_seq < self.state.seq
 
-    async def _watch(self, known: Sequence[RunId]) -> None:
+    async def _watch(self) -> None:
+        known = [record.run.id for record in self._holding() if record.run is not None]
         async for seen in self._executor.observe(known):
             await self._observed(seen)
 
     async def _observed(self, seen: Observation) -> None:
-        """Record what an executor saw. A full disk does not lose it: it is tried again until it is on disk."""
+        """Record what an executor saw. An outage of the store does not lose it: it waits until it can be written."""
+        await self._committer.healthy()
         if isinstance(seen, RunGone) and seen.reason is ExitReason.FINISHED:
             await self._logs.finished(seen.run)
         while True:
+            await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:
                 pushed = self._effects.pushed(seen.run) if isinstance(seen, RunGone) else Force.ASK
                 await self._commit(events_seen(self.state, seen, pushed))
             except StoreError:
-                await asyncio.sleep(RETRY_OBSERVATION_S)
                 continue
             break
         if isinstance(seen, RunGone):
@@ -324,10 +331,13 @@ class Engine:
         for job in self.state.active:
             state = self.state.jobs[job].state
             by_state[state] = by_state.get(state, 0) + 1
-        failure = self._committer.failure
         return {
-            "ready": True,
-            "degraded": str(failure) if failure else "",
+            "ready": self._committer.failure is None and not any(self.tasks.down(name) for name in DECIDES),
+            "degraded": self._degraded(),
+            "tasks": [
+                {"name": death.task, "down": death.down, "deaths": death.deaths, "why": death.why}
+                for death in self.tasks.deaths.values()
+            ],
             "seq": self._committer.durable_seq,
             "jobs": by_state,
             "passes": self._passes.count,
@@ -335,6 +345,15 @@ class Engine:
             "placer": self.state.placer,
             "forecast": self._forecasts.accuracy.summary(),
         }
+
+    def _degraded(self) -> str:
+        """What does not work now, in a sentence; empty if all does."""
+        failure = self._committer.failure
+        if failure is not None:
+            return f"nothing can be written or decided; running jobs go on: {failure}"
+        down = [death for death in self.tasks.deaths.values() if death.down]
+        said = (f"the task {death.task} died and is started again soon ({death.why})" for death in down)
+        return "; ".join(said)
 
     def leftovers(self) -> dict[str, object]:
         """Files of jobs that are not in the record: what could not be deleted, and what is of another database."""

@@ -104,6 +104,7 @@ class Passes:
 
     async def once(self) -> float:
         """One pass. Returns after how many seconds time alone calls for the next."""
+        self._committer.check()
         self._wake.clear()
         began_s = self._clock.monotonic_s()
         now_s = self._clock.now_s()

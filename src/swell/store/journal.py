@@ -59,6 +59,10 @@ class Journal:
         self._next_seq, self._durable_seq, self._failed = state.seq + 1, state.seq, None
         return state
 
+    async def prove_writable(self) -> None:
+        """Raise if the store would refuse a write now."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.prove_writable)
+
     def append(self, events: Sequence[Event]) -> asyncio.Future[int]:
         """Queue the events, in the order of the calls. Awaited, it gives the number of the first one once all of them
         are durable, or raises. A caller that stops waiting does not take its events back."""

@@ -40,6 +40,9 @@ class MemoryStore:
         for run in [run for run in self._runs if run.job == job]:
             del self._runs[run]
 
+    def prove_writable(self) -> None:
+        """Memory always is."""
+
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
         end = None if limit is None else after_seq + limit
         with self._lock:

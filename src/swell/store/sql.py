@@ -11,11 +11,11 @@ import gc
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from swell.core.errors import InvalidTransition, StoreDamaged, StoreError, StoreFenced, StoreTooNew
+from swell.core.errors import InvalidTransition, StoreBusy, StoreDamaged, StoreError, StoreFenced, StoreTooNew
 from swell.core.events import Event, job_of
 from swell.core.ids import JobId
 from swell.core.lifecycle import replay
@@ -153,6 +153,10 @@ class SqlStore:
         if values:
             cursor.executemany(self._upserts[table], values)
 
+    def prove_writable(self) -> None:
+        with self._write_lock, self._transaction() as cursor:
+            cursor.execute(self._sql("UPDATE writer SET since = ?"), (rows.when(time.time()),))
+
     def checkpoint(self, state: State) -> None:
         parts = codec.encode_state(state)  # before the lock: appends go on meanwhile
         with self._write_lock:
@@ -190,8 +194,8 @@ class SqlStore:
             # SQLite has already rolled back on its own, or contact was lost: a new connection knows
             self._drop_writer()
 
-    def _check_epoch(self, cursor: Cursor) -> None:
-        cursor.execute(self._db.dialect.read_writer)
+    def _check_epoch(self, cursor: Cursor, select: str = "") -> None:
+        cursor.execute(select or self._db.dialect.read_writer)
         epoch, holder = cursor.fetchone()
         if epoch != self._epoch:
             raise StoreFenced(
@@ -201,8 +205,19 @@ class SqlStore:
 
     def _writing(self) -> Connection:
         if self._writer is None:
-            self._writer = self._db.writer()
+            try:
+                self._writer = self._db.writer()
+            except StoreBusy:
+                self._check_not_taken()
+                raise
         return self._writer
+
+    def _check_not_taken(self) -> None:
+        """Somebody else has the lock. If it has come to claim the database, waiting for it would be in vain."""
+        if self._epoch == 0:  # we are only just opening it
+            return
+        with closing(self._db.reader()) as reader:
+            self._check_epoch(reader.cursor(), "SELECT epoch, holder FROM writer")
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None

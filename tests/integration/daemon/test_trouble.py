@@ -42,7 +42,8 @@ def test_a_full_disk_is_said_plainly_leaves_running_jobs_alone_and_is_recovered_
         assert refused["status"] == 507
         assert "space" in refused["detail"] or "full" in refused["detail"]
         assert served.get(f"/v1/jobs/{running}")["state"] == "running"
-        assert served.get("/v1/health")["ready"]
+        eventually(lambda: not served.get("/v1/health")["ready"], 10, what="health says that nothing can be written")
+        assert "space" in served.get("/v1/health")["degraded"]
 
         ballast.unlink()
         eventually(lambda: accepted(served), 15, what="submissions work again once there is space", every_s=0.2)
