@@ -108,6 +108,16 @@ class Store(Protocol):
     """The log is the truth; tables beside it are for reading. One writer. Every method blocks; `append` is called from
     one thread, the others from any."""
 
+    @property
+    def cluster_id(self) -> str:
+        """Random, made with the database, the same as long as it lives: tells its runs and nodes from another's."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Of this writer: higher than of any that opened the database before."""
+        ...
+
     def append(self, first_seq: int, events: Sequence[Event]) -> None:
         """Make these events durable, all or none; the first is numbered `first_seq`, which must follow the last one.
         Updates the tables that people read, in the same transaction. Raises StoreError (disk full, fenced, …); after

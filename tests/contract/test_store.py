@@ -228,3 +228,8 @@ def test_a_stale_report_is_in_the_log_and_nowhere_else(store: AnyStore) -> None:
     store.append(len(moving_life(1)) + 1, [late])
     assert store.events()[-1].event == late
     assert store.job(1) == before
+
+
+def test_a_cluster_has_an_id_and_its_writer_an_epoch(store: AnyStore) -> None:
+    assert len(store.cluster_id) == 16
+    assert store.epoch >= 1

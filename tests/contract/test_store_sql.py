@@ -276,3 +276,10 @@ def test_an_event_that_cannot_be_is_damage_and_names_its_number(sql_url: str) ->
         change(sql_url, "UPDATE events SET kind = 'Nonsense' WHERE seq = 2")
         with pytest.raises(StoreError, match=r"event 2: .*'Nonsense'"):
             store.load()
+
+
+def test_the_cluster_keeps_its_id_and_every_writer_has_a_higher_epoch(sql_url: str) -> None:
+    with closing(open_store(sql_url)) as store:
+        first = store.cluster_id, store.epoch
+    with closing(open_store(sql_url)) as store:
+        assert (store.cluster_id, store.epoch) == (first[0], first[1] + 1)

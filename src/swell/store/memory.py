@@ -15,7 +15,10 @@ from swell.store.projection import project, states_of
 
 
 class MemoryStore:
-    def __init__(self) -> None:
+    epoch = 1
+
+    def __init__(self, cluster_id: str = "memory") -> None:
+        self.cluster_id = cluster_id
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._state = State()

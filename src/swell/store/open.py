@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swell.core.errors import StoreError
 from swell.store.memory import MemoryStore
-from swell.store.sql import SqlStore
+from swell.store.sql import SqlStore, new_cluster_id
 from swell.store.sqlite import SqliteDatabase
 
 SQLITE = "sqlite:///"
@@ -21,7 +21,7 @@ def open_store(url: str, *, holder: str = "") -> MemoryStore | SqlStore:
     `holder` names this process to another one that finds the database taken, such as “the daemon at http://…”."""
     holder = holder or f"process {os.getpid()} on {socket.gethostname()}"
     if url == "memory://":
-        return MemoryStore()
+        return MemoryStore(new_cluster_id())
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
         return SqlStore(SqliteDatabase(Path(url.removeprefix(SQLITE)), holder), holder)
     if url.startswith(POSTGRES):

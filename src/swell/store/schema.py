@@ -36,6 +36,7 @@ SCHEMA_STEPS: tuple[tuple[str, ...], ...] = (
         " since TEXT NOT NULL)",
         "INSERT INTO writer VALUES (1, 0, '', '')",
     ),
+    ("ALTER TABLE writer ADD COLUMN cluster_id TEXT NOT NULL DEFAULT ''",),
 )
 
 VERSION_TABLE = "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"

@@ -8,6 +8,7 @@ changes in the tables; after a failure it is read again.
 from __future__ import annotations
 
 import gc
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,6 +106,7 @@ class SqlStore:
         self._state: State | None = None
         self._reader: Connection | None = None
         self._epoch = 0
+        self._cluster_id = ""
         self._sql = database.dialect.sql
         self._upserts = {table: self._sql(sql) for table, sql in _UPSERTS.items()}
         self._writer: Connection | None = None
@@ -114,6 +116,14 @@ class SqlStore:
             except BaseException:
                 self.close()
                 raise
+
+    @property
+    def cluster_id(self) -> str:
+        return self._cluster_id
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
 
     # Writing
 
@@ -273,6 +283,10 @@ class SqlStore:
         self._epoch = int(cursor.fetchone()[0]) + 1
         update = self._sql("UPDATE writer SET epoch = ?, holder = ?, since = ?")
         cursor.execute(update, (self._epoch, self._holder, rows.when(time.time())))
+        name = self._sql("UPDATE writer SET cluster_id = ? WHERE cluster_id = ''")
+        cursor.execute(name, (new_cluster_id(),))
+        cursor.execute("SELECT cluster_id FROM writer")
+        self._cluster_id = str(cursor.fetchone()[0])
 
     # Reading
 
@@ -361,6 +375,10 @@ class SqlStore:
             if said is None:
                 raise
             raise said from error
+
+
+def new_cluster_id() -> str:
+    return secrets.token_hex(8)
 
 
 _RESTORE = "Nothing was changed. Restore it from a copy, or move it away to start anew."
