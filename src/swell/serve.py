@@ -219,15 +219,12 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         launch_of=launch_of,
         settings=_settings(config),
     )
-    sweeper: asyncio.Task[None] | None = None
     try:
         await engine.start()
-        sweeper = asyncio.create_task(_sweep(config, engine, clock))
+        engine.tasks.start("sweep", lambda: _sweep(config, engine, clock))
         yield engine
         await engine.stop()
     finally:
-        if sweeper is not None:
-            sweeper.cancel()
         store.close()
 
 

@@ -81,12 +81,13 @@ class Supervisor:
         pause_s = self._first_pause_s
         while True:
             began_s = loop.time()
-            why = await self._once(name, work)
+            error = await self._once(name, work)
             if self._lost is not None:
                 return
             if loop.time() - began_s >= STEADY_S:
                 pause_s = self._first_pause_s
-            self._died(name, why, pause_s)
+            self._died(name, error, pause_s)
+            del error  # with its traceback it would keep what the dead task had open
             await asyncio.sleep(pause_s)
             pause_s = min(self._max_pause_s, 2.0 * pause_s)
             death = self.deaths[name]
