@@ -66,8 +66,8 @@ test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow a
 	$(BIN)/python -m pytest -m frameworks tests/frameworks
 
 lint: $(READY) ## ruff, mypy strict, import contracts
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -75,7 +75,7 @@ bench: $(READY) ## measure, compare with tests/perf/thresholds.json, write out/f
 	$(BIN)/python -m pytest -m perf tests/perf
 
 bench-policies: $(READY) ## every policy on the public workloads; tables for docs/figures/simulator.md
-	$(BIN)/python -m swell.sim.bench --data $(SHARED)/data
+	$(BIN)/python -m benchmarks.policies --data $(SHARED)/data
 
 system-packages: ## Debian packages that the tests use; needs root
 	apt-get update -qq

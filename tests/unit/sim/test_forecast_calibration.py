@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from benchmarks.policies.forecast_backtest import Backtest, judged, verdict
 from swell.core.events import ExitReason, JobCancelled, JobSubmitted, NodeObserved, RunEnded, RunPlanned
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
@@ -20,7 +21,6 @@ from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Interval
 from swell.sim.forecast_accuracy import TrackRecord
-from swell.sim.forecast_backtest import Backtest, judged, verdict
 from swell.sim.forecast_calibration import COVERAGE, Calibration, Guess, Kind, guesses_of, honest, quantiles
 from swell.sim.generate import Recipe, generate
 from swell.sim.simulate import Scene

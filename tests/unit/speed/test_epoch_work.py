@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.speed.history import History
 
 from swell.core.events import ExitReason
 from swell.speed.epoch_work import FLAT, EpochWork, cell_of, middles, usual_course
+from tests.unit.speed.history import History
 
 
 class TestCourse:

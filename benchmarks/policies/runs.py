@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks.policies.forecast_backtest import Told, backtest
 from swell.core.snapshot import Options
 from swell.policy.registry import POLICIES
-from swell.sim.forecast_backtest import Told, backtest
 from swell.sim.simulate import Case, OptionValue, Outcome
 from swell.sim.simulate_many import run_cases
 from swell.sim.workload import name_of_draw

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from swell.sim.bench_pictures import POINTS, draw_all, thinned
-from swell.sim.bench_runs import ADAPTIVE_LEARNING, FIXED_TOLD, Bench, Choice, used
-from swell.sim.bench_tables import page
+from benchmarks.policies.pictures import POINTS, draw_all, thinned
+from benchmarks.policies.runs import ADAPTIVE_LEARNING, FIXED_TOLD, Bench, Choice, used
+from benchmarks.policies.tables import page
 
 CHOICE = Choice(policies=("fifo", "swell"))
 

@@ -88,16 +88,16 @@ def backtest(case: Case, every_s: float = EVERY_S) -> list[Told]:
     found: list[Told] = []
     for scene in scenes(case):
         setup = setup_of(case, scene.nodes)
-        backtest = Backtest(setup, scene, every_s)
-        simulation = Simulation(setup, scene.world, scene.book, (backtest,))
-        simulation.on_pass = _looking(backtest, simulation)
+        watch = Backtest(setup, scene, every_s)
+        simulation = Simulation(setup, scene.world, scene.book, (watch,))
+        simulation.on_pass = _looking(watch, simulation)
         simulation.run(scene.workload)
-        found += [judged(one, backtest.ends[one.job]) for one in backtest.told if one.job in backtest.ends]
+        found += [judged(one, watch.ends[one.job]) for one in watch.told if one.job in watch.ends]
     return found
 
 
-def _looking(backtest: Backtest, simulation: Simulation) -> Callable[[float], object]:
-    return lambda now_s: backtest.look_ahead(simulation.state, now_s)
+def _looking(watch: Backtest, simulation: Simulation) -> Callable[[float], object]:
+    return lambda now_s: watch.look_ahead(simulation.state, now_s)
 
 
 def judged(told: Told, end_s: float) -> Told:

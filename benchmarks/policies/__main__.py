@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.policies.pictures import draw_all
+from benchmarks.policies.runs import COLUMNS, Bench, Choice
+from benchmarks.policies.tables import SECTIONS, page
 from swell.policy.registry import POLICIES
-from swell.sim.bench_pictures import draw_all
-from swell.sim.bench_runs import COLUMNS, Bench, Choice
-from swell.sim.bench_tables import SECTIONS, page
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m swell.sim.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.policies", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with pollux/, sia/ and philly/")
     parser.add_argument("--results", type=Path, default=Path("out/bench-policies"))
     parser.add_argument("--out", type=Path, default=Path("docs/figures/simulator-tables.md"))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from swell.sim.bench_runs import (
+from benchmarks.policies.forecast_backtest import Told, Verdict, verdict
+from benchmarks.policies.runs import (
     ADAPTIVE_LEARNING,
     ADAPTIVE_TOLD,
     FIXED_LEARNING,
@@ -17,7 +18,6 @@ from swell.sim.bench_runs import (
     Choice,
     Kept,
 )
-from swell.sim.forecast_backtest import Told, Verdict, verdict
 from swell.sim.forecast_calibration import COVERAGE
 
 FOR_SIA = ("swell", "sia", "max-min", "afs-l", "elastic-fifo", "srjf")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swell.sim.bench_runs import (
+from benchmarks.policies.runs import (
     ADAPTIVE_LEARNING,
     ADAPTIVE_TOLD,
     BIN_S,
@@ -20,7 +20,7 @@ from swell.sim.bench_runs import (
     Column,
     Kept,
 )
-from swell.sim.bench_tables import FOR_LOADS, FOR_SIA, PUBLISHED_POLLUX, mean
+from benchmarks.policies.tables import FOR_LOADS, FOR_SIA, PUBLISHED_POLLUX, mean
 from swell.sim.report import pyplot
 
 SHOWN = ("swell", "srjf", "afs-l", "elastic-fifo", "tiresias", "sia")
