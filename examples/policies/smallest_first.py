@@ -27,4 +27,4 @@ class SmallestFirst:
             else:
                 reasons[job.id] = (Reason(code=ReasonCode.BEHIND, detail={"ahead": int(most), "first": chosen[0].id}),)
         grants, passed_over = give_in_order(chosen, Purse(snapshot.capacity), requested=True)
-        return Decision(grants=grants, reasons=reasons | passed_over, memory=memory)
+        return Decision(grants=grants, reasons=reasons, explain=passed_over, memory=memory)

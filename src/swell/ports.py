@@ -37,13 +37,34 @@ class Random(Protocol):
     def shuffle(self, x: list[int], /) -> None: ...
 
 
+OptionValue = float | int | str | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One setting of a policy. A text default means text, with `numbers` a list of rising numbers ("3600, 36000")."""
+
+    default: OptionValue
+    doc: str
+    low: float = float("-inf")
+    high: float = float("inf")
+    numbers: bool = False
+
+
 class Policy(Protocol):
-    """How many GPUs. Pure: the same input gives the same answer. See policies in docs/explanation."""
+    """How many GPUs. Pure: the same input gives the same answer. See policies in docs/explanation.
+
+    `elastic`: it changes sizes of running jobs. `weighs_restarts`: it has weighed what a change of size costs, so the
+    layers leave its sizes of running jobs alone. `OPTIONS`: what a person may set about it."""
 
     @property
     def name(self) -> str: ...
     @property
     def elastic(self) -> bool: ...
+    @property
+    def weighs_restarts(self) -> bool: ...
+    @property
+    def OPTIONS(self) -> Mapping[str, Option]: ...  # noqa: N802 - a constant of the class
     def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision: ...
 
 
@@ -78,11 +99,17 @@ class Remaining:
 class SpeedBook(Protocol):
     """What is known of how fast jobs are. Learns from events; the simulator has one that knows the truth.
 
-    Both answers are the same object as long as nothing was learned, so that callers may cache on identity."""
+    `speed` and `remaining` answer with the same object as long as nothing was learned, so that callers may cache on
+    identity. `follows_records`: answers about a job change only when its record does."""
 
+    @property
+    def follows_records(self) -> bool: ...
     def learn(self, event: Event) -> None: ...
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed: ...
     def remaining(self, job: JobRecord) -> Remaining: ...
+    def alone(self, job: JobId) -> bool:
+        """Sharing a GPU slows this job too much: it must have one of its own."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

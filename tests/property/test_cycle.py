@@ -114,13 +114,14 @@ class Life:
         seed = self.state.seq
         plan = cycle(snapshot, self.policy, self.placer, self.state.policy_memory, random.Random(seed))
         again = cycle(snapshot, self.policy, self.placer, self.state.policy_memory, random.Random(seed))
-        assert plan == again, "the same input gave another plan"
+        assert (plan, plan.explain()) == (again, again.explain()), "the same input gave another plan"
         policy, placer = policy_named(self.policy.name), placer_named(self.placer.name)
         anew = cycle(snapshot, policy, placer, self.state.policy_memory, random.Random(seed))
-        assert plan == anew, "what a policy or placer remembers from earlier passes changed the plan"
+        changed = "what a policy or placer remembers from earlier passes changed the plan"
+        assert (plan, plan.explain()) == (anew, anew.explain()), changed
         for job in snapshot.jobs:
             idle = job.id not in plan.targets and not job.held_n
-            assert not idle or plan.reasons.get(job.id), f"job {job.id} waits without a reason"
+            assert not idle or plan.explain().get(job.id), f"job {job.id} waits without a reason"
         for event in events_of(plan, self.state, self.now_s):
             self.happen(event)
 

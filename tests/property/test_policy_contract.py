@@ -27,7 +27,7 @@ KEPT = {ReasonCode.PINNED, ReasonCode.SETTLING}
 
 
 def kept(decision: Decision, job: JobView) -> bool:
-    return any(reason.code in KEPT for reason in decision.reasons.get(job.id, ()))
+    return any(reason.code in KEPT for reason in decision.why().get(job.id, ()))
 
 
 def free_milli(taken: Snapshot, decision: Decision) -> dict[str, int]:
@@ -54,7 +54,7 @@ def test_never_oversubscribed_never_outside_the_allowed_sizes_and_always_the_sam
     for job in taken.jobs:
         given_it = decision.grants.get(job.id)
         if given_it is None:
-            assert decision.reasons[job.id]
+            assert decision.why()[job.id]
         elif job.gpu_milli:
             assert given_it.n in job.sizes
             assert given_it.gpu_type in job.gpu_types
@@ -65,7 +65,8 @@ def test_never_oversubscribed_never_outside_the_allowed_sizes_and_always_the_sam
             assert given_it.n == job.held_n
     jobs = list(taken.jobs)
     random.Random(seed).shuffle(jobs)
-    assert decide(name, taken.restricted(tuple(jobs), taken.capacity)) == decision
+    again = decide(name, taken.restricted(tuple(jobs), taken.capacity))
+    assert (again, again.why()) == (decision, decision.why())
 
 
 @pytest.mark.parametrize("name", ELASTIC)
@@ -73,7 +74,7 @@ def test_never_oversubscribed_never_outside_the_allowed_sizes_and_always_the_sam
 @given(taken=snapshots())
 def test_never_a_gpu_idle_that_somebody_would_gain_from(name: str, taken: Snapshot) -> None:
     decision = decide(name, taken)
-    weighs = getattr(policy_named(name), "weighs_restarts", False)
+    weighs = policy_named(name).weighs_restarts
     reserved = any(job.waiting_s(NOW_S) > taken.options.starvation_s for job in taken.jobs)
     for gpu_type, left in free_milli(taken, decision).items():
         for job in taken.jobs:
@@ -170,7 +171,7 @@ seen = []
 def run(taken):
     for name in sorted(POLICIES):
         made = decide(name, taken)
-        seen.append((name, sorted(made.grants.items()), sorted((j, str(r)) for j, r in made.reasons.items()),
+        seen.append((name, sorted(made.grants.items()), sorted((j, str(r)) for j, r in made.why().items()),
                      str(made.memory)))
 run()
 print(repr(seen))

@@ -40,7 +40,7 @@ def test_where_there_is_room_for_all_swell_answers_as_if_it_had_weighed_everythi
     taken = Snapshot(now_s=NOW_S, jobs=tuple(jobs), nodes=(), capacity=Capacity(gpu_milli={"gpu": 1000 * gpus}))
     short = policy.Swell().decide(taken, {}, random.Random(0))
     assert short.grants == {job.id: Grant(n=job.max, gpu_type="gpu") for job in jobs}
-    assert (short.grants, dict(short.reasons)) == _weighed(taken)
+    assert (short.grants, short.why()) == _weighed(taken)
 
 
 def _weighed(taken: Snapshot) -> tuple[dict[JobId, Grant], dict[JobId, tuple[Reason, ...]]]:
@@ -70,7 +70,8 @@ def test_those_after_the_last_that_could_fit_are_told_what_they_would_have_been(
         for number, (size, types, milli) in enumerate(wanted, start=1)
     ]
     purse = Purse(capacity)
-    grants, reasons = give_in_order(iter(jobs), purse, requested=requested)
+    grants, explain = give_in_order(iter(jobs), purse, requested=requested)
+    reasons = explain()
     purse.milli.clear()  # what is taken later changes nothing about what was said
     assert Decision(grants=grants, reasons=dict(reasons)) == _one_by_one(jobs, Purse(capacity), requested=requested)
 

@@ -187,11 +187,11 @@ def parse_options(options: Sequence[str]) -> dict[str, OptionValue]:
 def check_options(said: Mapping[str, OptionValue], policies: Sequence[str]) -> None:
     """An option that nobody has is a mistake; so is a value that a policy does not take."""
     from swell.policy.options import check
-    from swell.policy.registry import policy_named
+    from swell.policy.registry import options_of
 
     known = set(GENERAL)
     for policy in policies:
-        declared = getattr(policy_named(policy), "OPTIONS", {})
+        declared = options_of(policy)
         known.update(declared)
         check(policy, declared, policy_options(policy, said))
     for name in said:
@@ -209,9 +209,9 @@ def general_options(said: Mapping[str, OptionValue]) -> Options:
 
 def policy_options(policy: str, said: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """Those of `said` that this policy has; several policies may be given options of one of them."""
-    from swell.policy.registry import policy_named
+    from swell.policy.registry import options_of
 
-    declared = getattr(policy_named(policy), "OPTIONS", {})
+    declared = options_of(policy)
     return {name: value for name, value in said.items() if name in declared}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -47,27 +47,12 @@ class Reason:
 Reasons = Mapping[JobId, tuple[Reason, ...]]
 
 
-class Deferred(Reasons):
-    """Reasons that are put together when somebody reads them: a pass has some for every job, and mostly nobody asks."""
+Explain = Callable[[], Reasons]
+"""Makes reasons when somebody reads them: a pass has some for every job, and mostly nobody asks."""
 
-    __slots__ = ("_made",)
 
-    def __init__(self, make: Callable[[], Reasons]) -> None:
-        self._made: Reasons | Callable[[], Reasons] = make
-
-    def _read(self) -> Reasons:
-        if not isinstance(self._made, Mapping):
-            self._made = self._made()
-        return self._made
-
-    def __getitem__(self, job: JobId) -> tuple[Reason, ...]:
-        return self._read()[job]
-
-    def __iter__(self) -> Iterator[JobId]:
-        return iter(self._read())
-
-    def __len__(self) -> int:
-        return len(self._read())
+def no_reasons() -> Reasons:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +65,19 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Jobs that are not in `grants` get nothing, and have at least one reason."""
+    """Jobs that are not in `grants` get nothing, and have at least one reason.
+
+    A policy gives reasons as a plain mapping (`reasons`), or as a function that makes one (`explain`), or both: for a
+    job in both, `reasons` counts. Read them with `why`."""
 
     grants: Mapping[JobId, Grant]
     reasons: Reasons = field(default_factory=dict)
+    explain: Explain = field(default=no_reasons, compare=False)
     memory: Mapping[str, object] = field(default_factory=dict)
     wake_s: float | None = None  # when time alone would change the answer
+
+    def why(self) -> dict[JobId, tuple[Reason, ...]]:
+        return {**self.explain(), **self.reasons}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +134,8 @@ class Plan:
     stops: tuple[Stop, ...] = ()
     resizes: tuple[Resize, ...] = ()
     starts: tuple[Start, ...] = ()
-    reasons: Reasons = field(default_factory=dict)  # of every job in the snapshot
+    explain: Explain = field(default=no_reasons, compare=False)  # makes the reasons of every job in the snapshot
     targets: Mapping[JobId, Grant] = field(default_factory=dict)  # what each job is meant to have
     moves: tuple[Move, ...] = ()
     memory: Mapping[str, object] = field(default_factory=dict)
     wake_s: float | None = None  # when time alone would change the answer (a back-off ends, a run has settled)
-
-    @property
-    def empty(self) -> bool:
-        return not (self.stops or self.resizes or self.starts)

@@ -42,11 +42,14 @@ SHARE = 20.0
 class FrozenBook:
     """What the speed book says at this moment of the jobs that have not ended. Learns nothing."""
 
+    follows_records = False
+
     def __init__(self, book: SpeedBook, state: State) -> None:
         per_node = gpus_per_node(state.nodes.values())
         self._answers = {
             job: (book.speed(state.jobs[job], per_node), book.remaining(state.jobs[job])) for job in state.active
         }
+        self._alone = frozenset(job for job in state.active if book.alone(job))
         self._book, self._per_node = book, per_node
 
     def learn(self, event: Event) -> None:
@@ -59,6 +62,9 @@ class FrozenBook:
     def remaining(self, job: JobRecord) -> Remaining:
         known = self._answers.get(job.id)
         return known[1] if known else self._book.remaining(job)
+
+    def alone(self, job: JobId) -> bool:
+        return job in self._alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from swell.core import events as ev
-from swell.core.decision import Plan, Reason, Reasons
+from swell.core.decision import Explain, Plan, Reason, no_reasons
 from swell.core.errors import InvalidTransition, StoreError
 from swell.core.events import Event
 from swell.core.ids import JobId
@@ -62,13 +63,13 @@ class Passes:
         self.policy: Policy | None = None
         self.placer: Placer | None = None
         self.count = 0
-        self._reasons: Reasons = {}  # of the last plan
+        self._explain: Explain = no_reasons  # of the last plan; made when somebody asks, and once
         self._held_back: Mapping[JobId, Reason] = {}
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         """Of the last pass; none if it did not see the job."""
         held_back = self._held_back.get(job)
-        return self._reasons.get(job, ()) if held_back is None else (held_back,)
+        return self._explain().get(job, ()) if held_back is None else (held_back,)
 
     def wake(self) -> None:
         self._wake.set()
@@ -134,7 +135,7 @@ class Passes:
         snapshot, held_back = self._snapshotter.take(state, now_s, self.options)
         rng = random.Random(state.seq)  # noqa: S311 - a seed that replays, not a secret
         plan = await self._cycle(snapshot, self.policy, self.placer, state.policy_memory, rng)
-        self._reasons, self._held_back = plan.reasons, held_back
+        self._explain, self._held_back = cache(plan.explain), held_back
         return plan
 
     async def _cycle(

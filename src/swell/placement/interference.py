@@ -102,6 +102,8 @@ def _mean(old_s: float, new_s: float) -> float:
 class WatchedBook:
     """A speed book that also watches who slows whom."""
 
+    follows_records = False
+
     def __init__(self, book: SpeedBook) -> None:
         self._book = book
         self._interference = Interference()

@@ -14,7 +14,6 @@ from operator import attrgetter
 
 from swell.core.decision import (
     Decision,
-    Deferred,
     Grant,
     Layout,
     Move,
@@ -65,7 +64,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
         stops=tuple(draft.stops),
         resizes=tuple(draft.resizes),
         starts=tuple(draft.starts),
-        reasons=Deferred(partial(_reasons, snapshot, decision, draft.first)),
+        explain=partial(_reasons, snapshot, decision, draft.first),
         targets=_targets(decision, layout),
         moves=layout.moves,
         memory=decision.memory,
@@ -83,7 +82,7 @@ def _changing(snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> list[Jo
 
 def _reasons(snapshot: Snapshot, decision: Decision, first: Mapping[JobId, tuple[Reason, ...]]) -> Reasons:
     """For every job in the snapshot (a policy of one's own may have some for jobs that are not there)."""
-    given = decision.reasons
+    given = decision.why()
     return {job.id: (*first.get(job.id, ()), *given.get(job.id, ())) for job in snapshot.jobs}
 
 

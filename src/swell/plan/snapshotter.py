@@ -15,7 +15,6 @@ from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import HOLDING, JobRecord, JobState, State
-from swell.placement.interference import WatchedBook
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
 
@@ -46,7 +45,7 @@ class Snapshotter:
 
     def __init__(self, book: SpeedBook, restart_cost_s: float = DEFAULT_RESTART_COST_S) -> None:
         self._book = book
-        self._ask_always = not getattr(book, "follows_records", False)
+        self._ask_always = not book.follows_records
         self._restart_cost_s = restart_cost_s
         self._records: dict[JobId, JobRecord] = {}  # that views were made of, in the order of `State.active`
         self._views: dict[JobId, JobView] = {}  # in the same order
@@ -140,13 +139,10 @@ class Snapshotter:
             frame = frame_of(record, self._types, self._gpus_per_node)
             self._frames[record.id] = (record.spec, frame)
         view = view_of(record, speed, remaining, frame, self._restart_cost_s, self._gpu_memory_mib)
-        if record.spec.gpus.share and self._alone(record.id):
+        if record.spec.gpus.share and self._book.alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = view
         self._answers[record.id] = (speed, remaining)
-
-    def _alone(self, job: JobId) -> bool:
-        return isinstance(self._book, WatchedBook) and self._book.alone(job)
 
     def _held_back(self, state: State, now_s: float) -> dict[JobId, Reason]:
         held_back: dict[JobId, Reason] = {}

@@ -22,6 +22,7 @@ from swell.core.decision import Decision
 from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import Ladder, Memory, OwnReasons, Purse, grant, ladder
+from swell.policy.options import NO_OPTIONS
 from swell.ports import Random
 
 BLOCK = 48
@@ -32,6 +33,8 @@ Key = tuple[float, float, int]
 class AfsL:
     name = "afs-l"
     elastic = True
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         race = _Race(snapshot)

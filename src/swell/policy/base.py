@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter, itemgetter
 
-from swell.core.decision import Deferred, Grant, Reason, ReasonCode, Reasons
+from swell.core.decision import Explain, Grant, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, Curve, JobView, Snapshot
@@ -189,8 +189,9 @@ _milli, _requested, _sizes, _first = (
 )
 
 
-def give_in_order(jobs: Iterable[JobView], purse: Purse, *, requested: bool) -> tuple[dict[JobId, Grant], Reasons]:
-    """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over."""
+def give_in_order(jobs: Iterable[JobView], purse: Purse, *, requested: bool) -> tuple[dict[JobId, Grant], Explain]:
+    """Walk jobs in order and give each its requested size (or its minimum) if there is room, else pass it over. Returns
+    the grants, and what makes the reasons of those passed over."""
     order = tuple(jobs)
     grants: dict[JobId, Grant] = {}
     reasons: OwnReasons = {}
@@ -208,13 +209,12 @@ def give_in_order(jobs: Iterable[JobView], purse: Purse, *, requested: bool) -> 
                 refused.clear()
                 continue
             if max(purse.milli.values(), default=0) < least:  # nor for anybody after it
-                rest = partial(_refused, order[at:], purse.copy(), reasons, requested=requested)
-                return grants, Deferred(rest)
+                return grants, partial(_refused, order[at:], purse.copy(), reasons, requested=requested)
             why = purse.no_room(job, n)
             if len(job.gpu_types) < 2:  # with several it also depends on how fast the job is on each
                 refused[wants] = why
         reasons[job.id] = why
-    return grants, reasons
+    return grants, lambda: reasons
 
 
 def _least(order: Sequence[JobView], *, requested: bool) -> int:

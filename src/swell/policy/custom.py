@@ -1,5 +1,5 @@
 """Policies of one's own: a Python file named in the configuration (`policy_files`), with a class that has `name`,
-`elastic` and `decide`. See docs/how-to/write-a-policy.md.
+`elastic` and `decide` (`weighs_restarts` and `OPTIONS` have defaults). See docs/how-to/write-a-policy.md.
 
 The file is imported once, when the daemon starts. A mistake in it is said in one sentence with the file's name; the
 daemon does not start with a policy that it could not load.
@@ -17,8 +17,9 @@ from typing import Any
 from swell.core.decision import Decision
 from swell.core.errors import SwellError
 from swell.core.snapshot import Capacity, Snapshot
-from swell.policy.options import Option
+from swell.policy.options import NO_OPTIONS, Option
 from swell.policy.registry import register
+from swell.ports import Policy
 
 
 class PolicyFileError(SwellError):
@@ -39,7 +40,7 @@ def load_policy_file(path: str) -> tuple[str, ...]:
         )
     for kind in found:
         _check(path, kind)
-        register(kind.name, kind)
+        register(kind.name, _complete(kind))
     return tuple(kind.name for kind in found)
 
 
@@ -75,6 +76,19 @@ class _Trial:
 
     def shuffle(self, x: list[int], /) -> None:
         return
+
+
+class _Defaults:
+    """What a class in a policy file need not declare."""
+
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
+
+
+def _complete(kind: Any) -> type[Policy]:
+    """The class with everything that `Policy` declares."""
+    complete: type[Policy] = type(kind.__name__, (kind, _Defaults), {})
+    return complete
 
 
 def _check(path: str, kind: Any) -> None:

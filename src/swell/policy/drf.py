@@ -16,6 +16,7 @@ from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.policy.base import Memory, OwnReasons, grant, ladder
 from swell.policy.bundles import Stock, processes
+from swell.policy.options import NO_OPTIONS
 from swell.ports import Random
 
 Share = tuple[float, float, float]
@@ -24,6 +25,8 @@ Share = tuple[float, float, float]
 class Drf:
     name = "drf"
     elastic = True
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         filling = _Filling(snapshot)

@@ -35,14 +35,15 @@ OPTIONS: Options = {
 class ElasticTiresias:
     name = "elastic-tiresias"
     elastic = True
+    weighs_restarts = False
     OPTIONS = OPTIONS
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         queued, memory = in_queues(snapshot, memory)
         purse = Purse(snapshot.capacity)
         order = [job for _, job in queued]
-        grants, refused = give_in_order(order, purse, requested=True)
-        reasons = dict(refused)
+        grants, explain = give_in_order(order, purse, requested=True)
+        reasons = dict(explain())
         if len(reasons) > number(snapshot, OPTIONS, "compaction"):
             _compact(queued, grants, reasons, purse)
         _give_leftovers(order, grants, reasons, purse)

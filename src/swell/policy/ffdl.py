@@ -26,6 +26,7 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import GAIN, Ladder, Memory, OwnReasons, Purse, grant, ladder
+from swell.policy.options import NO_OPTIONS
 from swell.ports import Random
 
 MAX_WORK = 400_000_000
@@ -38,6 +39,8 @@ Step = tuple[int, float]
 class Ffdl:
     name = "ffdl"
     elastic = True
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         purse = Purse(snapshot.capacity)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from swell.core.decision import Decision, Deferred, Reason, ReasonCode, Reasons
+from swell.core.decision import Decision, Reason, ReasonCode, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
@@ -45,7 +45,7 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> D
         _settle(policy, in_order, by_right, ledger, snapshot)
     return Decision(
         grants=ledger.grants,
-        reasons=Deferred(partial(_explained, snapshot, jobs, ledger)),
+        explain=partial(_explained, snapshot, jobs, ledger),
         memory=_without_ended(guard.memory(table.memory), jobs),
         wake_s=ledger.wake_s,
     )
@@ -103,18 +103,14 @@ def _settle(
     if ledger.quotas:
         quotas.take_back(by_right, ledger, snapshot, elastic=policy.elastic)
     if policy.elastic:
-        fill(jobs, ledger, snapshot, resize=not _weighs_itself(policy))
+        fill(jobs, ledger, snapshot, resize=not policy.weighs_restarts)
     elif undone or ledger.quotas:
         admit(jobs, ledger, snapshot, requested=True)
 
 
 def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> bool:
     """Undo changes that do not pay. Were there any?"""
-    return not _weighs_itself(policy) and weigh(jobs, ledger, snapshot.now_s)
-
-
-def _weighs_itself(policy: Policy) -> bool:
-    return bool(getattr(policy, "weighs_restarts", False))
+    return not policy.weighs_restarts and weigh(jobs, ledger, snapshot.now_s)
 
 
 def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Jobs:

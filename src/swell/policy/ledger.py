@@ -7,8 +7,9 @@ there: a policy of one's own cannot oversubscribe the cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
-from swell.core.decision import Decision, Grant, Reason, Reasons
+from swell.core.decision import Decision, Explain, Grant, Reason
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Quota, Snapshot
@@ -16,13 +17,13 @@ from swell.policy.base import OwnReasons, Purse
 
 
 class Ledger:
-    __slots__ = ("_told", "grants", "limits", "purse", "quotas", "reasons", "used", "wake_s")
+    __slots__ = ("_parts", "grants", "limits", "purse", "quotas", "reasons", "used", "wake_s")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.purse = Purse(snapshot.capacity)
         self.grants: dict[JobId, Grant] = {}
         self.reasons: OwnReasons = {}  # the layers' own: they go before what a policy told
-        self._told: list[Reasons] = []
+        self._parts: list[Explain] = []  # what the policy says of each part it was asked about
         self.wake_s: float | None = None
         self.quotas: Mapping[str, Quota] = snapshot.options.quotas
         self.used: dict[str, int] = {}  # thousandths of a GPU by team; kept only while there are quotas
@@ -53,7 +54,7 @@ class Ledger:
 
     def accept(self, jobs: Mapping[JobId, JobView], part: Decision) -> None:
         """Write down what a policy decided for these jobs: those that were submitted first come first."""
-        self._told.append(part.reasons)
+        self._parts.append(cache(part.why))
         self.wake_at(part.wake_s)
         grants = part.grants
         for job_id in sorted(grants):
@@ -63,15 +64,16 @@ class Ledger:
 
     def why(self, job: JobId) -> tuple[Reason, ...]:
         """Why it has what it has so far; nothing if nobody said."""
-        told: list[Reasons] = [*self._told, self.reasons]
-        return next((given[job] for given in reversed(told) if job in given), ())
+        if job in self.reasons:
+            return self.reasons[job]
+        return next((part()[job] for part in reversed(self._parts) if job in part()), ())
 
     def said(self) -> OwnReasons:
         """The same of every job of which somebody said anything."""
         said: OwnReasons = {}
-        for told in (*self._told, self.reasons):
-            said.update(told)
-        return said
+        for part in self._parts:
+            said.update(part())
+        return said | self.reasons
 
     def wake_at(self, at_s: float | None) -> None:
         """Time alone may change the answer then."""

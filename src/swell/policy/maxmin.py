@@ -36,6 +36,7 @@ Entry = dict[str, float]
 class MaxMin:
     name = "max-min"
     elastic = False
+    weighs_restarts = False
     OPTIONS = OPTIONS
 
     def __init__(self) -> None:

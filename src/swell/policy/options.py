@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 from swell.core.errors import SwellError
 from swell.core.snapshot import Snapshot
 from swell.core.spelling import instead_of
+from swell.ports import Option, OptionValue
 
-Value = float | int | str | bool
+__all__ = ["NO_OPTIONS", "Option", "Options", "Value", "check", "flag", "number", "numbers", "problem"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One setting. A text default means text, with `numbers` a list of rising numbers ("3600, 36000")."""
-
-    default: Value
-    doc: str
-    low: float = float("-inf")
-    high: float = float("inf")
-    numbers: bool = False
-
-
+Value = OptionValue
 Options = Mapping[str, Option]
+NO_OPTIONS: Options = {}
 
 
 def check(policy: str, declared: Options, given: Mapping[str, Value]) -> None:

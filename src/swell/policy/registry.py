@@ -62,8 +62,7 @@ def register(name: str, make: Callable[[], Policy]) -> None:
 
 def options_of(name: str) -> opts.Options:
     """What may be set about a policy."""
-    declared: opts.Options = getattr(policy_named(name), "OPTIONS", {})
-    return declared
+    return policy_named(name).OPTIONS
 
 
 def check_options(name: str, given: Mapping[str, opts.Value]) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swell.core.decision import Decision, Deferred, Grant, Reason
+from swell.core.decision import Decision, Grant, Reason
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView, Snapshot
@@ -117,7 +117,7 @@ class Swell:
         this = Round(jobs, columns, snapshot.now_s, settings_of(snapshot))
         this.give()
         this.use_leftovers()
-        return Decision(grants=grants | this.grants(), reasons=Deferred(this.reasons), memory=memory)
+        return Decision(grants=grants | this.grants(), explain=this.reasons, memory=memory)
 
 
 def _enough_for_all(jobs: list[JobView], snapshot: Snapshot) -> dict[JobId, Grant] | None:

@@ -18,10 +18,11 @@ from swell.ports import Random
 class Tiresias:
     name = "tiresias"
     elastic = False
+    weighs_restarts = False
     OPTIONS = OPTIONS
 
     def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         queued, memory = in_queues(snapshot, memory)
         order = [job for _, job in queued]
-        grants, reasons = give_in_order(order, Purse(snapshot.capacity), requested=True)
-        return Decision(grants=grants, reasons=reasons, memory=memory)
+        grants, explain = give_in_order(order, Purse(snapshot.capacity), requested=True)
+        return Decision(grants=grants, explain=explain, memory=memory)

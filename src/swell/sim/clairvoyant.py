@@ -117,6 +117,10 @@ class ClairvoyantBook:
         self._remaining[job.id] = (job, remaining)
         return remaining
 
+    def alone(self, job: JobId) -> bool:
+        """Measured jobs do not share GPUs."""
+        return False
+
     def _truth(self, job: JobRecord) -> Remaining:
         trainee = self._world.trainees[job.id]
         table, app = self._table(job), trainee.app

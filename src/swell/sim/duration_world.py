@@ -219,6 +219,10 @@ class TrueDurations:
         self._remaining[job.id] = (task.turns, remaining)
         return remaining
 
+    def alone(self, job: JobId) -> bool:
+        """This world knows no interference."""
+        return False
+
 
 def _run(job: JobRecord) -> Run:
     assert job.run is not None  # asked only about jobs with a run

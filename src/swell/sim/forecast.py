@@ -186,6 +186,8 @@ class _Task:
 class Expected:
     """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens."""
 
+    follows_records = False
+
     def __init__(self, book: SpeedBook, state: State, now_s: float, errors: _Errors) -> None:
         self._book = book
         self._errors = errors
@@ -281,6 +283,9 @@ class Expected:
         left = Remaining(at_speed_1_s=task.expected_s, as_of_s=task.as_of_s, sigma=task.sigma, known=task.known)
         self._remaining[job.id] = (job, left)
         return left
+
+    def alone(self, job: JobId) -> bool:
+        return self._book.alone(job)
 
 
 @dataclass(slots=True)

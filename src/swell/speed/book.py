@@ -87,6 +87,8 @@ class _Entry:
 
 
 class Book:
+    follows_records = False  # what one job reports teaches about others of its family
+
     def __init__(self) -> None:
         self._jobs: dict[JobId, _Entry] = {}
         self._families: dict[str, Family] = {}
@@ -95,7 +97,7 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[_Entry] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
-        self._exchange = NOTHING_COMPARED  # between GPU types
+        self._type_ratios = NOTHING_COMPARED  # between GPU types
         self._type_news: dict[str, None] = {}  # families that may compare types otherwise than before
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
         self._reports = 0  # that a course was learned from
@@ -144,7 +146,7 @@ class Book:
         family, batching = entry.home, event.batching
         entry.adaptive = batching is not None
         if family is not None and batching is not None:
-            family.practice = family.practice or Practice(self._exchange)
+            family.practice = family.practice or Practice(self._type_ratios)
             family.practice.add(event, batching, entry.epochs_total)
             if len(family.practice.points) > 1:
                 self._type_news[family.name] = None
@@ -234,6 +236,10 @@ class Book:
             entry.remaining = made = made if made == fresh and made is not None else fresh
             entry.record = job
         return made
+
+    def alone(self, job: JobId) -> bool:
+        """It watches no GPUs: see `placement.interference`."""
+        return False
 
     def _current(self, job: JobRecord) -> _Entry:
         """The job's entry, with everything fitted that there was news of."""
@@ -348,12 +354,12 @@ class Book:
             return
         comparing = [family.types for family in self._families.values() if len(family.types) > 1]
         type_ratios = type_ratios_of(comparing[-COMPARE_FAMILIES:])
-        if not type_ratios.differs(self._exchange):
+        if not type_ratios.differs(self._type_ratios):
             return
-        self._exchange = type_ratios
+        self._type_ratios = type_ratios
         self._priors.clear()
         for family in self._families.values():
             family.follow(type_ratios)
 
     def _completed(self, fit: Fit) -> Fit:
-        return replace(fit, type_ratios=self._exchange)
+        return replace(fit, type_ratios=self._type_ratios)

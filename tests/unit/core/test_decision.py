@@ -1,27 +1,25 @@
-"""Reasons that are put together when somebody reads them."""
+"""Reasons of a decision: plain ones, and ones that are made when somebody reads them."""
 
 from __future__ import annotations
 
-from swell.core.decision import Decision, Deferred, Reason, ReasonCode, Reasons
+from swell.core.decision import Decision, Reason, ReasonCode, Reasons
 
 PAUSED = (Reason(code=ReasonCode.PAUSED),)
+STOPPING = (Reason(code=ReasonCode.STOPPING),)
 
 
-def test_reasons_are_made_once_and_only_for_a_reader() -> None:
+def test_reasons_are_made_only_for_a_reader() -> None:
     made: list[int] = []
 
     def make() -> Reasons:
         made.append(1)
-        return {1: PAUSED}
+        return {1: PAUSED, 2: PAUSED}
 
-    reasons = Deferred(make)
-    decision = Decision(grants={}, reasons=reasons)
+    decision = Decision(grants={}, reasons={1: STOPPING}, explain=make)
     assert not made
-    assert decision.reasons[1] == PAUSED
-    assert (reasons.get(2, ()), list(reasons), len(reasons)) == ((), [1], 1)
+    assert decision.why() == {1: STOPPING, 2: PAUSED}
     assert made == [1]
 
 
-def test_deferred_reasons_are_equal_to_the_same_ones_said_at_once() -> None:
-    assert Deferred(lambda: {1: PAUSED}) == {1: PAUSED}
-    assert Deferred(lambda: {1: PAUSED}) != {2: PAUSED}
+def test_a_decision_without_reasons_has_none() -> None:
+    assert Decision(grants={}).why() == {}

@@ -72,7 +72,7 @@ def test_no_gpus_at_all() -> None:
     for policy in POLICIES:
         decision = decide(policy, snapshot(THREE, {}))
         assert counts(decision, THREE) == [0, 0, 0]
-        assert all(decision.reasons[job.id] for job in THREE)
+        assert all(decision.why()[job.id] for job in THREE)
 
 
 def test_no_jobs_at_all() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from swell.core.decision import ReasonCode
 from swell.core.errors import NotFound, SwellError
 from swell.core.snapshot import Options
 from swell.policy.custom import PolicyFileError, load_policy_file, load_policy_files
@@ -50,6 +51,26 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, t
     path.write_text(text)
     with pytest.raises(SwellError, match=says):
         load_policy_file(str(path))
+
+
+def test_the_example_explains_itself_on_a_full_cluster() -> None:
+    """Both kinds of reasons at once: of jobs that its team's limit holds back, and of jobs that did not fit."""
+    load_policy_file(str(EXAMPLE))
+    jobs = [view(number, 2, 2, team=team) for number, team in enumerate("aabb", start=1)]
+    decision = decide("smallest-first", snapshot(jobs, 2, Options(policy={"per_team": 1})))
+    codes = {job: [reason.code for reason in why] for job, why in decision.why().items()}
+    assert list(decision.grants) == [1]
+    assert codes == {2: [ReasonCode.BEHIND], 3: [ReasonCode.CAPACITY], 4: [ReasonCode.BEHIND]}
+
+
+def test_a_policy_file_need_not_declare_what_has_a_default(tmp_path: Path) -> None:
+    path = tmp_path / "short.py"
+    path.write_text(
+        "from swell.core.decision import Decision\nclass P:\n  name = 'short'\n  elastic = True\n"
+        "  def decide(self, s, m, r): return Decision(grants={})\n"
+    )
+    load_policy_file(str(path))
+    assert (policy_named("short").weighs_restarts, dict(policy_named("short").OPTIONS)) == (False, {})
 
 
 def test_a_file_that_is_not_there_or_not_python(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
 from swell.plan.explain import sentence
 from swell.policy import layers, quotas
 from swell.policy.ledger import Ledger
+from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import POLICIES
 from unit.policy.views import NOW_S, counts, decide, power, snapshot, view
 
@@ -22,7 +23,7 @@ UNSTOPPABLE = JobSpec(name="fixed", command=("true",))
 
 
 def codes(decision: Decision, job: int) -> list[ReasonCode]:
-    return [reason.code for reason in decision.reasons.get(job, ())]
+    return [reason.code for reason in decision.why().get(job, ())]
 
 
 class TestKept:
@@ -38,13 +39,15 @@ class TestKept:
         jobs = [view(1, 1, 8, held=2, changed_s=NOW_S - 3.0, restart_cost_s=0.0)]
         decision = decide("elastic-fifo", snapshot(jobs, 8))
         assert counts(decision, jobs) == [2]
-        assert decision.reasons[1][0].detail == {"until_s": NOW_S + 7.0}
+        assert decision.why()[1][0].detail == {"until_s": NOW_S + 7.0}
         assert decision.wake_s == NOW_S + 7.0
 
     def test_a_policy_of_ones_own_says_when_to_ask_it_again(self) -> None:
         class Later:
             name = "later"
             elastic = False
+            weighs_restarts = False
+            OPTIONS = NO_OPTIONS
 
             def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
                 return Decision(grants={}, wake_s=snapshot.now_s + 60.0)
@@ -88,7 +91,7 @@ class TestQuotas:
         decision = decide("fifo", snapshot(jobs, 8, self.OPTIONS))
         assert counts(decision, jobs) == [1, 1, 1, 1, 1, 0, 0, 0, 3]
         assert codes(decision, 8)[0] is ReasonCode.QUOTA
-        assert decision.reasons[8][0].detail == {"team": "a", "quota": 4, "used": 5}
+        assert decision.why()[8][0].detail == {"team": "a", "quota": 4, "used": 5}
 
     def test_growth_beyond_the_quota_ends_when_another_team_waits(self) -> None:
         """Tiresias gives what is asked for; the second job of team b waits behind it."""
@@ -154,8 +157,8 @@ class TestStarvation:
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, 4))
             assert counts(decision, jobs) == [4, 0, 0, 0, 0, 0, 0]
-            assert decision.reasons[1][0].code is ReasonCode.STARVED
-            assert decision.reasons[1][0].detail == {"waited_s": LONG_S}
+            assert decision.why()[1][0].code is ReasonCode.STARVED
+            assert decision.why()[1][0].detail == {"waited_s": LONG_S}
 
     def test_it_keeps_what_it_got_for_a_while_and_not_for_ever(self) -> None:
         others = [view(job, 1, 1, rem=10.0) for job in range(2, 8)]
@@ -178,8 +181,8 @@ class TestStarvation:
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, 4))
             assert counts(decision, jobs) == [2, 0, 0, 1]
-            assert decision.reasons[3][0].code is ReasonCode.BEHIND
-            assert decision.reasons[3][0].detail["first"] == 2
+            assert decision.why()[3][0].code is ReasonCode.BEHIND
+            assert decision.why()[3][0].detail["first"] == 2
 
 
 class TestRestartCost:
@@ -188,8 +191,8 @@ class TestRestartCost:
         jobs = [view(1, 1, 8, held=4, rem=40.0, restart_cost_s=30.0)]
         decision = decide("elastic-fifo", snapshot(jobs, 8))
         assert counts(decision, jobs) == [4]
-        assert decision.reasons[1][0].code is ReasonCode.NOT_WORTH
-        assert decision.reasons[1][0].detail == {"cost_s": 30.0, "gain_s": 5.0}
+        assert decision.why()[1][0].code is ReasonCode.NOT_WORTH
+        assert decision.why()[1][0].detail == {"cost_s": 30.0, "gain_s": 5.0}
 
     def test_the_same_growth_is_made_when_much_is_left_or_it_costs_nothing(self) -> None:
         for job in (
@@ -219,7 +222,7 @@ class TestRestartCost:
         short = view(1, 1, 1, types=("a", "b"), held=1, held_type="a", curves=curves, rem=100.0)
         long = view(1, 1, 1, types=("a", "b"), held=1, held_type="a", curves=curves, rem=10_000.0)
         for policy, factory in POLICIES.items():
-            if not getattr(factory(), "weighs_restarts", False):  # those have their own scales
+            if not factory().weighs_restarts:  # those have their own scales
                 assert decide(policy, snapshot([short], {"a": 1, "b": 1})).grants[1].gpu_type == "a"
         assert decide("srjf", snapshot([long], {"a": 1, "b": 1})).grants[1].gpu_type == "b"
 
@@ -235,7 +238,7 @@ class TestReasons:
         jobs = [view(1, 9, 9), view(2, 1, 1, types=())]
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, 8))
-            assert decision.reasons[1][0].detail == {"needs": 9, "largest": 8}
+            assert decision.why()[1][0].detail == {"needs": 9, "largest": 8}
             assert codes(decision, 1) == [ReasonCode.SHAPE]
             assert codes(decision, 2) == [ReasonCode.GPU_TYPE]
 
@@ -243,7 +246,7 @@ class TestReasons:
         jobs = [view(1, 4, 4, held=4, pinned=True), view(2, 2, 2)]
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, 4))
-            assert decision.reasons[2][0].detail == {"needs": 2, "free": 0}, policy
+            assert decision.why()[2][0].detail == {"needs": 2, "free": 0}, policy
 
     def test_when_those_of_its_type_are_in_use_it_is_room_that_is_missing_never_the_type_of_gpu(self) -> None:
         # The only two T4 belong to a more important job. Of the other type some are left, so there is a choice to make.
@@ -255,20 +258,20 @@ class TestReasons:
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, {"a100": 4, "t4": 2}))
             assert decision.grants[1].gpu_type == "t4", policy
-            room = [reason for reason in decision.reasons[3] if reason.code is not ReasonCode.BEHIND]
+            room = [reason for reason in decision.why()[3] if reason.code is not ReasonCode.BEHIND]
             assert [(r.code, r.detail) for r in room] == [(ReasonCode.CAPACITY, {"needs": 1, "free": 0})], policy
 
     def test_a_type_of_which_nothing_works_is_said_to_be_missing_with_its_name(self) -> None:
         spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(types=("h100", "h200")))
         jobs = [view(1, 1, 4, types=("a100",)), view(2, 1, 1, types=("h100",), spec=spec)]
         for policy in POLICIES:
-            (reason,) = decide(policy, snapshot(jobs, {"a100": 4, "h100": 0})).reasons[2]
+            (reason,) = decide(policy, snapshot(jobs, {"a100": 4, "h100": 0})).why()[2]
             assert sentence(reason) == "none of the GPU types it accepts is available (accepts h100, h200)", policy
 
     def test_a_job_that_waits_for_room_says_how_much(self) -> None:
         jobs = [view(1, 3, 3), view(2, 2, 2)]
         decision = decide("fifo", snapshot(jobs, 4))
-        assert decision.reasons[2][0].detail == {"needs": 2, "free": 1}
+        assert decision.why()[2][0].detail == {"needs": 2, "free": 1}
 
 
 class TestJobsThatAreNotWholeGpus:
@@ -292,6 +295,8 @@ class TestPoliciesThatErr:
         class Wild:
             name = "wild"
             elastic = False
+            weighs_restarts = False
+            OPTIONS = NO_OPTIONS
 
             def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
                 return Decision(grants={job.id: given for job in taken.jobs}, memory=memory)
@@ -299,7 +304,7 @@ class TestPoliciesThatErr:
         jobs = [view(1, 2, 8), view(2, 2, 8)]
         decision = layers.decide(Wild(), snapshot(jobs, 4), {}, random.Random(0))
         assert sum(counts(decision, jobs)) == 0
-        assert decision.reasons[1]
+        assert decision.why()[1]
 
 
 def test_what_was_remembered_of_jobs_that_are_gone_is_forgotten() -> None:

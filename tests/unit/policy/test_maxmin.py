@@ -72,4 +72,4 @@ def test_what_can_never_fit_is_passed_over_with_a_reason() -> None:
     jobs = [view(1, 64, 64, req=64), view(2, 1, 1)]
     decision = bare("max-min", snapshot(jobs, 8))
     assert counts(decision, jobs) == [0, 1]
-    assert decision.reasons[1][0].detail["needs"] == 64
+    assert decision.why()[1][0].detail["needs"] == 64

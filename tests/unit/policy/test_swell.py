@@ -17,7 +17,7 @@ SATURATED = (0.0, 1.0, 1.5, 1.5, 1.5)
 
 
 def codes(taken: Snapshot, job: JobView) -> list[ReasonCode]:
-    return [reason.code for reason in bare("swell", taken).reasons.get(job.id, ())]
+    return [reason.code for reason in bare("swell", taken).why().get(job.id, ())]
 
 
 def test_with_linear_speedup_the_shortest_gets_all_it_can_use() -> None:
@@ -79,7 +79,7 @@ def test_the_waiting_are_told_who_is_ahead_and_what_is_free() -> None:
     jobs = [view(1, 4, 4, rem=100), view(2, 4, 4, rem=200), view(3, 4, 4, rem=300)]
     decision = bare("swell", snapshot(jobs, 6))
     assert counts(decision, jobs) == [4, 0, 0]
-    behind, room = decision.reasons[3]
+    behind, room = decision.why()[3]
     assert (behind.code, behind.detail) == (ReasonCode.BEHIND, {"ahead": 2, "first": 1})
     assert (room.code, room.detail) == (ReasonCode.CAPACITY, {"needs": 4, "free": 2})
 
@@ -92,7 +92,7 @@ def test_never_said_to_be_behind_a_job_on_gpus_it_cannot_use() -> None:
     ]
     decision = bare("swell", snapshot(jobs, {"a100": 4, "t4": 2}))
     assert counts(decision, jobs) == [4, 2, 0, 0, 0, 0]
-    behind = {job: decision.reasons[job][0].detail for job in (3, 4, 5, 6)}
+    behind = {job: decision.why()[job][0].detail for job in (3, 4, 5, 6)}
     assert behind == {
         3: {"ahead": 1, "first": 1},
         4: {"ahead": 1, "first": 2},
@@ -105,7 +105,7 @@ def test_where_nobody_has_gpus_of_its_type_it_is_only_room_that_is_missing() -> 
     jobs = [view(1, 4, 4, types=("a100",)), view(2, 4, 4, types=("t4",))]
     decision = bare("swell", snapshot(jobs, {"a100": 4, "t4": 2}))
     assert counts(decision, jobs) == [4, 0]
-    assert [(r.code, r.detail) for r in decision.reasons[2]] == [(ReasonCode.CAPACITY, {"needs": 4, "free": 2})]
+    assert [(r.code, r.detail) for r in decision.why()[2]] == [(ReasonCode.CAPACITY, {"needs": 4, "free": 2})]
 
 
 def test_jobs_without_a_gpu_and_with_a_share_of_one_run_beside_the_others() -> None:
@@ -169,7 +169,7 @@ def test_a_job_that_may_not_use_a_type_is_never_given_it() -> None:
     decision = decide("swell", snapshot(jobs, {"a100": 8, "t4": 2}))
     assert decision.grants[1].gpu_type == "t4"
     assert 2 not in decision.grants
-    assert ReasonCode.GPU_TYPE in [reason.code for reason in decision.reasons[2]]
+    assert ReasonCode.GPU_TYPE in [reason.code for reason in decision.why()[2]]
 
 
 def test_weight_and_deadline_bring_a_job_forward() -> None:
@@ -214,7 +214,7 @@ def test_never_an_exception_for_odd_jobs(gpus: int) -> None:
         replace(view(7, 1, 1), gpu_types=()),
     ]
     decision = decide("swell", snapshot(jobs, gpus))
-    assert all(job.id in decision.grants or decision.reasons[job.id] for job in jobs)
+    assert all(job.id in decision.grants or decision.why()[job.id] for job in jobs)
 
 
 def test_a_snapshot_without_jobs_or_gpus_is_fine() -> None:
@@ -251,7 +251,7 @@ def test_never_more_than_there_is_and_never_another_answer(types: tuple[str, ...
             if job.id in decision.grants:
                 assert decision.grants[job.id].n in job.sizes
             else:
-                assert decision.reasons[job.id]
+                assert decision.why()[job.id]
 
 
 def test_nothing_is_left_idle_that_a_waiting_job_could_take() -> None:
