@@ -218,7 +218,7 @@ class RunUp:
     at_s: float
 
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
 
 
 def start_failure(number: int | None) -> ExitReason:

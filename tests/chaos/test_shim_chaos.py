@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from integration.executors.processes import Driver, is_alive, wait_until
-from swell.shim import ask, shim
+from swell.shim import ask, files
+from swell.shim import processes as proc
 
 SCRIPT = """
 echo start $$ >> {truth}/{job}
@@ -83,20 +84,20 @@ def _check(truth: Path, run: Path, code: int) -> None:
 
 @pytest.mark.chaos
 def test_never_an_orphan_when_shims_are_killed(tmp_path: Path) -> None:
-    """Each shim is killed at a random moment of its life; what it held dies with it or is swept by its mark. (Without
-    its shim, a process that wiped its environment and left its session cannot be told from anybody else's.)"""
+    """Each shim is killed at a random moment of its life; what it held dies with it or is swept, also what wiped its
+    environment and left its session."""
     rng = random.Random(3)
     truth, runs, jobs = tmp_path / "truth", tmp_path / "runs", 12
     truth.mkdir()
-    launches = {f"{job}.1": [_script(truth, job, clean="", lasts_s=1000)] for job in range(1, jobs + 1)}
+    launches = {f"{job}.1": [_script(truth, job, clean="env -i", lasts_s=1000)] for job in range(1, jobs + 1)}
     driver = Driver(runs, [], launches)
     try:
         for run in launches:
             wait_until((runs / run / "0/claim").exists, f"the claim of {run}")
             time.sleep(rng.uniform(0.0, 0.05))
-            claimed = shim.read_json(str(runs / run / "0/claim"))
+            claimed = files.read_json(str(runs / run / "0/claim"))
             if claimed:
-                shim.send(claimed["pid"], claimed["start"], 9)
+                proc.send(claimed["pid"], claimed["start"], 9)
             else:
                 ask.stop(str(runs / run), [0], kill=True)
         gone: dict[str, str] = {}

@@ -18,6 +18,7 @@ from swell.cli.common import client, connected, plural, print_json
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
 from swell.home import TOKEN_NAME, default_home
+from swell.shim import members
 
 LOW_DISK_GIB = 1.0
 SHOWN = 5
@@ -118,7 +119,24 @@ def _git(_: Path) -> Check:
     return Check(name="git", ok=None, found="not there: snapshots go by .swellignore only")
 
 
-CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _token, _driver, _git)
+def _processes(_: Path) -> Check:
+    """What enforces that nothing of a run outlives it."""
+    group = members.Members("", members.cgroup_for(f"doctor-{os.getpid()}"))
+    group.make_cgroup()
+    if group.cgroup and Path(group.cgroup).is_dir():
+        group.remove_cgroup()
+        where = Path(group.cgroup).parent
+        return Check(name="processes", ok=True, found=f"each run is held in a cgroup of its own, below {where}")
+    found = (
+        "no cgroup may be made here: runs are held by a guard process and marks in their environment. Only a process "
+        "that left its session and wiped its environment could outlive a run, and only if somebody kills the run's "
+        "shim and its guard together"
+    )
+    fix = "start the daemon in a delegated cgroup, e.g. systemd-run --user --scope -p Delegate=yes swell up"
+    return Check(name="processes", ok=None, found=found, fix=fix)
+
+
+CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _token, _driver, _git, _processes)
 
 
 def _daemon(home: Path | None) -> list[Check]:

@@ -33,7 +33,7 @@ from swell.executors.verdict import (
     sight_from_json,
     verdict,
 )
-from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, RunGone, RunUp, Worker, start_failure
+from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, RunGone, RunUp, Worker
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Tuning:
     ask_again_s: float = 5.0  # a worker without a claim is asked for again
     ask_times: int = 4
     straggler_s: float = 5.0  # from the first failure in a gang to SIGTERM for the others
+    force_s: float = 5.0  # a shim that was asked to kill its worker has so long; then it is done past it
 
 
 @dataclass(slots=True)
@@ -58,17 +59,16 @@ class _Tracked:
     requests: Mapping[int, dict[str, Any]] = field(default_factory=dict)  # empty for adopted runs: all were claimed
     sight: Sight | None = None
     up_told: bool = False
-    failed: str = ""  # why it could not be started
-    failed_as: ExitReason = ExitReason.START_FAILED
+    failed: str = ""  # why it could not be started; never the job's fault: that is in a worker's exit record
     asked_s: float = 0.0  # monotonic
     asked: int = 0
     broken_s: float | None = None  # monotonic, when its gang broke
     told_rest: bool = False
+    kill_s: float | None = None  # monotonic, when its shims were last asked, or forced, to kill everything
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def could_not(self, be_done: str, error: OSError) -> None:
         self.failed = f"the run could not be {be_done}: {error}; see `swell doctor`"
-        self.failed_as = start_failure(error.errno)
 
 
 class HostExecutor:
@@ -123,6 +123,8 @@ class HostExecutor:
         async with tracked.lock:
             for transport, ranks in self._by_transport(tracked.roster):
                 await transport.stop(run, ranks, kill=kill, whole=True)
+            if kill:
+                tracked.kill_s = self._clock.monotonic_s()
         self._hint(run)
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
@@ -199,7 +201,8 @@ class HostExecutor:
         for transport, runs in wanted.values():
             for run, look in (await transport.look(runs)).items():
                 looks.setdefault(run, []).append(look)
-        return {run: sight_from_json(found) for run, found in looks.items()}
+        now_s = self._clock.now_s()
+        return {run: sight_from_json(found, now_s) for run, found in looks.items()}
 
     async def _start_absent(self, tracked: _Tracked) -> None:
         """Ask for a shim for each worker that has none. A run that has begun to end is not completed."""
@@ -259,7 +262,7 @@ class HostExecutor:
         if gone is None:
             gone = await self._tend(tracked, sight)
         elif tracked.failed:
-            gone = replace(gone, reason=tracked.failed_as, message=tracked.failed)
+            gone = replace(gone, reason=ExitReason.NODE_FULL, message=tracked.failed)
         if gone is not None:
             del self._tracked[run]
             await self._tell_gone(tracked.roster, gone)
@@ -296,6 +299,8 @@ class HostExecutor:
     async def _tend(self, tracked: _Tracked, sight: Sight) -> RunGone | None:
         """Keep the gang whole: start who is missing, or stop the rest when one has ended badly."""
         run, now_s = tracked.roster.run, self._clock.monotonic_s()
+        if tracked.kill_s is not None and now_s >= tracked.kill_s + self._tuning.force_s:
+            await self._force(tracked, now_s)
         absent = [seen for seen in sight.workers if seen.stage is Stage.ABSENT]
         ends = ends_of(tracked.roster, sight, self._clock.now_s())
         breaker = breaks_gang(tracked.roster, ends)
@@ -304,7 +309,7 @@ class HostExecutor:
         if absent and (tracked.failed or breaker or sight.stop_s is not None):
             fenced = await self._stop(tracked, absent, kill=True)
             if not fenced and len(absent) == len(sight.workers):
-                return RunGone(run=run, reason=tracked.failed_as, at_s=self._clock.now_s(), message=tracked.failed)
+                return RunGone(run=run, reason=ExitReason.NODE_FULL, at_s=self._clock.now_s(), message=tracked.failed)
         if breaker or tracked.failed:
             tracked.broken_s = now_s if tracked.broken_s is None else tracked.broken_s
             at_once = bool(tracked.failed) or (breaker is not None and breaker.reason is ExitReason.START_FAILED)
@@ -312,7 +317,16 @@ class HostExecutor:
             if not tracked.told_rest and now_s >= tracked.broken_s + patience_s:
                 rest = [seen for seen in sight.workers if seen.stage in (Stage.STARTING, Stage.UP)]
                 tracked.told_rest = await self._stop(tracked, rest, kill=at_once)
+                tracked.kill_s = now_s if at_once and tracked.kill_s is None else tracked.kill_s
         return None
+
+    async def _force(self, tracked: _Tracked, now_s: float) -> None:
+        """Its shims have not killed their workers, though they were asked: somebody has stopped or blocked them."""
+        tracked.kill_s = now_s
+        log.warning("run %s was to be killed and is not over; killing all that belongs to it", tracked.roster.run)
+        for transport, ranks in self._by_transport(tracked.roster):
+            await transport.force(tracked.roster.run, ranks)
+        self._hint(tracked.roster.run)
 
     def _patience_s(self, tracked: _Tracked, reason: ExitReason) -> float:
         """How long the others may take to end by themselves."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from swell.core.resources import Gpu, GpuHealth, Node
 from swell.executors.nvml import GpuProcess, GpuReading, Nvml
 from swell.ports import Clock
-from swell.shim import shim
+from swell.shim import processes
 
 LEFTOVER_MIB = 512
 """A free GPU may still show this much: the driver's own."""
@@ -106,7 +106,7 @@ class Machine:
 def _leftover(reading: GpuReading, ours: Ours) -> str:
     """Memory that nobody we can see holds; words for it, or nothing. Not asked while a run of ours is on the GPU:
     the driver may not show its processes (containers)."""
-    living = [process for process in reading.processes if shim.alive([process.pid])]
+    living = [process for process in reading.processes if processes.alive([process.pid])]
     if reading.index in ours.gpus or any(process.memory_mib is None for process in living):
         return ""
     left_mib = reading.used_mib - sum(process.memory_mib or 0 for process in living)
@@ -115,16 +115,16 @@ def _leftover(reading: GpuReading, ours: Ours) -> str:
 
 def is_others(process: GpuProcess, ours: Ours) -> bool:
     """Alive, without a mark of ours, and below none of our shims."""
-    if not shim.alive([process.pid]):
+    if not processes.alive([process.pid]):
         return False
-    if shim.mark_of(process.pid).decode("ascii", "replace") in ours.marks:
+    if processes.mark_of(process.pid).decode("ascii", "replace") in ours.marks:
         return False
     pid = process.pid
     while pid > 1:
         if pid in ours.shims:
             return False
-        stat = shim.stat_of(pid)
-        pid = stat[1] if stat else 0
+        stat = processes.stat_of(pid)
+        pid = stat.parent if stat else 0
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -24,6 +25,9 @@ from swell.shim import ask, shim
 Json = dict[str, Any]
 MAX_LOG_READ = 4 * 1024 * 1024
 """So much of a log at once, whatever was asked: memory stays flat."""
+NURSERY = (sys.executable, "-ISs", shim.__file__, "nursery")
+ANSWER_S = 10.0
+"""The nursery answers within milliseconds; one that has not by then is replaced."""
 
 
 _PASSED_ON = frozenset(
@@ -75,6 +79,10 @@ class Transport(Protocol):
         """`whole`: the run was asked to stop, and nothing of it may start any more; else only these ranks."""
         ...
 
+    async def force(self, run: RunId, ranks: Sequence[int]) -> None:
+        """Kill all that belongs to these workers past shims that do not answer. See `ask.force`."""
+        ...
+
     async def put(self, run: RunId, name: str, data: bytes) -> None:
         """Write a file of the run's directory, whole. Executable: host discovery is a script."""
         ...
@@ -101,23 +109,35 @@ class Transport(Protocol):
 
 
 class Nursery:
-    """The fork-server that makes shims; started when needed, again when it died. It ends when we are gone."""
+    """The fork-server that makes shims; started when needed, again when it died. It ends when we are gone.
 
-    def __init__(self) -> None:
+    It answers each request. One that does not (stopped, or stuck) is killed and replaced: the shims that it made live
+    on, and a request that it may still have begun does no harm, since a worker can be claimed only once."""
+
+    def __init__(self, answer_s: float = ANSWER_S) -> None:
+        self._answer_s = answer_s
         self._lock = threading.Lock()
         self._link: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, directory: Path) -> None:
+        """Raises OSError if no shim can be made: never the fault of the job."""
         with self._lock:
             for _ in range(2):
                 link = self._link or self._begin()
                 try:
                     link.send(os.fsencode(directory))
+                    code = int(link.recv(64) or errno.EPIPE)
+                except (OSError, ValueError):
+                    self._end(kill=True)
+                    continue
+                if code == errno.EPIPE:
+                    self._end(kill=True)
+                elif code:
+                    raise OSError(code, os.strerror(code))
+                else:
                     return
-                except OSError:
-                    self._end()
-            raise OSError("the process that starts jobs cannot be started; see whether the machine has memory left")
+            raise OSError("the process that starts jobs does not answer; see whether the machine has memory left")
 
     def warm(self) -> None:
         with self._lock:
@@ -130,11 +150,11 @@ class Nursery:
 
     def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(5.0)
+        ours.settimeout(self._answer_s)
         with theirs:
             # Of our own environment it gets nothing but the PATH: jobs have theirs in their requests.
             self._process = subprocess.Popen(
-                [sys.executable, "-ISs", shim.__file__, "nursery"],
+                NURSERY,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -144,13 +164,17 @@ class Nursery:
         self._link = ours
         return ours
 
-    def _end(self) -> None:
+    def _end(self, *, kill: bool = False) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
         if self._process is not None:
+            if kill:
+                self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5.0)
+            if self._process.poll() is None:  # at our own end: a stopped one would stay for ever
+                self._process.kill()
             self._process = None
 
 
@@ -208,6 +232,9 @@ class LocalTransport:
             return
         for rank in ranks:
             ask.stop_worker(f"{directory}/{rank}", kill=kill)
+
+    async def force(self, run: RunId, ranks: Sequence[int]) -> None:
+        await asyncio.to_thread(ask.force, str(self.directory(run)), list(ranks))
 
     async def put(self, run: RunId, name: str, data: bytes) -> None:
         await asyncio.to_thread(_write, self.directory(run) / name, data, 0o700)

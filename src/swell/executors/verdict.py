@@ -105,11 +105,31 @@ class Sight:
         return all(seen.stage in OVER for seen in self.workers)
 
 
-def sight_from_json(looks: Sequence[Mapping[str, Any]]) -> Sight:
-    """From what each node said."""
-    workers = [Seen(**{**worker, "stage": Stage(worker["stage"])}) for look in looks for worker in look["workers"]]
-    stops = [look["stop"] for look in looks if look["stop"] is not None]
+def sight_from_json(looks: Sequence[Mapping[str, Any]], now_s: float) -> Sight:
+    """From what each node said, in its own time, to ours: what is how long ago there was as long ago here."""
+    workers = [_seen(worker, look, now_s) for look in looks for worker in look["workers"]]
+    stops = [_at_s(look, look["stop"], now_s) for look in looks if look["stop"] is not None]
     return Sight(workers=tuple(sorted(workers, key=lambda seen: seen.rank)), stop_s=min(stops, default=None))
+
+
+def _seen(worker: Mapping[str, Any], look: Mapping[str, Any], now_s: float) -> Seen:
+    up_s, exit_ = worker["up_s"], worker["exit"]
+    this_boot = worker["boot"] in ("", look["boot"])
+    if exit_ is not None:
+        exit_ = {**exit_, "at_s": _at_s(look, exit_.get("boot_s") if this_boot else None, now_s)}
+    return Seen(
+        rank=worker["rank"],
+        stage=Stage(worker["stage"]),
+        up_s=None if up_s is None else _at_s(look, up_s if this_boot else None, now_s),
+        pid=worker["pid"],
+        mark=worker["mark"],
+        exit=exit_,
+    )
+
+
+def _at_s(look: Mapping[str, Any], boot_s: float | None, now_s: float) -> float:
+    """Of what an earlier boot of the node saw it is only known that it is over by now."""
+    return now_s if boot_s is None else now_s - max(0.0, look["now"] - boot_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +193,9 @@ def _signal_name(number: int) -> str:
 def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
     if failed["step"] == "stopped":
         return End(rank=rank, reason=ExitReason.STOPPED, at_s=at_s, message="stopped before it started")
-    return End(rank=rank, reason=start_failure(failed.get("errno")), at_s=at_s, message=why_not_started(failed))
+    theirs = failed["step"] in ("cwd", "exec")
+    reason = start_failure(failed.get("errno")) if theirs else ExitReason.NODE_FULL
+    return End(rank=rank, reason=reason, at_s=at_s, message=why_not_started(failed))
 
 
 def why_not_started(failed: Mapping[str, Any]) -> str:
@@ -186,6 +208,8 @@ def why_not_started(failed: Mapping[str, Any]) -> str:
         )
     if step == "exec":
         return _why_not_executed(failed)
+    if step == "fork":
+        return f"the node could not start one more process ({said}); it may be out of memory or processes"
     if step == "log":
         return f"cannot write the log ({said}); make room on the node's disk"
     return f"the process could not be set up: {said}"

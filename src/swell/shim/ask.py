@@ -5,7 +5,6 @@ Standard library only, like the shim it talks to: both files go to a node togeth
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -13,56 +12,86 @@ import os
 import signal
 import time
 
-from swell.shim.shim import (
-    KILL_NOW,
-    Json,
-    alive,
-    claim,
-    marked,
-    read_json,
-    send,
-    stop_of,
-    take_lock,
-    touch,
-    write_whole,
-)
+from swell.shim.files import Json, boot_id, boot_s, claim, read_json, take_lock, touch, touched_s, write_whole
+from swell.shim.members import Members
+from swell.shim.processes import Stat, send, stat_of
+from swell.shim.shim import KILL_NOW
 
 LOOK_SWEEP_S = 2.0
 _BUSY = (errno.EAGAIN, errno.EACCES)
 
 
 def look(run_directory: str, ranks: list[int]) -> Json:
-    """The truth about a run's workers here: {"stop": …, "workers": [{"rank", "stage", "up_s", "pid", "mark", "exit"}]}.
+    """The truth about a run's workers here: {"now", "boot", "stop", "workers": [{"rank", "stage", "up_s", …, "exit"}]}.
 
-    Stages: absent (no claim) · starting · up · ending (ended, not all swept yet) · ended · lost (its shim died with it,
-    and what it left was swept)."""
+    Times are `boot_s` of this machine, as is "now". Stages: absent (no claim) · starting · up · ending (ended, not all
+    swept yet) · ended · lost (its shim died with it, and what it left was swept). A helper that somebody has stopped
+    (SIGSTOP) is woken in passing: nothing of a run depends on it staying stopped."""
     workers = [_look(os.path.join(run_directory, str(rank)), rank) for rank in ranks]
-    return {"stop": stop_of(run_directory), "workers": workers}
+    return {"now": boot_s(), "boot": boot_id(), "stop": touched_s(run_directory, "stop"), "workers": workers}
 
 
 def _look(directory: str, rank: int) -> Json:
-    worker: Json = {"rank": rank, "stage": "absent", "up_s": None, "pid": 0, "mark": "", "exit": None}
+    worker: Json = {"rank": rank, "stage": "absent", "up_s": None, "pid": 0, "mark": "", "boot": "", "exit": None}
     if not os.path.exists(os.path.join(directory, "claim")):
+        _wake(read_json(os.path.join(directory, "lock")))
         return worker
-    held = is_held(directory)  # before the record is read: it is written before the lock is let go
+    # In this order: the record is written before the sweep, and the sweep ends before the lock is let go.
+    held = is_held(directory)
+    swept = os.path.exists(os.path.join(directory, "swept"))
     claimed = read_json(os.path.join(directory, "claim")) or {}
-    worker["mark"], worker["pid"] = claimed.get("mark", ""), claimed.get("pid", 0)
-    with contextlib.suppress(OSError):
-        worker["up_s"] = os.stat(os.path.join(directory, "up")).st_mtime
+    gone = held and bool(claimed) and _alive(claimed) is None
+    for name in ("mark", "pid", "boot"):
+        worker[name] = claimed.get(name, worker[name])
+    worker["up_s"] = touched_s(directory, "up")
     worker["exit"] = read_json(os.path.join(directory, "exit.json"))
-    worker["stage"] = _stage(directory, worker, held)
+    ended = worker["exit"] is not None
+    if swept:
+        worker["stage"] = "ended" if ended else "lost"
+    elif held and not gone:
+        _wake(claimed)
+        worker["stage"] = "ending" if ended else "up" if worker["up_s"] is not None else "starting"
+    elif _sweep(directory, claimed):
+        touch(directory, "swept")
+        worker["stage"] = "ended" if ended else "lost"
+    else:
+        worker["stage"] = "ending"
     return worker
 
 
-def _stage(directory: str, worker: Json, held: bool) -> str:
-    ended = worker["exit"] is not None
-    if ended and os.path.exists(os.path.join(directory, "swept")):
-        return "ended"
-    if held:
-        return "ending" if ended else "up" if worker["up_s"] is not None else "starting"
-    if not sweep(worker["mark"], LOOK_SWEEP_S):
-        return "ending"
-    return "ended" if ended else "lost"
+def _alive(named: Json) -> Stat | None:
+    """The process that a lock or a claim names, if it lives: not another one with its pid, nor one of before a boot."""
+    stat = stat_of(named["pid"])
+    same = stat is not None and stat.start == named["start"] and _of_this_boot(named)
+    return stat if same and stat is not None and stat.alive else None
+
+
+def _of_this_boot(named: Json) -> bool:
+    """Earlier versions did not write down the boot; what they started was of this one as long as it runs."""
+    return bool(named.get("boot", boot_id()) == boot_id())
+
+
+def _wake(named: Json | None) -> None:
+    stat = _alive(named) if named else None
+    if named is not None and stat is not None and stat.state == "T":
+        send(named["pid"], named["start"], signal.SIGCONT)
+
+
+def _helpers(directory: str) -> list[Json]:
+    """The guard (who took the lock) and the shim (who made the claim), those that live."""
+    named = [read_json(os.path.join(directory, name)) for name in ("lock", "claim")]
+    return [one for one in named if one and _alive(one) is not None]
+
+
+def _sweep(directory: str, claimed: Json) -> bool:
+    """The shim has died without sweeping: do it for it, and for a guard that cannot. False: not all is gone yet."""
+    guards = [guard for guard in _helpers(directory) if guard["pid"] != claimed.get("pid")]
+    for guard in guards:
+        _wake(guard)
+    if not _of_this_boot(claimed):
+        return True  # nothing survives a boot
+    members = Members(claimed.get("mark", ""), claimed.get("cgroup", ""))
+    return members.sweep(LOOK_SWEEP_S, *(guard["pid"] for guard in guards))
 
 
 def is_held(directory: str) -> bool:
@@ -86,7 +115,7 @@ def stop(run_directory: str, ranks: list[int], *, kill: bool) -> None:
     """Ask the whole run to stop, or kill it. What has not started yet never will."""
     if not os.path.isdir(run_directory):
         return
-    if stop_of(run_directory) is None:
+    if touched_s(run_directory, "stop") is None:
         touch(run_directory, "stop")
     for rank in ranks:
         stop_worker(os.path.join(run_directory, str(rank)), kill=kill)
@@ -101,11 +130,31 @@ def stop_worker(directory: str, *, kill: bool) -> None:
                 return
         elif fence(directory):
             return
+        _wake(read_json(os.path.join(directory, "lock")))
         time.sleep(0.01)  # a shim is between its lock and its claim
 
 
 def _signal_shim(claimed: Json, kill: bool) -> bool:
-    return send(claimed["pid"], claimed["start"], KILL_NOW if kill else signal.SIGTERM)
+    if not _of_this_boot(claimed):
+        return True
+    sent = send(claimed["pid"], claimed["start"], KILL_NOW if kill else signal.SIGTERM)
+    _wake(claimed)
+    return sent
+
+
+def force(run_directory: str, ranks: list[int]) -> None:
+    """The shims were asked to kill their workers and have not: do it past them. A shim that still cannot answer is
+    killed too; its guard, or the next look, does the rest. One that only waits to write its record is left alone."""
+    for rank in ranks:
+        directory = os.path.join(run_directory, str(rank))
+        claimed = read_json(os.path.join(directory, "claim"))
+        if not claimed or touched_s(directory, "swept") is not None or not _of_this_boot(claimed):
+            continue
+        helpers = [helper["pid"] for helper in _helpers(directory)]
+        swept = Members(claimed["mark"], claimed.get("cgroup", "")).sweep(LOOK_SWEEP_S, *helpers)
+        stat = _alive(claimed)
+        if swept and stat is not None and stat.state in "Tt":
+            send(claimed["pid"], claimed["start"], signal.SIGKILL)
 
 
 def fence(directory: str) -> bool:
@@ -118,23 +167,12 @@ def fence(directory: str) -> bool:
         if not claim(directory, ""):
             return False
         record = {"code": None, "signal": None, "oom": False, "asked": "", "failed": {"step": "stopped"}, "last": ""}
-        write_whole(directory, "exit.json", json.dumps({**record, "at_s": time.time()}).encode())
+        when = {"boot_s": boot_s(), "boot": boot_id()}
+        write_whole(directory, "exit.json", json.dumps({**record, **when}).encode())
         touch(directory, "swept")
         return True
     finally:
         os.close(lock)
-
-
-def sweep(mark: str, within_s: float) -> bool:
-    """SIGKILL everything that carries the mark, until nothing is left. False: something would not die in time."""
-    give_up = time.monotonic() + within_s
-    while left := alive(marked(mark)):
-        for pid, start in left.items():
-            send(pid, start, signal.SIGKILL)
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def is_over(directory: str) -> bool:

@@ -1,9 +1,9 @@
 """What runs on a node beside each worker process: holds it, and tells the truth about it afterwards.
 
-One file, standard library only, so that it can be copied to any machine. A worker has a directory of its own:
+Standard library only, like all of this folder, so that it can be copied to any machine. A worker has its own directory:
 
     request.json  what to run (0600: it holds the environment, and with it secrets)
-    lock          held (flock) as long as the shim lives: liveness is this lock, never a pid
+    lock          held (flock) by the shim and its guard: liveness is this lock, never a pid
     claim         made with O_EXCL before anything starts: the same attempt can never start twice
     log           output of the worker; never a pipe to anybody
     up            the worker's program has started
@@ -11,25 +11,46 @@ One file, standard library only, so that it can be copied to any machine. A work
     swept         nothing that belonged to the worker is left
 
 The run's directory above it holds `stop` once the run was asked to stop: nothing of it starts after that.
-`shim.py nursery` forks a detached shim for each directory it is told (a fresh interpreter would cost 65 ms each);
-when it dies the shims live on. `shim.py hold DIR` does the same for one worker.
+`shim.py nursery` forks a detached guard with its shim for each directory it is told (a fresh interpreter would cost 65
+ms each), and answers; when it dies they live on. `shim.py hold DIR` does the same for one worker. The guard is the
+shim's parent and does one thing: when the shim has died without sweeping, it sweeps.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__":  # started by its path, isolated: the folder that holds `swell` is not on sys.path
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
 import contextlib
 import ctypes
-import fcntl
+import errno
 import gc
 import json
-import os
 import secrets
 import signal
 import socket
-import sys
 import time
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from swell.shim.files import (
+    Json,
+    boot_id,
+    boot_s,
+    claim,
+    create,
+    notify,
+    read_json,
+    take_lock,
+    touch,
+    touched_s,
+    write_whole,
+)
+from swell.shim.members import Members, cgroup_for, join
+from swell.shim.processes import oom_kills, send, stat_of
 
 KILL_NOW = signal.SIGUSR1
 """To a shim: SIGKILL everything now. SIGTERM to a shim: SIGTERM to the worker, and SIGKILL after its grace."""
@@ -37,154 +58,9 @@ WATCHED = (signal.SIGCHLD, signal.SIGTERM, KILL_NOW)
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGTERM)
 RECORD_BYTES = 4096  # set aside for the exit record at the start, so that a full disk cannot lose it
 OOM_SAMPLE_S = 5.0
-MARK = b"SWELL_MARK="
+GUARD_ROUND_S = 60.0
 _PDEATHSIG, _SET_NAME, _CHILD_SUBREAPER = 1, 15, 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-Json = dict[str, Any]
-
-
-def create(directory: str, name: str, flags: int = os.O_WRONLY) -> int:
-    """Open a file of ours for writing; made if it is not there, for nobody else to read, never passed on."""
-    return os.open(os.path.join(directory, name), flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def write_whole(directory: str, name: str, data: bytes, temporary: str = "") -> None:
-    """Make the file's new content durable, or leave the old one: write, sync, rename, sync the directory."""
-    temporary = temporary or f".{name}.{secrets.token_hex(4)}"
-    fd = create(directory, temporary)
-    try:
-        os.pwrite(fd, data, 0)
-        os.ftruncate(fd, len(data))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(os.path.join(directory, temporary), os.path.join(directory, name))
-    sync_directory(directory)
-
-
-def sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def read_json(path: str) -> Json | None:
-    """None when it is not there, or was cut short by a crash."""
-    try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def touch(directory: str, name: str) -> None:
-    """Best effort: on a full disk whoever looks finds out the slow way."""
-    with contextlib.suppress(OSError):
-        os.close(create(directory, name))
-
-
-def notify(path: str, text: str) -> None:
-    """Tell the daemon, best effort. Through a directory descriptor, as socket paths may be at most 107 bytes long."""
-    if not path:
-        return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-        try:
-            out.sendto(text.encode(), socket.MSG_DONTWAIT, f"/proc/self/fd/{folder}/{os.path.basename(path)}")
-        finally:
-            os.close(folder)
-
-
-def stat_of(pid: int) -> tuple[str, int, int, int] | None:
-    """(state, parent, group, start in clock ticks), or None if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19])
-
-
-def mark_of(pid: int) -> bytes:
-    """The mark a process carries, or nothing."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environ = file.read()
-    except OSError:
-        return b""
-    at = environ.find(MARK)
-    return environ[at + len(MARK) :].split(b"\0", 1)[0] if at >= 0 else b""
-
-
-def pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def marked(mark: str) -> list[int]:
-    wanted = mark.encode()
-    return [pid for pid in pids() if pid != os.getpid() and mark_of(pid) == wanted] if mark else []
-
-
-def descendants(root: int) -> list[int]:
-    """Processes below `root`. A subreaper has all of them: orphans are handed to it."""
-    parents = {pid: stat[1] for pid in pids() if (stat := stat_of(pid))}
-    found: list[int] = []
-    for pid in parents:
-        above, seen = parents.get(pid, 0), 0
-        while above > 1 and above != root and seen < len(parents):
-            above, seen = parents.get(above, 0), seen + 1
-        if above == root:
-            found.append(pid)
-    return found
-
-
-def alive(candidates: list[int]) -> dict[int, int]:
-    """pid -> start of those that are no zombies: a zombie holds nothing and waits for its parent."""
-    stats = {pid: stat_of(pid) for pid in candidates}
-    return {pid: stat[3] for pid, stat in stats.items() if stat and stat[0] not in "ZX"}
-
-
-def send(pid: int, start: int, sig: int) -> bool:
-    """Signal exactly that process: a pid that has come round again has another start."""
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        stat = stat_of(pid)
-        if stat is None or stat[3] != start:
-            return False
-        signal.pidfd_send_signal(fd, sig)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-
-
-def oom_kills() -> int:
-    """A number that grows when the kernel's OOM killer strikes here: in our cgroup (v2, v1) or on this machine."""
-    total = 0
-    for path in _oom_counters():
-        with contextlib.suppress(OSError, ValueError, IndexError), open(path, encoding="ascii") as file:
-            total += sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-    return total
-
-
-def _oom_counters() -> list[str]:
-    found = ["/proc/vmstat"]
-    with contextlib.suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            if not controllers:
-                found += [f"{root}{path}/memory.events" for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")]
-            elif "memory" in controllers.split(","):
-                found.append(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
-    return found
 
 
 def hold(directory: str, umask: int) -> None:
@@ -194,54 +70,57 @@ def hold(directory: str, umask: int) -> None:
     lock = take_lock(directory) if request else None
     if request is None or lock is None:
         return
+    pid = os.fork()  # both have the lock now: it is held until the last of them has ended
+    if pid:
+        guard(directory, request, pid)
+        return
     mark = secrets.token_hex(16)
-    if claim(directory, mark):
-        Holder(directory, request, mark, umask).run()
+    cgroup = cgroup_for(mark)
+    if claim(directory, mark, cgroup):
+        Holder(directory, request, Members(mark, cgroup), umask).run()
 
 
-def stop_of(run_directory: str) -> float | None:
-    """When the run was asked to stop, if it was. An empty file: even a full disk has room for it."""
-    try:
-        return os.stat(os.path.join(run_directory, "stop")).st_mtime
-    except OSError:
-        return None
+def guard(directory: str, request: Json, shim: int) -> None:
+    """Wait for the shim's end; sweep what it left if it could not do so itself (it was killed)."""
+    become("swell guard")
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(-1, 0)[0] != shim:
+                continue
+        break
+    claimed = read_json(os.path.join(directory, "claim")) or {}
+    if touched_s(directory, "swept") is not None or claimed.get("pid") != shim:
+        return
+    members = Members(claimed["mark"], claimed["cgroup"])
+    while not members.sweep(GUARD_ROUND_S, os.getpid()):
+        reap()
+    touch(directory, "swept")
+    notify(request.get("notify", ""), f"{request['run']}/{request['rank']}")
 
 
-def take_lock(directory: str) -> int | None:
-    fd = create(directory, "lock", os.O_RDWR)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
+def become(name: str) -> None:
+    """A subreaper, with a name of its own in `ps`."""
+    _LIBC.prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _LIBC.prctl(_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
-def claim(directory: str, mark: str) -> bool:
-    """Only one can ever make the claim; durable before anything starts, or a power cut could let it start again."""
-    stat = stat_of(os.getpid())
-    body = {"pid": os.getpid(), "start": stat[3] if stat else 0, "mark": mark}
-    try:
-        fd = create(directory, "claim", os.O_WRONLY | os.O_EXCL)
-    except FileExistsError:
-        return False
-    try:
-        os.write(fd, json.dumps(body).encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    for folder in (directory, os.path.dirname(directory), os.path.dirname(os.path.dirname(directory))):
-        sync_directory(folder)
-    return True
+def reap() -> dict[int, int]:
+    """Status by pid of all children that have ended."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            found[ended[0]] = ended[1]
+    return found
 
 
 class Holder:
     """One process, one wait: SIGCHLD, requests to stop and time-outs all arrive in `_wait`."""
 
-    def __init__(self, directory: str, request: Json, mark: str, umask: int) -> None:
+    def __init__(self, directory: str, request: Json, members: Members, umask: int) -> None:
         self.directory = directory
         self.request = request
-        self.mark = mark
+        self.members = members
         self.umask = umask
         self.asked = ""
         self.child = 0
@@ -274,17 +153,21 @@ class Holder:
 
     def _start(self) -> Json:
         """Start the worker. If it could not: at which step, and what the system said."""
-        if stop_of(os.path.dirname(self.directory)) is not None:
+        if touched_s(os.path.dirname(self.directory), "stop") is not None:
             return {"step": "stopped"}
-        _LIBC.prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
-        _LIBC.prctl(_SET_NAME, f"swell {self.request['run']}".encode()[:15], 0, 0, 0)
+        become(f"swell {self.request['run']}")
+        self.members.make_cgroup()
         self.oom_before = self.oom_now = oom_kills()
         try:
             log = create(self.directory, "log", os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             return {"step": "log", "errno": error.errno, "said": str(error)}
-        self.child, failed = spawn(self.request, log, self.mark, self.umask)
-        os.close(log)
+        try:
+            self.child, failed = spawn(self.request, log, self.members, self.umask)
+        except OSError as error:
+            return {"step": "fork", "errno": error.errno, "said": str(error)}
+        finally:
+            os.close(log)
         if failed:
             self._reap(wait=True)
         return failed
@@ -298,12 +181,12 @@ class Holder:
                 self.oom_before, self.oom_now = self.oom_now, oom_kills()
             elif info.si_signo == signal.SIGTERM and not self.asked:
                 self.asked = "term"
-                self.kill_at = time.monotonic() + float(self.request["grace_s"])
+                self.kill_at = boot_s() + float(self.request["grace_s"])
                 self._terminate()
             elif info.si_signo == KILL_NOW:
                 self.asked = "kill"
-                self.kill_at = time.monotonic()
-            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                self.kill_at = boot_s()
+            if self.kill_at is not None and boot_s() >= self.kill_at:
                 self.asked = "kill"
                 self._kill()
 
@@ -314,25 +197,19 @@ class Holder:
     def _patience_s(self) -> float:
         if self.kill_at is None:
             return OOM_SAMPLE_S
-        return min(OOM_SAMPLE_S, max(0.05, self.kill_at - time.monotonic()))
+        return min(OOM_SAMPLE_S, max(0.05, self.kill_at - boot_s()))
 
     def _terminate(self) -> None:
         """The worker's group, and those of its descendants that left the group."""
         with contextlib.suppress(PermissionError):  # it has become somebody else (sudo)
             os.killpg(self.child, signal.SIGTERM)
-        for pid, start in alive(self._family()).items():
+        for pid, start in self.members.alive(os.getpid()).items():
             stat = stat_of(pid)
-            if stat and stat[2] != self.child:
+            if stat and stat.group != self.child:
                 send(pid, start, signal.SIGTERM)
 
-    def _family(self) -> list[int]:
-        return sorted({*descendants(os.getpid()), *marked(self.mark)})
-
     def _kill(self) -> int:
-        left = alive(self._family())
-        for pid, start in left.items():
-            send(pid, start, signal.SIGKILL)
-        return len(left)
+        return self.members.kill(os.getpid())
 
     def _reap(self, *, wait: bool = False) -> bool:
         """Collect those that ended, adopted ones too. False: there is no child left at all."""
@@ -348,20 +225,19 @@ class Holder:
 
     def _linger(self) -> None:
         """After SIGTERM the descendants have their grace too, though the worker itself may have left at once."""
-        while self.asked == "term" and self._reap() and self.kill_at is not None and time.monotonic() < self.kill_at:
+        while self.asked == "term" and self._reap() and self.kill_at is not None and boot_s() < self.kill_at:
             info = signal.sigtimedwait(WATCHED, self._patience_s())
             if info is not None and info.si_signo == KILL_NOW:
                 return
 
     def _sweep(self) -> None:
         """Nothing of the run outlives it. As a subreaper without children there are no descendants; what remains
-        is what carries the mark but was started by somebody else on its behalf."""
+        is what carries the mark but was started by somebody else on its behalf, or is in the cgroup."""
         pause_s = 0.005
-        while self._reap() or alive(marked(self.mark)):
-            if not self._kill() and not self._reap():
-                return
+        while self._kill() or self._reap():
             signal.sigtimedwait([signal.SIGCHLD], pause_s)
             pause_s = min(1.0, pause_s * 1.5)
+        self.members.remove_cgroup()
 
     def _record(self, failed: Json) -> None:
         code = os.waitstatus_to_exitcode(self.status) if self.status is not None else None
@@ -373,7 +249,8 @@ class Holder:
             "asked": self.asked,
             "failed": failed,
             "last": "" if failed or code == 0 else self._last_line(),
-            "at_s": time.time(),
+            "boot_s": boot_s(),
+            "boot": boot_id(),
         }
         data = json.dumps(record).encode()
         while True:
@@ -402,27 +279,28 @@ class Holder:
         notify(self.request.get("notify", ""), f"{self.request['run']}/{self.request['rank']}")
 
 
-def spawn(request: Json, log: int, mark: str, umask: int) -> tuple[int, Json]:
+def spawn(request: Json, log: int, members: Members, umask: int) -> tuple[int, Json]:
     """Fork and exec the worker's program. Returns its pid, and what failed if it could not be started."""
     told, tell = os.pipe()  # both close on exec: end of file means that the program has started
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(request, log, tell, mark, umask, parent)
+        _become(request, log, tell, members, umask, parent)
     os.close(tell)
     with open(told, "rb") as pipe:
         return pid, json.loads(pipe.read() or b"{}")
 
 
-def _become(request: Json, log: int, tell: int, mark: str, umask: int, parent: int) -> NoReturn:
+def _become(request: Json, log: int, tell: int, members: Members, umask: int, parent: int) -> NoReturn:
     """In the forked child: a session of its own, then the program."""
-    env = {**request["env"], "SWELL_RUN": request["run"], "SWELL_MARK": mark}
+    env = {**request["env"], "SWELL_RUN": request["run"], "SWELL_MARK": members.mark}
     step = "setup"
     try:
         os.setsid()
         _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a shim that is killed takes its worker along
         if os.getppid() != parent:
             os._exit(127)
+        join(members.cgroup)
         for sig in DEFAULTED:
             signal.signal(sig, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -451,11 +329,16 @@ def _failure(step: str, error: BaseException, request: Json) -> Json:
 
 
 def nursery(link: socket.socket, umask: int) -> None:
-    """Fork a shim for each directory that arrives, until whoever sends them is gone."""
+    """Fork a shim for each directory that arrives, until whoever sends them is gone. Answers each: `0`, or an errno."""
     gc.freeze()
     while directory := link.recv(65536):
-        with contextlib.suppress(OSError):  # no more processes: the executor asks again
+        code = 0
+        try:
             detach(os.fsdecode(directory), umask, link)
+        except OSError as error:  # no more processes: the executor asks again
+            code = error.errno or errno.EAGAIN
+        with contextlib.suppress(OSError):  # whoever asked is gone: the next read ends this
+            link.send(str(code).encode())
 
 
 def detach(directory: str, umask: int, link: socket.socket | None = None) -> None:

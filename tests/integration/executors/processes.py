@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from swell.shim import processes as proc
 from swell.shim import shim
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -18,8 +19,8 @@ SRC = Path(shim.__file__).parents[2]
 
 def is_alive(pid: int) -> bool:
     """A zombie is dead: it waits only for its parent."""
-    stat = shim.stat_of(pid)
-    return stat is not None and stat[0] not in "ZX"
+    stat = proc.stat_of(pid)
+    return stat is not None and stat.alive
 
 
 def wait_until(true: Callable[[], bool], what: str, limit_s: float = 20.0) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from integration.executors.processes import Driver, driving, is_alive, pid_in, wait_until
 from swell.shim import ask, shim
+from swell.shim import processes as proc
 
 
 @pytest.fixture
@@ -88,9 +89,9 @@ def test_the_shim_belongs_to_nobody_and_outlives_the_nursery(runs: Path) -> None
         driver.until("RunUp", "1.1")
         claimed = json.loads((runs / "1.1/0/claim").read_text())
         nursery = _nursery_of(driver.process.pid)
-        stat = shim.stat_of(claimed["pid"])
+        stat = proc.stat_of(claimed["pid"])
         assert stat is not None
-        assert stat[1] not in (nursery, driver.process.pid)
+        assert stat.parent not in (nursery, driver.process.pid)
         assert os.getsid(claimed["pid"]) not in (os.getsid(nursery), os.getsid(driver.process.pid))
         assert os.readlink(f"/proc/{claimed['pid']}/cwd") == "/"
         own = ["/dev/null"] * 4 + [str(runs / "1.1/0/lock")]
@@ -113,7 +114,7 @@ def _opened_by(pid: int) -> list[str]:
 
 
 def _nursery_of(parent: int) -> int:
-    found = [pid for pid in shim.descendants(parent) if b"nursery" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = [pid for pid in proc.descendants(parent) if b"nursery" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(found) == 1
     return found[0]
 
@@ -130,7 +131,7 @@ def test_a_partly_started_gang_is_completed_by_the_next_launch(runs: Path, tmp_p
         wait_until(lambda: sorted((tmp_path / "started").read_text().split()) == ["0", "1", "1"], "one more start")
         ask.stop(str(runs / "1.1"), [0, 1], kill=True)
         second.until("RunGone", "1.1")
-    shim.send(*_shim_of(tmp_path), shim.KILL_NOW)
+    proc.send(*_shim_of(tmp_path), shim.KILL_NOW)
 
 
 def _shim_of(folder: Path) -> tuple[int, int]:
@@ -145,7 +146,7 @@ def test_a_killed_shim_is_told_as_lost_and_what_it_held_is_swept(runs: Path, tmp
         driver.until("RunUp", "1.1")
         escaped = pid_in(tmp_path / "escaped")
         pid, start = _shim_of(runs / "1.1/0")
-        assert shim.send(pid, start, signal.SIGKILL)
+        assert proc.send(pid, start, signal.SIGKILL)
         assert driver.until("RunGone", "1.1")["reason"] == "shim-lost"
         assert not is_alive(escaped)
     with driving(runs, known=["1.1"], launches={"1.1": [shell(f"echo again > {tmp_path}/again")]}) as second:
@@ -166,7 +167,7 @@ def test_a_claim_without_a_lock_is_lost_and_never_blames_who_has_its_pid_now(run
             with driving(runs, known=["1.1"]) as driver:
                 assert driver.until("RunGone", "1.1")["reason"] == "shim-lost"
             ask.stop(str(runs / "1.1"), [0], kill=True)
-            assert not shim.send(innocent.pid, 1, signal.SIGKILL)
+            assert not proc.send(innocent.pid, 1, signal.SIGKILL)
             time.sleep(0.05)
             assert is_alive(innocent.pid)
         finally:

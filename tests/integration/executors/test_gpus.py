@@ -17,7 +17,8 @@ from swell.executors.hosts import HostExecutor, Tuning, local_executor
 from swell.executors.inventory import Machine, Ours
 from swell.executors.nvml import GpuProcess, Nvml
 from swell.ports import Launch, NodeSeen, RunGone, RunUp, Worker
-from swell.shim import ask, shim
+from swell.shim import ask
+from swell.shim import processes as proc
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_our_own_process_is_not_somebody_elses(stub: NvmlStub, tmp_path: Path) -
 
 def _worker_pid(folder: Path) -> int:
     held = ask.look(str(folder.parent), [0])["workers"][0]["pid"]
-    return shim.descendants(held)[0]
+    return proc.descendants(held)[0]
 
 
 def test_clean_is_asked_of_one_gpu(stub: NvmlStub) -> None:

@@ -21,6 +21,7 @@ from swell.core.ids import RunId
 from swell.executors.verdict import end_of, sight_from_json
 from swell.ports import RunGone, RunUp
 from swell.shim import ask, shim
+from swell.shim import processes as proc
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_on_a_full_disk_running_work_ends_with_its_record_and_nothing_new_starts
             assert "No space left" in gone.message  # type: ignore[union-attr]
             assert watch.of(running) == ["RunUp"]
             pid, start = _child_of(bench.runs / str(running) / "0")
-            assert shim.send(pid, start, signal.SIGSEGV)
+            assert proc.send(pid, start, signal.SIGSEGV)
             gone = await watch.until(RunGone, running)
             assert gone.reason is ExitReason.KILLED  # type: ignore[union-attr]
             ballast.unlink()
@@ -80,7 +81,7 @@ def test_on_a_full_disk_running_work_ends_with_its_record_and_nothing_new_starts
 
 def _child_of(folder: Path) -> tuple[int, int]:
     holder = json.loads((folder / "claim").read_text())["pid"]
-    return next(iter(shim.alive(shim.descendants(holder)).items()))
+    return next(iter(proc.alive(proc.descendants(holder)).items()))
 
 
 def test_a_full_disk_does_not_keep_a_run_from_being_stopped(small_disk: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_worker_that_eats_too_much_memory_is_told_as_out_of_memory(
     hold = f"echo $$ > {small_memory}/cgroup.procs && exec python3 -ISs {shim.__file__} hold {folder}"
     subprocess.run(["sh", "-c", hold], check=True, timeout=20)
     wait_until((folder / "swept").exists, "the end of the worker")
-    (seen,) = sight_from_json([ask.look(str(folder.parent), [0])]).workers
+    (seen,) = sight_from_json([ask.look(str(folder.parent), [0])], time.time()).workers
     end = end_of(seen, None, time.time())
     assert end is not None
     assert (end.reason, seen.exit["oom"] if seen.exit else None) == (ExitReason.OUT_OF_MEMORY, True)
