@@ -66,17 +66,17 @@ class Daemon:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        self._hang_up()
+        self.hang_up()
 
     def stop(self) -> int:
         """SIGTERM: graceful; jobs go on."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        self._hang_up()
+        self.hang_up()
         return self.process.wait(timeout=20)
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -105,7 +105,7 @@ class Daemon:
                 text = answer.read()
                 return answer.status, json.loads(text) if text else None
             except (OSError, http.client.HTTPException):
-                self._hang_up()
+                self.hang_up()
                 if attempt == 2:
                     raise
         raise AssertionError("not reached")
@@ -135,6 +135,7 @@ def daemon(home: Path, **options: Any) -> Iterator[Daemon]:
     finally:
         if served.process is not None and served.process.poll() is None:
             served.kill()
+        served.hang_up()
         end_runs(home)
 
 

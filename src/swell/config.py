@@ -13,7 +13,7 @@ import yaml
 from swell.core.errors import SwellError
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
-from swell.home import ADDRESS_NAME, TOKEN_NAME, default_home
+from swell.home import ADDRESS_NAME, DATABASE_NAME, TOKEN_NAME, default_home
 
 CONFIG_NAME = "config.yaml"
 
@@ -43,7 +43,7 @@ class Config:
 
     @property
     def database_url(self) -> str:
-        return self.database or f"sqlite:///{self.home / 'swell.db'}"
+        return self.database or f"sqlite:///{self.home / DATABASE_NAME}"
 
     @property
     def runs_dir(self) -> Path:

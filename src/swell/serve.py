@@ -7,14 +7,12 @@ import fcntl
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO
 
 import uvicorn
 
@@ -32,6 +30,16 @@ from swell.daemon.passes import Timing
 from swell.executors.hosts import local_executor
 from swell.executors.inventory import Machine
 from swell.executors.request import LaunchContext, build_launch
+from swell.home import (
+    LOCK_NAME,
+    LOG_NAME,
+    PORT_NAME,
+    check_state_files,
+    make_directory,
+    open_private,
+    token_of,
+    write_private,
+)
 from swell.jobfile import files
 from swell.placement.interference import WatchedBook
 from swell.policy.custom import load_policy_files
@@ -57,23 +65,17 @@ def main(config: Config) -> int:
     load_policy_files(config.policy_files)
     prepare_home(config)
     with held(config):
-        _log_to(config.home / "daemon.log")
+        _log_to(config.home / LOG_NAME)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config))
     return 0
 
 
 def prepare_home(config: Config) -> None:
+    """Directories only: files are written by whoever holds the home."""
     for path in (config.home, config.runs_dir, config.files_dir, config.checkpoints_dir, config.work_dir):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not config.token_file.exists():
-        _write_private(config.token_file, secrets.token_urlsafe(32))
-
-
-def _write_private(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
+        make_directory(path)
+    check_state_files(config.home)
 
 
 class held:  # noqa: N801 - reads as a word: `with held(config)`
@@ -81,13 +83,14 @@ class held:  # noqa: N801 - reads as a word: `with held(config)`
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._file: IO[str] | None = None
+        self._fd = -1
 
     def __enter__(self) -> None:
-        self._file = (self._config.home / "daemon.lock").open("w", encoding="utf-8")
+        self._fd = open_private(self._config.home / LOCK_NAME)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self._fd)
             raise AlreadyServed(
                 f"a daemon for {self._config.home} is running already at {_address(self._config)}; "
                 "use it, or stop it with `swell down`"
@@ -95,8 +98,7 @@ class held:  # noqa: N801 - reads as a word: `with held(config)`
 
     def __exit__(self, *_: object) -> None:
         self._config.address_file.unlink(missing_ok=True)
-        if self._file is not None:
-            self._file.close()
+        os.close(self._fd)
 
 
 def _address(config: Config) -> str:
@@ -107,6 +109,7 @@ def _address(config: Config) -> str:
 
 
 def _log_to(path: Path) -> None:
+    os.close(open_private(path))
     handlers: list[logging.Handler] = [logging.FileHandler(path)]
     if sys.stderr.isatty():
         handlers.append(logging.StreamHandler())
@@ -137,14 +140,14 @@ class Server(uvicorn.Server):
 async def _serve(config: Config) -> None:
     listener = _listen(config)
     url = f"http://{config.host}:{listener.getsockname()[1]}"
-    secret = config.token_file.read_text(encoding="utf-8").strip()
+    secret = token_of(config.token_file)
     lost: list[StoreFenced] = []
     async with running_engine(config, url, secret) as engine:
         app = create_app(engine, secret, config)
         server = Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.leave)
-        _write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
+        write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
         log.info("swell %s serves %s from %s", __version__, url, config.home)
         watching = asyncio.create_task(_leave_when_lost(engine, server, lost))
         await server.serve(sockets=[listener])
@@ -171,14 +174,14 @@ def _listen(config: Config) -> socket.socket:
             raise
         listener.bind((config.host, 0))
     listener.listen(2048)
-    _write_private(config.home / "port", str(listener.getsockname()[1]))
+    write_private(config.home / PORT_NAME, str(listener.getsockname()[1]))
     return listener
 
 
 def _last_port(config: Config) -> int:
     """The port of before a restart, so that running trainings find the daemon again where they left it."""
     try:
-        return int((config.home / "port").read_text(encoding="utf-8"))
+        return int((config.home / PORT_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0
 

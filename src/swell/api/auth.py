@@ -6,16 +6,19 @@ import hashlib
 import hmac
 
 from swell.core.ids import RunId
+from swell.home import is_token
 
 
 def run_token(secret: str, run: RunId) -> str:
     """What a run's processes carry in SWELL_TOKEN. Needs no storing: the same after a restart of the daemon."""
+    if not is_token(secret):
+        raise ValueError("a run's token is derived from a secret, and there is none")
     return "run-" + hmac.new(secret.encode(), f"run:{run}".encode(), hashlib.sha256).hexdigest()
 
 
 def same(given: str, expected: str) -> bool:
-    """In constant time."""
-    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+    """In constant time. Nothing is never the right token, whatever is expected."""
+    return bool(given) and bool(expected) and hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
 def bearer(header: str) -> str:

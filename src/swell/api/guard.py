@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from swell.api import problems
 from swell.api.auth import bearer, run_token, same
 from swell.core.ids import RunId
+from swell.home import is_token
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class Guard:
     """Turns away what must not reach a route, and makes problem+json of what a route raises."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str) -> None:
+        if not is_token(token):
+            raise ValueError("the API is not served without a secret")
         self._app = app
         self._token = token
         self._loopback = host in LOOPBACK

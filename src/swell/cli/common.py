@@ -16,7 +16,7 @@ import click
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.find import find
 from swell.client.http import Client
-from swell.home import default_home
+from swell.home import OUTPUT_NAME, default_home, make_directory, open_private
 
 START_S = 30.0
 
@@ -58,10 +58,10 @@ def client_or_start(home: Path | None) -> Client:
 def start_daemon(home: Path | None, options: Sequence[str]) -> Client:
     """A daemon in the background, independent of this terminal; returns when it answers."""
     place = (home or default_home()).expanduser().resolve()
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    said = place / "serve.out"
-    with said.open("ab") as output:
-        began = output.tell()
+    make_directory(place)
+    said = place / OUTPUT_NAME
+    with os.fdopen(open_private(said), "ab") as output:
+        began = said.stat().st_size
         process = subprocess.Popen(
             [sys.executable, "-m", "swell", "serve", "--home", str(place), *options],
             stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ import click
 from swell.cli.common import client, connected, plural, print_json
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
-from swell.home import TOKEN_NAME, default_home
+from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, make_directory, read_token
 from swell.shim import members
 
 LOW_DISK_GIB = 1.0
@@ -65,9 +65,13 @@ def _python(_: Path) -> Check:
 
 def _home(home: Path) -> Check:
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(home)
+        check_state_files(home)
         with tempfile.TemporaryFile(dir=home):
             pass
+    except HomeRefused as error:
+        found, _, fix = str(error).partition("; ")
+        return Check(name="home", ok=False, found=found, fix=fix)
     except OSError as error:
         fix = f"make {home} writable for {_me()}, or set SWELL_HOME to a directory that is"
         return Check(name="home", ok=False, found=f"{home}: {error.strerror}", fix=fix)
@@ -92,11 +96,13 @@ def _disk(home: Path) -> Check:
 
 def _token(home: Path) -> Check:
     path = home / TOKEN_NAME
-    if not path.exists():
+    if not os.path.lexists(path):
         return Check(name="token", ok=None, found="none yet: the first start makes one")
-    mode = path.stat().st_mode & 0o777
-    if mode & 0o077:
-        return Check(name="token", ok=False, found=f"{path} can be read by others", fix=f"chmod 600 {path}")
+    try:
+        read_token(path)
+    except (HomeRefused, OSError) as error:
+        found, _, fix = str(error).partition("; ")
+        return Check(name="token", ok=False, found=found, fix=fix)
     return Check(name="token", ok=True, found=f"{path}, readable by you only")
 
 

@@ -46,15 +46,25 @@ def ship(into: Path) -> Path:
     if target.is_dir():
         return target
     beside = into / f".{target.name}.{os.getpid()}"
-    for name, content in files().items():
-        path = beside / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
     try:
+        for name, content in files().items():
+            _write(beside / name, content)
         beside.rename(target)
-    except OSError:  # somebody else was faster
-        shutil.rmtree(beside)
+    except OSError:
+        if not target.is_dir():  # else somebody else was faster
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _write(path: Path, content: bytes) -> None:
+    """On disk before the directory gets its name: a power cut must not leave one with empty files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def archive() -> bytes:
