@@ -171,6 +171,16 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A run with whose it was and what it held when: (since when, what), one after the other."""
+
+    run: Run
+    name: str
+    user: str
+    held: tuple[tuple[float, Allocation], ...]
+
+
 class Record(Protocol):
     """What the store knows of jobs, also of those that are no longer in memory. Implemented by every store."""
 
@@ -182,6 +192,10 @@ class Record(Protocol):
 
     def runs(self, job: JobId) -> Sequence[Run]:
         """All attempts, the first one first."""
+        ...
+
+    def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
+        """Runs of any job that held something within these times; those planned last come first, at most `limit`."""
         ...
 
 

@@ -15,7 +15,9 @@ from swell.core import events as ev
 from swell.core.errors import InvalidTransition, StoreError
 from swell.core.events import Event
 from swell.core.ids import RunId
+from swell.core.job import GpuRequest, Launcher
 from swell.core.lifecycle import replay
+from swell.core.resources import Allocation, Part
 from swell.core.state import KEEP_ENDED, JobState, State
 from swell.ports import JobQuery, Record, Store, Stored
 from swell.store import open_store
@@ -130,6 +132,39 @@ def test_all_attempts_of_a_job_are_kept(store: AnyStore) -> None:
     assert first.exit_reason == ev.ExitReason.STOPPED
     assert first.allocation.nodes == ("n1",)
     assert second == store.load().jobs[1].run
+
+
+def test_runs_of_any_job_are_found_by_when_they_held_something(store: AnyStore) -> None:
+    log = [*two_nodes(), *short_life(1), *moving_life(2)]
+    fill(store, log)
+    every = store.runs_between(0.0, T0 + 1e6, 100)
+    planned_last_first = [past.run.planned_s for past in every]
+    assert planned_last_first == sorted(planned_last_first, reverse=True)
+    assert {past.run.id for past in every} == {run.id for job in (1, 2) for run in store.runs(job)}
+    assert {past.name for past in every} == {job.spec.name for job in store.jobs(JobQuery())}
+    assert store.runs_between(0.0, T0 + 1e6, 1) == every[:1]
+    for past in every:
+        assert past.run.ended_s is not None
+        during = (past.run.planned_s + past.run.ended_s) / 2
+        assert past in store.runs_between(during, during + 0.001, 100)
+        assert past not in store.runs_between(past.run.ended_s + 1, past.run.ended_s + 2, 100)
+    assert store.runs_between(0.0, T0 - 1e6, 100) == []
+
+
+def test_a_run_that_was_resized_in_place_shows_what_it_held_when(store: AnyStore) -> None:
+    spec = replace(submitted(1).spec, launcher=Launcher.HOROVOD, gpus=GpuRequest(min=1, max=4))
+    first = planned(1)
+    grown = Allocation(parts=(Part(node=first.allocation.nodes[0], gpus=(0, 1)),), gpu_type="gpu")
+    log = [
+        *two_nodes(),
+        replace(submitted(1), spec=spec),
+        first,
+        ev.RunStarted(run=first.run, at_s=first.at_s + 1),
+        ev.RunResized(run=first.run, allocation=grown, at_s=first.at_s + 5),
+    ]
+    fill(store, log)
+    (past,) = store.runs_between(0.0, T0 + 1e6, 100)
+    assert past.held == ((first.at_s, first.allocation), (first.at_s + 5, grown))
 
 
 def test_jobs_are_filtered_and_paged_newest_first(store: AnyStore) -> None:

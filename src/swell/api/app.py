@@ -12,19 +12,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swell import __version__
-from swell.api import cluster, inside, jobs, openapi, problems, whatif
-from swell.api.deps import Context
+from swell.api import cluster, inside, jobs, live, openapi, problems, timeline, ui, validate, whatif
+from swell.api.deps import Context, now_s
 from swell.api.guard import Guard
 from swell.api.port import Engine
+from swell.api.sessions import Sessions
 from swell.api.submit import submit
 from swell.config import Config
 from swell.core.errors import SwellError
 from swell.jobfile.problems import Problem
+from swell.web.assets import Assets
 
 
 def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     app = FastAPI(title="Swell", version=__version__, docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
     app.state.context = Context(engine=engine, config=config)
+    app.state.sessions = sessions = Sessions(token, now_s)
+    app.state.assets = Assets()
+    app.state.live = live.Live()
     app.router.routes[:0] = [  # before all others: matched first, and often
         Route("/v1/runs/{run}/report", inside.report, methods=["POST"]),
         Route("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
@@ -33,11 +38,14 @@ def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     app.include_router(jobs.router)
     app.include_router(cluster.router)
     app.include_router(whatif.router)
+    for router in (timeline.router, live.router, validate.router, ui.router):
+        app.include_router(router)
+    app.router.routes += ui.FILES
     app.add_exception_handler(SwellError, _known)
     app.add_exception_handler(problems.ApiError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_middleware(Guard, token=token, host=config.host)
+    app.add_middleware(Guard, token=token, host=config.host, sessions=sessions)
     _describe(app)
     return app
 

@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from swell.api import problems
 from swell.api.auth import bearer, run_token, same
+from swell.api.sessions import Sessions
+from swell.api.ui import is_public
 from swell.core.ids import RunId
 from swell.home import is_token
 
@@ -32,11 +34,12 @@ class TooLarge(Exception):
 class Guard:
     """Turns away what must not reach a route, and makes problem+json of what a route raises."""
 
-    def __init__(self, app: ASGIApp, *, token: str, host: str) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, host: str, sessions: Sessions) -> None:
         if not is_token(token):
             raise ValueError("the API is not served without a secret")
         self._app = app
         self._token = token
+        self._sessions = sessions
         self._loopback = host in LOOPBACK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,9 +54,10 @@ class Guard:
         await self._call(scope, _bounded(scope, receive), send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        path = scope["path"]
         return (
             self._wrong_host(headers)
-            or (None if scope["path"] in OPEN_PATHS else self._wrong_token(scope["path"], headers))
+            or (None if path in OPEN_PATHS or is_public(path) else self._wrong_token(path, headers))
             or _too_large(scope, headers)
         )
 
@@ -71,7 +75,7 @@ class Guard:
 
     def _wrong_token(self, path: str, headers: Headers) -> Response | None:
         given = bearer(headers.get("authorization", ""))
-        if same(given, self._token):
+        if same(given, self._token) or self._sessions.holds(given):
             return None
         match = _RUN_PATH.fullmatch(path)
         if match and same(given, run_token(self._token, RunId(int(match[1]), int(match[2])))):

@@ -27,15 +27,17 @@ from swell.api.deps import (
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.streams import sse
-from swell.api.views import JobView, detail_view, run_view
+from swell.api.views import JobView, detail_view, run_view, speed_view
 from swell.core.errors import NotFound, SwellError
 from swell.core.ids import JobId
+from swell.core.resources import gpus_per_node
 from swell.jobfile import shorthand
 from swell.ports import JobQuery
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(known_parameters)])
 CANCEL_AT_ONCE = 500
 MAX_LIMIT = 1000
+MAX_TAIL = 1 << 30
 Rank = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
@@ -201,6 +203,13 @@ async def explain_job(request: Request, job: str) -> Response:
     return json_response(await engine.explain(find_job(engine, job)))
 
 
+@router.get("/v1/jobs/{job}/speed")
+async def get_speed(request: Request, job: str) -> Response:
+    """How fast it is on how many GPUs: the curve that decisions use, what was measured, and what the curve rests on."""
+    record, engine = await record_of(request, job), engine_of(request)
+    return json_response(speed_view(record, engine.book, gpus_per_node(engine.state.nodes.values())))
+
+
 @router.get("/v1/jobs/{job}/runs")
 async def list_runs(request: Request, job: str) -> Response:
     """Every attempt, oldest first."""
@@ -228,14 +237,18 @@ async def get_logs(
     attempt: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="0: all of them, one after the other.")] = 0,
     offset: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Byte to begin with, within `attempt`.")] = 0,
     limit: Annotated[int, Query(ge=0, description="At most so many bytes; 0: all that is there.")] = 0,
+    tail: Annotated[int, Query(ge=0, le=MAX_TAIL, description="With follow: begin so many bytes before the end.")] = 0,
 ) -> Response:
     """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""
     record = await record_of(request, job)
     engine = engine_of(request)
     place = logs.Place(attempt or 1, (offset,))
     if follow:
+        which = None if rank == "all" else rank
         resumed = logs.Place.parse(request.headers.get("last-event-id", ""))
-        return sse(logs.follow(engine, record.id, None if rank == "all" else rank, resumed or place))
+        if resumed is None and tail:
+            place = await logs.place_near_end(engine, record, which, tail)
+        return sse(logs.follow(engine, record.id, which, resumed or place))
     if rank == "all":
         raise ApiError(422, "Which process?", "rank=all goes with follow=true; else name one, such as rank=0")
     if offset and not attempt:

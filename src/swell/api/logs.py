@@ -55,6 +55,26 @@ class Place:
         return Place(self.attempt + 1)
 
 
+async def place_near_end(engine: Engine, record: JobRecord, rank: int | None, back: int) -> Place:
+    """So many bytes before the end of what each process of the latest attempt has printed."""
+    place = Place(max(1, record.attempts))
+    run = RunId(record.id, place.attempt)
+    for index, number in enumerate(await _ranks(engine, record, rank, place.attempt)):
+        place = place.at(index, max(0, await _size(engine, run, number) - back))
+    return place
+
+
+async def _size(engine: Engine, run: RunId, rank: int) -> int:
+    """By doubling and halving: an executor is asked for bytes, not for sizes."""
+    low, high = 0, CHUNK
+    while (await _chunk(engine, run, rank, high, 1)).data:
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if (await _chunk(engine, run, rank, middle, 1)).data else (low, middle)
+    return low
+
+
 async def raw(engine: Engine, job: JobId, rank: int, place: Place, *, last: int, limit: int) -> AsyncIterator[bytes]:
     """One process, attempt after attempt. Chunk by chunk: memory stays flat whatever the size of the log."""
     left = limit or None
@@ -95,9 +115,10 @@ async def _until_ended(engine: Engine, job: JobId, rank: int | None, place: Plac
             yield message("state", status)
         before = place
         for index, number in enumerate(await _ranks(engine, record, rank, place.attempt)):
+            offset = place.offset(index)
             text, place = await _read(engine, record, place, index, number)
             if text:
-                data = {"run": f"{job}.{place.attempt}", "rank": number, "text": text}
+                data = {"run": f"{job}.{place.attempt}", "rank": number, "offset": offset, "text": text}
                 yield message("log", data, str(place))
         if place != before:
             pause_s, quiet_s = POLL_MIN_S, 0.0

@@ -16,8 +16,11 @@ from swell.core.lifecycle import wait_s
 from swell.core.resources import Allocation, Gpu, Node
 from swell.core.state import JobRecord, Run, State
 from swell.ports import Stored
+from swell.speed.describe import DescribedBook
 
 HIDDEN = "***"
+MAX_CURVE = 128
+"""Points of a curve that are shown."""
 
 
 class GpusView(TypedDict):
@@ -158,6 +161,32 @@ def run_view(run: Run) -> dict[str, Any]:
     view["where"] = places(run.allocation)
     view["stop"] = msgspec.to_builtins(run.stop) if run.stop else None
     return view
+
+
+def speed_view(record: JobRecord, book: DescribedBook, per_node: Mapping[str, int]) -> dict[str, Any]:
+    """One curve for each type of GPU: [GPUs, speed] for the sizes the job may have, packed onto as few nodes as hold
+    them; 1 is one GPU of the reference type. `points` were measured."""
+    found = book.describe(record, per_node)
+    speed = book.speed(record, per_node)
+    curves = {
+        gpu_type: [(n, speed.rate(n, -(-n // max(1, most)), gpu_type)) for n in _sizes(record)]
+        for gpu_type, most in per_node.items()
+    }
+    return {
+        "family": found.family,
+        "reference_type": found.reference_type,
+        "source": found.source,
+        "confidence": found.confidence,
+        "epoch_1_s": found.epoch_1_s,
+        "curves": curves,
+        "points": msgspec.to_builtins(found.points),
+        "remaining_s": [found.remaining_low_s, found.remaining_high_s] if found.remaining.known else None,
+    }
+
+
+def _sizes(record: JobRecord) -> list[int]:
+    sizes = [n for n in record.spec.gpus.sizes() if n > 0]
+    return sizes[:: -(-len(sizes) // MAX_CURVE)] if sizes else [1]
 
 
 def node_views(state: State) -> list[dict[str, Any]]:

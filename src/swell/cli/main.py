@@ -28,6 +28,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "priority": ("swell.cli.priority", "Change a job's priority."),
     "what-if": ("swell.cli.what_if", "See what a change would do to the jobs there are."),
     "top": ("swell.cli.top", "Watch jobs and GPUs live."),
+    "ui": ("swell.cli.ui", "Open the dashboard in a browser."),
     "nodes": ("swell.cli.nodes", "List machines and who has their GPUs."),
     "node": ("swell.cli.node", "Add, cordon, drain or remove a machine."),
     "policy": ("swell.cli.policy", "Show or change the scheduling policy."),

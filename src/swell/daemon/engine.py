@@ -35,8 +35,9 @@ from swell.plan.deadlines import Force
 from swell.plan.explain import Explanation, explain
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_options, policy_named
-from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, Record, RunGone, SpeedBook, Stored
+from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, PastRun, Record, RunGone, Stored
 from swell.sim.forecast import Change, Effect, Interval
+from swell.speed.describe import DescribedBook
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Engine:
         committer: Committer,
         record: Record,
         executor: Executor,
-        book: SpeedBook,
+        book: DescribedBook,
         clock: Clock,
         launch_of: Callable[[JobRecord, Mapping[str, Node]], Launch],
         settings: Settings,
@@ -275,6 +276,9 @@ class Engine:
 
     async def runs(self, job: JobId) -> Sequence[Run]:
         return await asyncio.to_thread(self._record.runs, job)
+
+    async def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
+        return await asyncio.to_thread(self._record.runs_between, from_s, to_s, limit)
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         return self._passes.reasons(job)

@@ -17,7 +17,8 @@ from swell.core.resources import Allocation
 from swell.core.snapshot import Speed
 from swell.core.state import JobRecord
 from swell.placement.sharing import pays_to_share
-from swell.ports import Remaining, SpeedBook
+from swell.ports import Remaining
+from swell.speed.describe import DescribedBook, Description
 
 NEWEST = 0.5
 """Weight of the newest step time in the running mean."""
@@ -104,7 +105,7 @@ class WatchedBook:
 
     follows_records = False
 
-    def __init__(self, book: SpeedBook) -> None:
+    def __init__(self, book: DescribedBook) -> None:
         self._book = book
         self._interference = Interference()
 
@@ -117,6 +118,9 @@ class WatchedBook:
 
     def remaining(self, job: JobRecord) -> Remaining:
         return self._book.remaining(job)
+
+    def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description:
+        return self._book.describe(job, gpus_per_node)
 
     def alone(self, job: JobId) -> bool:
         """This job has to have a GPU of its own."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol
 
 from swell.core.snapshot import Curve
-from swell.ports import Remaining
+from swell.core.state import JobRecord
+from swell.ports import Remaining, SpeedBook
 from swell.speed.curves import FittedSpeed
 from swell.speed.families import Family
 from swell.speed.fit import Fit
@@ -43,6 +45,12 @@ class Description:
     remaining: Remaining = field(default_factory=lambda: Remaining(at_speed_1_s=0.0, as_of_s=0.0))
     remaining_low_s: float = 0.0
     remaining_high_s: float = 0.0
+
+
+class DescribedBook(SpeedBook, Protocol):
+    """A book that also shows people what it knows."""
+
+    def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description: ...
 
 
 def describe(

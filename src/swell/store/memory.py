@@ -7,11 +7,11 @@ import threading
 from collections.abc import Sequence
 
 from swell.core.errors import StoreError
-from swell.core.events import Event
+from swell.core.events import Event, RunPlanned, RunResized
 from swell.core.ids import JobId, RunId
 from swell.core.state import JobRecord, Run, State, copy_of
-from swell.ports import JobQuery, Stored
-from swell.store.projection import project, states_of
+from swell.ports import JobQuery, PastRun, Stored
+from swell.store.projection import past_run, project, states_of
 
 
 class MemoryStore:
@@ -83,6 +83,14 @@ class MemoryStore:
     def runs(self, job: JobId) -> Sequence[Run]:
         with self._lock:
             return [self._runs[run] for run in sorted(self._runs) if run.job == job]
+
+    def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
+        with self._lock:
+            runs = sorted(self._runs.values(), key=lambda run: (-run.planned_s, run.id))
+            changes = [event for event in self._events if isinstance(event, RunPlanned | RunResized)]
+        found = [run for run in runs if run.planned_s < to_s and (run.ended_s is None or run.ended_s >= from_s)]
+        specs = {run.id.job: self._jobs[run.id.job].spec for run in found[:limit]}
+        return [past_run(run, specs[run.id.job].name, specs[run.id.job].user, changes) for run in found[:limit]]
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -6,7 +6,7 @@ the law does not allow raises here and nothing of its batch is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from swell.core.events import (
@@ -25,7 +25,7 @@ from swell.core.lifecycle import apply
 from swell.core.resources import Node
 from swell.core.spelling import instead_of
 from swell.core.state import HOLDING, JobRecord, JobState, Run, State
-from swell.ports import JobQuery
+from swell.ports import JobQuery, PastRun
 
 GROUPS = {
     "all": frozenset(JobState),
@@ -110,3 +110,12 @@ def _note_node(changes: Changes, state: State, event: Event) -> None:
         changes.nodes[event.node.name] = state.nodes.get(event.node.name)
     elif isinstance(event, NodeConditionChanged | NodeRemoved | GpuHealthChanged):
         changes.nodes[event.node] = state.nodes.get(event.node)
+
+
+def past_run(run: Run, name: str, user: str, changes: Iterable[Event]) -> PastRun:
+    """`changes` has the plans and resizes of its job; only a run that was resized in place needs them."""
+    held = [(run.planned_s, run.allocation)]
+    if run.changed_s > run.planned_s:
+        own = [e for e in changes if isinstance(e, RunPlanned | RunResized) and e.run == run.id]
+        held = [(event.at_s, event.allocation) for event in own] or held
+    return PastRun(run=run, name=name, user=user, held=tuple(held))

@@ -37,6 +37,10 @@ SCHEMA_STEPS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO writer VALUES (1, 0, '', '')",
     ),
     ("ALTER TABLE writer ADD COLUMN cluster_id TEXT NOT NULL DEFAULT ''",),
+    (  # who had which GPUs when (`runs_between`)
+        "CREATE INDEX runs_ended ON runs (ended_at)",
+        "CREATE INDEX events_of_allocations ON events (job) WHERE kind IN ('RunPlanned', 'RunResized')",
+    ),
 )
 
 VERSION_TABLE = "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"

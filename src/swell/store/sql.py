@@ -22,9 +22,9 @@ from swell.core.ids import JobId
 from swell.core.lifecycle import replay
 from swell.core.resources import Node
 from swell.core.state import JobRecord, Run, State, copy_of
-from swell.ports import JobQuery, Stored
+from swell.ports import JobQuery, PastRun, Stored
 from swell.store import codec, rows
-from swell.store.projection import Changes, project, states_of
+from swell.store.projection import Changes, past_run, project, states_of
 from swell.store.schema import SCHEMA_STEPS, VERSION, VERSION_TABLE
 
 PAGE = 20_000
@@ -338,6 +338,16 @@ class SqlStore:
         found = self._read("SELECT record FROM runs WHERE job = ? ORDER BY attempt", (job,))
         return [codec.decode_run(body) for (body,) in found]
 
+    def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
+        found = self._read(_RUNS_BETWEEN, (rows.when(from_s), rows.when(to_s), limit))
+        runs = [(codec.decode_run(body), name, user) for body, name, user in found]
+        resized = {run.id.job for run, _, _ in runs if run.changed_s > run.planned_s}
+        changes = {job: self._plans_and_resizes(job) for job in sorted(resized)}
+        return [past_run(run, name, user, changes.get(run.id.job, ())) for run, name, user in runs]
+
+    def _plans_and_resizes(self, job: JobId) -> list[Event]:
+        return [codec.decode(kind, body) for kind, body in self._read(_PLANS_AND_RESIZES, (job,))]
+
     def _read(self, sql: str, values: Sequence[Any]) -> list[Any]:
         with self._read_lock, self._explained():
             if self._reader is not None:
@@ -434,6 +444,12 @@ _UPSERTS = {
     "migrations": _upsert_sql("migrations", rows.MOVE_COLUMNS, 1),
 }
 _EVENTS = "SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+_RUNS_BETWEEN = (
+    "SELECT runs.record, jobs.name, jobs.owner FROM runs JOIN jobs ON jobs.id = runs.job"
+    " WHERE (runs.ended_at IS NULL OR runs.ended_at >= ?) AND runs.planned_at < ?"
+    " ORDER BY runs.planned_at DESC, runs.job, runs.attempt LIMIT ?"
+)
+_PLANS_AND_RESIZES = "SELECT kind, body FROM events WHERE job = ? AND kind IN ('RunPlanned', 'RunResized') ORDER BY seq"
 _REMOVE_JOB = (
     "DELETE FROM jobs WHERE id = ?",
     "DELETE FROM runs WHERE job = ?",

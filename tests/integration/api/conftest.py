@@ -22,6 +22,7 @@ from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.ports import LogChunk, Stored
 from swell.speed.book import Book
+from swell.store.projection import past_run
 
 TOKEN = "t" * 40
 GROUPS = {"running": lambda r: r.holding, "queued": lambda r: not r.holding and not r.ended, "ended": lambda r: r.ended}
@@ -119,6 +120,13 @@ class FakeEngine:
     async def runs(self, job):
         await self.job(job)
         return [run for run_id, run in self.all_runs.items() if run_id.job == job]
+
+    async def runs_between(self, from_s, to_s, limit):
+        runs = sorted(self.all_runs.values(), key=lambda run: (-run.planned_s, run.id))
+        found = [run for run in runs if run.planned_s < to_s and (run.ended_s is None or run.ended_s >= from_s)]
+        changes = [stored.event for stored in self.events]
+        spec = {run.id.job: self.state.jobs[run.id.job].spec for run in found}
+        return [past_run(run, spec[run.id.job].name, spec[run.id.job].user, changes) for run in found[:limit]]
 
     def reasons(self, job):
         return ()

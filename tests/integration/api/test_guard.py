@@ -11,7 +11,9 @@ from swell.core.ids import RunId
 TOKEN = "t" * 40
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/nodes", "/v1/events", "/v1/openapi.json", "/v1/jobs/1/logs", "/"])
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs", "/v1/nodes", "/v1/events", "/v1/openapi.json", "/v1/jobs/1/logs", "/v1/live", "/x"]
+)
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer", "Basic dDp0", "Bearer \xe9"])
 def test_never_without_the_token(server, path, header):
     answer = server.client.get(path, headers={"Authorization": header.encode("latin-1")})

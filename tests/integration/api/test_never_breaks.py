@@ -44,7 +44,7 @@ parameters = [
     "job",
 ]
 queries = st.dictionaries(st.sampled_from(parameters), scalars, max_size=3)
-LASTING = {"/v1/events"}  # may follow for ever
+LASTING = {"/v1/events", "/v1/live"}  # may follow for ever
 
 
 @given(st.data())

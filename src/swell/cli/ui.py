@@ -1,0 +1,29 @@
+"""`swell ui`: the dashboard in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from swell.cli.common import client, connected, print_json
+
+
+@click.command()
+@click.option("--no-browser", is_flag=True, help="Only print the address; it works once, for a minute.")
+@connected
+def ui(home: Path | None, as_json: bool, no_browser: bool) -> None:
+    """Open the dashboard.
+
+    The address holds a code that works once within a minute: the token never gets into the browser's history.
+    """
+    daemon = client(home)
+    url = f"{daemon.address.url}/#code={daemon.post('/v1/ui/codes')['code']}"
+    if as_json:
+        print_json({"url": url})
+        return
+    if no_browser or not webbrowser.open(url):
+        click.echo(f"open within a minute: {url}")
+    else:
+        click.echo(f"the dashboard is at {daemon.address.url}")

@@ -1,0 +1,317 @@
+"""What the dashboard is served with: files, sessions, the timeline, the live stream, checks of job files."""
+
+import json
+import threading
+
+import httpx
+import pytest
+
+from integration.api.conftest import TOKEN
+from swell.api import sessions
+from swell.core import events as ev
+from swell.core.ids import RunId
+from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.core.resources import Allocation, Part
+from swell.web import assets
+
+
+@pytest.fixture
+def built(one_server, tmp_path):
+    """A daemon with a built dashboard."""
+    folder = tmp_path / "static"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text("<!doctype html><title>Swell</title>")
+    (folder / "assets" / "main-abc123.js").write_text("console.log(1);" * 100)
+    before, one_server.app.state.assets = one_server.app.state.assets, assets.Assets(folder)
+    yield
+    one_server.app.state.assets = before
+
+
+@pytest.fixture
+def stranger(server):
+    """A browser that nobody has given a token."""
+    with httpx.Client(base_url=server.url, timeout=10) as client:
+        yield client
+
+
+def session(server, token=TOKEN):
+    answer = httpx.post(f"{server.url}/v1/ui/sessions", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["token"]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_served_to_anybody_with_strict_headers(server, stranger, built):
+    for path in ("/", "/jobs", "/jobs/12", "/submit", "/forecast", "/policies", "/machines"):
+        answer = stranger.get(path)
+        assert answer.status_code == 200, path
+        assert "Swell" in answer.text
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-cache"
+
+
+def test_files_with_a_hash_in_their_name_are_kept_for_ever_and_sent_compressed(server, stranger, built):
+    answer = stranger.get("/assets/main-abc123.js")
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-encoding"] == "gzip"
+    assert int(answer.headers["content-length"]) < len(answer.content)
+    plain = stranger.get("/assets/main-abc123.js", headers={"Accept-Encoding": "identity"})
+    assert plain.content == answer.content
+
+
+@pytest.mark.parametrize("path", ["/../token", "/assets/../../token", "/assets/%2e%2e/index.html", "/token", "/etc"])
+def test_never_a_file_that_is_not_of_the_dashboard(server, stranger, built, path):
+    assert stranger.get(path).status_code in (401, 404)
+
+
+def test_without_a_built_dashboard_a_page_says_how_to_build_it(server, stranger, tmp_path):
+    server.app.state.assets = assets.Assets(tmp_path / "nothing")
+    answer = stranger.get("/")
+    assert answer.status_code == 200
+    assert "make web" in answer.text
+    assert stranger.get("/favicon.svg").status_code == 200
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_code_opens_one_session_once(server, stranger):
+    code = server.client.post("/v1/ui/codes").json()["code"]
+    first = stranger.post("/v1/ui/sessions", json={"code": code})
+    assert first.status_code == 201
+    bearer = {"Authorization": f"Bearer {first.json()['token']}"}
+    assert stranger.get("/v1/nodes", headers=bearer).status_code == 200
+    assert stranger.get("/v1/nodes").status_code == 401
+    again = stranger.post("/v1/ui/sessions", json={"code": code})
+    assert again.status_code == 401
+    assert "swell ui" in again.json()["detail"]
+
+
+def test_a_session_makes_neither_codes_nor_sessions(server, stranger):
+    bearer = {"Authorization": f"Bearer {session(server)}"}
+    assert stranger.post("/v1/ui/codes", headers=bearer).status_code == 403
+    assert stranger.post("/v1/ui/sessions", headers=bearer).status_code == 401
+    assert stranger.post("/v1/ui/codes").status_code == 401
+
+
+def test_a_wrong_token_opens_nothing(server, stranger):
+    answer = stranger.post("/v1/ui/sessions", headers={"Authorization": "Bearer wrong"})
+    assert answer.status_code == 401
+
+
+def test_codes_and_sessions_end_by_time():
+    now = [1000.0]
+    kept = sessions.Sessions("s" * 40, lambda: now[0])
+    code, (token, ends_s) = kept.new_code(), kept.open()
+    assert kept.holds(token)
+    now[0] += sessions.CODE_S
+    assert not kept.redeem(code)
+    now[0] = ends_s
+    assert not kept.holds(token)
+
+
+def test_a_session_outlives_a_restart_but_not_a_new_token_and_cannot_be_prolonged():
+    now = [1000.0]
+    token, _ = sessions.Sessions("s" * 40, lambda: now[0]).open()
+    assert sessions.Sessions("s" * 40, lambda: now[0]).holds(token)
+    assert not sessions.Sessions("other" * 8, lambda: now[0]).holds(token)
+    prefix, ends, rest = token.partition(".")[0][:3], token[3:].partition(".")[0], token[3:].partition(".")[2]
+    assert not sessions.Sessions("s" * 40, lambda: now[0]).holds(f"{prefix}{int(ends) + 1}.{rest}")
+
+
+# -- timeline ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_says_who_had_what_when_and_why(server):
+    engine = server.engine
+    first, second = server.submit("command: x\nname: a\nuses_library: true\narray: 2")
+    engine.now = 2000.0
+    run = engine.start(first, gpus=(0, 1))
+    engine.now = 2010.0
+    engine.stop(run)
+    engine.now = 2020.0
+    engine.start(second, gpus=(1,))
+    found = server.client.get("/v1/timeline?from=1000&to=3000").json()
+    spans = {span["job"]: span for span in found["spans"]}
+    assert spans[first]["where"] == [["here", [0, 1]]]
+    assert (spans[first]["from_s"], spans[first]["to_s"]) == (2000.0, 2010.0)
+    assert spans[first]["stop"] == "preempted"
+    assert spans[first]["reason"]
+    assert "to_s" not in spans[second]
+    assert found["seq"] == engine.state.seq
+    assert not found["truncated"]
+    assert server.client.get("/v1/timeline?from=1000&to=3000&limit=1").json()["truncated"]
+    assert server.client.get("/v1/timeline?from=2011&to=2019").json()["spans"] == []
+
+
+def test_growth_in_place_is_two_spans_of_one_run(server):
+    engine = server.engine
+    engine.record(
+        ev.JobSubmitted(
+            job=1,
+            spec=JobSpec(name="h", command=("x",), launcher=Launcher.HOROVOD, gpus=GpuRequest(min=1, max=2)),
+            at_s=1.0,
+        )
+    )
+    engine.now = 2000.0
+    engine.start(1)
+    grown = Allocation(parts=(Part(node="here", gpus=(0, 1)),), gpu_type="gpu")
+    engine.record(ev.RunResized(run=RunId(1, 1), allocation=grown, at_s=2005.0))
+    spans = server.client.get("/v1/timeline?from=1000&to=3000").json()["spans"]
+    assert [(s["from_s"], s.get("to_s"), s["where"][0][1]) for s in spans] == [
+        (2000.0, 2005.0, [0]),
+        (2005.0, None, [0, 1]),
+    ]
+
+
+# -- live -------------------------------------------------------------------------------------------------------------
+
+
+def stream(server, headers=None):
+    with server.client.stream("GET", "/v1/live", headers=headers or {}) as answer:
+        assert answer.status_code == 200
+        current = {}
+        for line in answer.iter_lines():
+            if not line and current:
+                yield current["event"], json.loads(current["data"]), current.get("id", "")
+                current = {}
+            elif line and not line.startswith(":"):
+                key, _, value = line.partition(": ")
+                current[key] = value
+
+
+def first_change(server, headers=None):
+    found = []
+    for item in stream(server, headers):
+        found.append(item)
+        if item[0] == "change":
+            return found
+    return found
+
+
+def test_a_page_gets_everything_then_what_changes(server):
+    (job,) = server.submit("command: x\nname: a")
+    threading.Timer(0.3, lambda: server.engine.start(job)).start()
+    reset, jobs, change = first_change(server)
+    assert reset[0] == "reset"
+    assert [node["name"] for node in reset[1]["nodes"]] == ["here"]
+    assert [line["id"] for line in jobs[1]["jobs"]] == [job]
+    assert [line["state"] for line in change[1]["jobs"]] == ["running"]
+    assert [event["type"] for event in change[1]["happened"]] == ["RunPlanned", "RunStarted"]
+    assert change[1]["cluster"]["nodes"][0]["gpus"][0]["jobs"] == [job]
+
+
+def test_a_page_that_comes_back_gets_what_it_missed_and_else_everything(server):
+    (job,) = server.submit("command: x\nname: a")
+    keep_open = threading.Event()
+    seen = []
+
+    def other_page():
+        for item in stream(server):
+            seen.append(item)
+            if keep_open.is_set():
+                return
+
+    other = threading.Thread(target=other_page, daemon=True)
+    other.start()
+    threading.Timer(0.4, lambda: server.engine.start(job)).start()
+    mine = first_change(server)
+    assert mine[-1][2]
+    boot, number = mine[-1][2].split("-")
+    missed = first_change(server, {"Last-Event-ID": f"{boot}-{int(number) - 1}"})
+    assert [item[0] for item in missed] == ["change"]
+    assert missed[0][1]["happened"] == mine[-1][1]["happened"]
+    keep_open.set()
+    server.engine.end(RunId(job, 1))
+    other.join(5)
+    threading.Timer(0.4, lambda: server.submit("command: y")).start()
+    assert first_change(server, {"Last-Event-ID": "feedbeef-7"})[0][0] == "reset"
+
+
+def test_a_removed_job_leaves_the_page(server):
+    (job,) = server.submit("command: x")
+    server.engine.end(server.engine.start(job))
+    threading.Timer(0.3, lambda: server.client.delete(f"/v1/jobs/{job}")).start()
+    assert first_change(server)[-1][1]["removed"] == [job]
+
+
+# -- checks of job files ----------------------------------------------------------------------------------------------
+
+
+def validated(server, text):
+    answer = server.client.post("/v1/jobs/validate", content=text, headers={"content-type": "application/yaml"})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line"),
+    [
+        ("name: a\ncommand: x\ngpus:\n  min: 4\n  max: 2\n", "gpus", 3),
+        ("name: a\ncommand: x\nepoch: 3\n", "epoch", 3),
+        ("command: x\nenv:\n  A: 1\nretries: -1\n", "retries", 4),
+        ("command: x\n---\ncommand: y\nretries: many\n", "jobs[1].retries", 4),
+        ("- command: x\n- command: y\n  gpus: -1\n", "jobs[1].gpus", 3),
+        ("command: x\ngpus: [1\n", "", 3),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(server, text, path, line):
+    found = validated(server, text)
+    assert not found["valid"]
+    problem = found["problems"][0]
+    assert problem["path"].startswith(path)
+    assert problem["line"] == line
+    assert problem["what"]
+
+
+def test_a_right_file_is_told_where_it_fits_and_nothing_is_submitted(server):
+    found = validated(server, "name: a\ncommand: x\ngpus: {min: 1, max: 4}\n")
+    assert found["valid"]
+    assert found["jobs"] == [
+        {"name": "a", "gpus": {"min": 1, "max": 4}, "why": "", "fits": True, "nodes": ["here"]},
+    ]
+    assert server.client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_a_job_that_fits_nowhere_is_told_why(server):
+    found = validated(server, "command: x\ngpus: 9\n")
+    assert found["valid"]
+    assert not found["jobs"][0]["fits"]
+    assert "4" in found["jobs"][0]["why"]
+
+
+# -- speed, logs ------------------------------------------------------------------------------------------------------
+
+
+def test_the_curve_comes_with_what_was_measured(server):
+    (job,) = server.submit("command: x\nname: a\nuses_library: true\ngpus: {min: 1, max: 4}\nepochs: 9")
+    run = server.engine.start(job)
+    server.engine.record(
+        ev.EpochEnded(run=run, at_s=1100.0, epoch=1, epoch_s=60.0, step_s=1.0, gpus=1, nodes=1, gpu_type="gpu")
+    )
+    found = server.client.get(f"/v1/jobs/{job}/speed").json()
+    assert [n for n, _ in found["curves"]["gpu"]] == [1, 2, 3, 4]
+    assert found["points"][0]["gpus"] == 1
+    assert found["points"][0]["epoch_s"] == 60.0
+    assert found["source"] == "measured"
+
+
+def test_a_log_can_be_followed_from_near_its_end(server):
+    (job,) = server.submit("command: x")
+    run = server.engine.start(job)
+    text = b"".join(b"line %06d\n" % number for number in range(20_000))
+    server.engine.write(run, text)
+    server.engine.end(run)
+    with server.client.stream("GET", f"/v1/jobs/{job}/logs?follow=true&tail=24") as answer:
+        lines = [line for line in answer.iter_lines() if line.startswith("data:")]
+    logs = [data for data in (json.loads(line[6:]) for line in lines) if "text" in data]
+    assert "".join(data["text"] for data in logs) == "line 019998\nline 019999\n"
+    assert logs[0]["offset"] == len(text) - 24
