@@ -66,8 +66,8 @@ test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow a
 	$(BIN)/python -m pytest -m frameworks tests/frameworks
 
 lint: $(READY) ## ruff, mypy strict, import contracts
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

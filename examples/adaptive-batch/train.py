@@ -3,13 +3,13 @@
 import argparse
 import os
 
-import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import swell
+import torch
 from swell.sdk.adaptive import AdaptiveBatch
+from torch import nn
 
 SAMPLES = 4096
 

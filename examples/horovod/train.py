@@ -1,7 +1,7 @@
 """Elastic Horovod: the running job grows and shrinks in place, surviving workers keep their processes.
 
-Swell rewrites the host discovery script that horovodrun asks; nothing is restarted. A stop (a preemption, a pause) still
-happens between epochs, agreed by all workers. Lines that are there for Swell are marked.
+Swell rewrites the host discovery script that horovodrun asks; nothing is restarted. A stop (a preemption, a pause)
+still happens between epochs, agreed by all workers. Lines that are there for Swell are marked.
 """
 
 import argparse
@@ -9,10 +9,10 @@ import os
 import time
 
 import horovod.torch as hvd
-import torch
-from torch import nn
 
 import swell  # Swell
+import torch
+from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=int(os.environ.get("EPOCHS_TO_BE_DONE", "10")))

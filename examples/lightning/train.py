@@ -7,11 +7,11 @@ import argparse
 import os
 
 import lightning.pytorch as pl
-import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import torch
 from swell.sdk.integrations.lightning import SwellCallback  # Swell
+from torch import nn
 
 
 class Regression(pl.LightningModule):

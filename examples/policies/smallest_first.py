@@ -6,8 +6,11 @@ Name this file in the configuration (`policy_files: [/path/to/smallest_first.py]
 from __future__ import annotations
 
 from swell.core.decision import Decision, Reason, ReasonCode
-from swell.policy.base import Purse, give_in_order
+from swell.core.ids import JobId
+from swell.core.snapshot import JobView, Snapshot
+from swell.policy.base import Memory, Purse, give_in_order
 from swell.policy.options import Option, number
+from swell.ports import Random
 
 OPTIONS = {"per_team": Option(default=1000, low=1, doc="so many jobs of one team run at a time")}
 
@@ -17,9 +20,11 @@ class SmallestFirst:
     elastic = False
     OPTIONS = OPTIONS
 
-    def decide(self, snapshot, memory, rng):
+    def decide(self, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
         most = number(snapshot, OPTIONS, "per_team")
-        chosen, reasons, running = [], {}, {}
+        chosen: list[JobView] = []
+        reasons: dict[JobId, tuple[Reason, ...]] = {}
+        running: dict[str, int] = {}
         for job in sorted(snapshot.jobs, key=lambda job: (job.requested, job.submitted_s, job.id)):
             running[job.team] = running.get(job.team, 0) + 1
             if running[job.team] <= most:

@@ -8,12 +8,12 @@ import argparse
 import os
 import time
 
-import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import swell  # Swell
+import torch
+from torch import nn
 
 GLOBAL_BATCH = 60  # divisible by every number of workers that the job file allows
 SAMPLES = 1200

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
 
+from swell.core.capacity import cpus_of
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
@@ -200,6 +201,6 @@ def capacity_of(nodes: tuple[Node, ...]) -> Capacity:
     ready = [node for node in nodes if node.schedulable]
     return Capacity(
         gpu_milli=dict(sorted(gpu_milli.items())),
-        cpus=sum(node.cpus for node in ready),
+        cpus=sum(map(cpus_of, ready)),
         memory_mib=sum(node.memory_mib for node in ready),
     )

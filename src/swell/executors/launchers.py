@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from swell.core.capacity import servers_of
 from swell.core.job import JobSpec, Launcher, Roles
 from swell.core.resources import Allocation, Node, Part
 
@@ -121,7 +122,7 @@ def _parameter_servers(spec: JobSpec, site: Site) -> Sequence[Process]:
             local=index // len(parts),
             role="server",
         )
-        for index in range(roles.servers)
+        for index in range(servers_of(spec))
     ]
     return [*_per_gpu(spec, site), *servers]
 

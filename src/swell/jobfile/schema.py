@@ -165,16 +165,18 @@ class JobModel(_Strict):
     secrets: Annotated[
         Words, Field(description="Names of variables that are shown as ***; taken from your shell if not in env.")
     ] = ()
-    image: Annotated[Text, Field(description="Container image to run in.")] = ""
+    image: Annotated[
+        Text, Field(description="Container image to run in. Not built yet: a job with one is refused.")
+    ] = ""
     mounts: Annotated[
         tuple[MountModel, ...],
         BeforeValidator(shorthand.mounts, json_schema_input_type=list[str | MountModel]),
-        Field(description="`source:target[:ro]`, for jobs with an image."),
+        Field(description="`source:target[:ro]`, for jobs with an image. Not built yet: refused."),
     ] = ()
     ports: Annotated[
         dict[str, str],
         BeforeValidator(shorthand.ports, json_schema_input_type=dict[str, str | int] | list[str | int]),
-        Field(default_factory=dict, description="Port of the machine: port inside."),
+        Field(default_factory=dict, description="Port of the machine: port inside. Not built yet: refused."),
     ]
     workdir: Annotated[
         Text,

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from swell.core.capacity import Need
 from swell.core.decision import Layout, Move, Reason
 from swell.core.ids import JobId
 from swell.core.resources import Allocation, Part, Share
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement import words
 from swell.placement.fit import Strategy, fit, tightest_first
-from swell.placement.need import Need, need_of
+from swell.placement.need import need_of
 from swell.placement.objective import Worth, is_move, moved_workers
 from swell.placement.room import Room, Topology
 from swell.placement.sharing import must_be_alone, needs_more_memory, outgrown, share_now

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from swell.core.capacity import Need
 from swell.core.resources import Allocation, Gpu, Part
 from swell.core.snapshot import JobView
-from swell.placement.need import Need
 from swell.placement.room import NodeRoom, Room
 
 Strategy = Callable[[Room, Need], Iterator[str]]

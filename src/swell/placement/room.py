@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from swell.core.capacity import Need, cpus_of, fits_beside
 from swell.core.ids import JobId
-from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Part, Share
-from swell.placement.need import Need, cpus_of
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part, Share
 
 Gpus = dict[int, Gpu]
 
@@ -27,13 +27,7 @@ class SharedGpu:
     jobs: int = 0
 
     def takes(self, share: Share, overload_milli: int) -> bool:
-        if share.milli >= GPU_MILLI or self.milli + share.milli > max(overload_milli, GPU_MILLI):
-            return False
-        return not self.gpu.memory_mib or self.memory_mib + share.memory_mib <= usable_mib(self.gpu)
-
-
-def usable_mib(gpu: Gpu) -> int:
-    return gpu.memory_mib - gpu.others_memory_mib
+        return fits_beside(share, Share(memory_mib=self.memory_mib, milli=self.milli), self.gpu, overload_milli)
 
 
 @dataclass(slots=True)
@@ -55,17 +49,14 @@ class NodeRoom:
 
     def hosts(self, need: Need, gpus: int) -> bool:
         """CPUs and memory are there for the processes that so many GPUs mean, all servers among them."""
-        processes = need.processes(gpus, need.servers)
-        return processes * need.cpus <= self.cpus and processes * need.memory_mib <= self.memory_mib
+        return need.hosted_by(self.cpus, self.memory_mib, gpus)
 
     def most(self, need: Need) -> int:
         """The largest number of whole GPUs it could give to this job now."""
         if need.labels and not need.accepts(self.node):
             return 0
         gpus = len(self.free.get(need.gpu_type, ())) if not need.gpu_memory_mib else len(self.eligible(need))
-        while gpus and not self.hosts(need, gpus):
-            gpus = gpus - 1 if need.per_gpu else 0
-        return gpus
+        return need.most(gpus, self.cpus, self.memory_mib)
 
 
 def open_room(node: Node) -> NodeRoom:

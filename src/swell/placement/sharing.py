@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from swell.core.capacity import share_milli
 from swell.core.resources import GPU_MILLI, Gpu, Share
 from swell.core.snapshot import JobView
 
@@ -19,10 +20,7 @@ LEAST_SAVING = 0.1
 
 
 def share_on(gpu: Gpu, memory_mib: int, utilisation_milli: int) -> Share:
-    """What a job takes of this GPU: its memory, and of its compute the larger of what was said and its part of the
-    memory. When neither is known nobody can tell what else would fit: it has the GPU alone."""
-    by_memory = -(-GPU_MILLI * memory_mib // gpu.memory_mib) if gpu.memory_mib else 0
-    return Share(memory_mib=memory_mib, milli=min(GPU_MILLI, max(utilisation_milli, by_memory) or GPU_MILLI))
+    return Share(memory_mib=memory_mib, milli=share_milli(memory_mib, utilisation_milli, gpu.memory_mib))
 
 
 def utilisation_milli(view: JobView) -> int:

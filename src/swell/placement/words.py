@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from swell.core.capacity import Need, free_mib
 from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.resources import Allocation
-from swell.placement.need import Need
-from swell.placement.room import NodeRoom, Room, open_room, usable_mib
+from swell.placement.room import NodeRoom, Room, open_room
 
 GPU_MEMORY = "memory of one GPU (MiB)"
 
@@ -25,7 +25,7 @@ def _no_gpus(nodes: list[NodeRoom], need: Need) -> Reason:
     if not any(typed):
         return _no_type(need)
     if not any(need.accepts_gpu(g) for gpus in typed for g in gpus):
-        return _short_of(GPU_MEMORY, need.gpu_memory_mib, max(usable_mib(g) for gpus in typed for g in gpus))
+        return _short_of(GPU_MEMORY, need.gpu_memory_mib, max(free_mib(g) for gpus in typed for g in gpus))
     empty = [open_room(n.node) for n in nodes]
     most = _most([len(n.eligible(need)) for n in empty], need)
     if most < need.gpus:
@@ -58,9 +58,9 @@ def _most(on_nodes: list[int], need: Need) -> int:
 def _no_share(nodes: list[NodeRoom], need: Need) -> Reason:
     if not any(g.type == need.gpu_type for n in nodes for g in n.node.usable_gpus()):
         return _no_type(need)
-    free_mib = [usable_mib(s.gpu) - s.memory_mib for n in nodes for s in n.shared.values()]
-    free_mib += [usable_mib(g) for n in nodes for g in n.free.get(need.gpu_type, {}).values()]
-    most = max(free_mib, default=0)
+    free = [free_mib(s.gpu) - s.memory_mib for n in nodes for s in n.shared.values()]
+    free += [free_mib(g) for n in nodes for g in n.free.get(need.gpu_type, {}).values()]
+    most = max(free, default=0)
     if most < need.share_memory_mib:
         return _short_of(GPU_MEMORY, need.share_memory_mib, most)
     if any(n.hosts(need, 0) for n in nodes):

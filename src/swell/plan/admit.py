@@ -1,11 +1,17 @@
-"""Can this job ever run here? Asked once, at submit: `Infeasible` is said at once, not after a night in the queue."""
+"""Can this job ever run here? Asked once, at submit: `Infeasible` is answered at once, not after a night in the queue.
+
+Called by the daemon's engine and the simulator. The rules are those of the placers (`core.capacity`), applied to the
+known nodes as if they were idle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from swell.core.capacity import Need, accepts_type, cpus_of, has_labels, has_memory, need_of_spec
 from swell.core.errors import Infeasible
-from swell.core.job import JobSpec, Launcher
+from swell.core.job import JobSpec
 from swell.core.resources import Gpu, Node, NodeCondition
 
 
@@ -14,10 +20,11 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
 
     Cordoned and draining nodes count: they may come back. With no node known at all nothing can be said, and the job
     waits for the first one."""
-    known = [node for node in nodes if node.condition is not NodeCondition.LOST]
+    check_built(spec)
+    known = [_idle(node) for node in nodes if node.condition is not NodeCondition.LOST]
     if not known:
         return
-    fitting = [node for node in known if _labels_fit(spec, node)]
+    fitting = [node for node in known if has_labels(node, spec.node_labels.items())]
     if not fitting:
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(spec.node_labels.items()))
         raise Infeasible(f"no node has the labels {wanted}; `swell nodes` shows the labels there are")
@@ -26,12 +33,25 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
         _check_gpus(spec, fitting)
 
 
-def _labels_fit(spec: JobSpec, node: Node) -> bool:
-    return all(node.labels.get(key) == value for key, value in spec.node_labels.items())
+def check_built(spec: JobSpec) -> None:
+    """Raise Infeasible for what a job file can say and Swell cannot do yet: it is never accepted and ignored."""
+    fields = [name for name in ("image", "mounts", "ports") if getattr(spec, name)]
+    if fields:
+        raise Infeasible(
+            f"{' and '.join(fields)} need containers, which Swell cannot run yet: the command would run on the machine "
+            f"as it is; remove {' and '.join(fields)} from the job"
+        )
 
 
-def _check_cpu_and_memory(spec: JobSpec, nodes: list[Node]) -> None:
-    cpus = max(node.cpus for node in nodes)
+def _idle(node: Node) -> Node:
+    """The node as configured: what others use now may be free later."""
+    if not any(gpu.others_memory_mib for gpu in node.gpus):
+        return node
+    return replace(node, gpus=tuple(replace(gpu, others_memory_mib=0) for gpu in node.gpus))
+
+
+def _check_cpu_and_memory(spec: JobSpec, nodes: Sequence[Node]) -> None:
+    cpus = max(map(cpus_of, nodes))
     if spec.cpus > cpus:
         raise Infeasible(f"one worker needs {spec.cpus} CPUs, the largest node has {cpus}; ask for at most {cpus}")
     memory_mib = max(node.memory_mib for node in nodes)
@@ -39,50 +59,70 @@ def _check_cpu_and_memory(spec: JobSpec, nodes: list[Node]) -> None:
         raise Infeasible(
             f"one worker needs {spec.memory_mib} MiB of memory, the largest node has {memory_mib}; ask for less"
         )
+    if spec.cpu_only or spec.gpus.share:
+        _check_processes(spec, nodes, need_of_spec(spec, 1, ""), "its processes")
 
 
-def _check_gpus(spec: JobSpec, nodes: list[Node]) -> None:
-    request = spec.gpus
-    accepted = [[gpu for gpu in node.gpus if _type_fits(spec, gpu)] for node in nodes]
-    by_type: dict[str, int] = {}
-    for gpu in (gpu for gpus in accepted for gpu in gpus):
-        by_type[gpu.type] = by_type.get(gpu.type, 0) + 1
-    if not by_type:
+def _check_processes(spec: JobSpec, nodes: Sequence[Node], need: Need, what: str) -> None:
+    """All processes of a job that runs on one node fit on one of the nodes."""
+    if not any(need.hosted_by(cpus_of(node), node.memory_mib, need.gpus) for node in nodes):
+        count = need.processes(need.gpus, need.servers)
+        raise Infeasible(
+            f"{what} need {count * spec.cpus} CPUs and {count * spec.memory_mib} MiB of memory on one node, and no "
+            "node has both; lower cpus or memory"
+        )
+
+
+def _check_gpus(spec: JobSpec, nodes: Sequence[Node]) -> None:
+    request, least = spec.gpus, spec.gpus.sizes()[0]
+    accepted = [[gpu for gpu in node.gpus if accepts_type(request, gpu.type)] for node in nodes]
+    if not any(accepted):
         raise Infeasible(_no_gpu_message(nodes))
-    enough_memory = [
-        gpu for gpus in accepted for gpu in gpus if gpu.memory_mib == 0 or gpu.memory_mib >= request.memory_mib
-    ]
-    if not enough_memory:
+    roomy = [[gpu for gpu in gpus if has_memory(gpu, request.memory_mib)] for gpus in accepted]
+    if not any(roomy):
         largest = max(gpu.memory_mib for gpus in accepted for gpu in gpus)
         raise Infeasible(
             f"it needs {request.memory_mib} MiB of memory on a GPU, the largest GPU it may use has {largest}; "
             "lower gpus.memory, or allow other GPU types"
         )
-    _check_one_node(spec, accepted)
-    most = max(by_type.values())
-    if not request.share and request.sizes()[0] > most:
+    if request.share:
+        holders = [node for node, gpus in zip(nodes, roomy, strict=True) if gpus]
+        _check_processes(spec, holders, need_of_spec(spec, 1, ""), "its processes")
+    else:
+        _check_whole_gpus(spec, least, nodes, roomy)
+
+
+def _check_whole_gpus(spec: JobSpec, least: int, nodes: Sequence[Node], roomy: Sequence[Sequence[Gpu]]) -> None:
+    types = sorted({gpu.type for gpus in roomy for gpu in gpus})
+    on_nodes = {t: [sum(gpu.type == t for gpu in gpus) for gpus in roomy] for t in types}
+    if need_of_spec(spec, least, "").one_node:
+        largest = max(max(counts) for counts in on_nodes.values())
+        if least > largest:
+            raise Infeasible(
+                f"it needs {least} GPUs in one process and the largest node has {largest}; lower gpus.min to {largest} "
+                "or less, or start a process per node or per GPU (launcher: per-node, per-gpu, torchrun)"
+            )
+    most = max(sum(counts) for counts in on_nodes.values())
+    if least > most:
         raise Infeasible(
-            f"it needs at least {request.sizes()[0]} GPUs of one type and there are {most}; "
+            f"it needs at least {least} GPUs of one type and there are {most}; "
             f"lower gpus.min to {most} or less, or add nodes (`swell node add`)"
         )
-
-
-def _check_one_node(spec: JobSpec, accepted: list[list[Gpu]]) -> None:
-    """One process uses the GPUs of one node."""
-    largest = max(len(gpus) for gpus in accepted)
-    if spec.launcher is Launcher.SINGLE and not spec.gpus.share and spec.gpus.sizes()[0] > largest:
+    hosted = max(_hosted(need_of_spec(spec, least, t), nodes, counts) for t, counts in on_nodes.items())
+    if least > hosted:
         raise Infeasible(
-            f"it needs {spec.gpus.sizes()[0]} GPUs in one process and the largest node has {largest}; lower "
-            f"gpus.min to {largest} or less, or start a process a node or a GPU (launcher: per-node, per-gpu, torchrun)"
+            f"it needs at least {least} GPUs, and the nodes have CPUs and memory for its processes on {hosted}; "
+            "lower cpus or memory (both are per process), or gpus.min"
         )
 
 
-def _type_fits(spec: JobSpec, gpu: Gpu) -> bool:
-    request = spec.gpus
-    return (not request.types or gpu.type in request.types) and gpu.type not in request.exclude
+def _hosted(need: Need, nodes: Sequence[Node], counts: Sequence[int]) -> int:
+    """How many whole GPUs the job could have on these nodes, by their CPUs and memory as well."""
+    each = [need.most(count, cpus_of(node), node.memory_mib) for node, count in zip(nodes, counts, strict=True)]
+    return max(each) if need.one_node else sum(each)
 
 
-def _no_gpu_message(nodes: list[Node]) -> str:
+def _no_gpu_message(nodes: Sequence[Node]) -> str:
     there = sorted({gpu.type for node in nodes for gpu in node.gpus})
     if not there:
         return (

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 
+from swell.core.capacity import WHOLE_GPU, cpus_of, fits_beside
 from swell.core.decision import (
     Decision,
     Grant,
@@ -29,7 +30,6 @@ from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation, Node, Part, Share
 from swell.core.snapshot import JobView, Snapshot
-from swell.placement.need import cpus_of
 from swell.placement.sharing import share_now
 
 _id = attrgetter("id")
@@ -164,7 +164,7 @@ class Held:
         self._gpus: dict[tuple[str, int], dict[JobId, Share]] = {}
         self._parts: dict[str, dict[JobId, Part]] = {}  # of the nodes that somebody asked about
         self._used: dict[str, tuple[int, int]] = {}  # CPUs and memory, by node
-        self._overload = max(GPU_MILLI, snapshot.options.share_overload_milli)
+        self._overload_milli = snapshot.options.share_overload_milli
 
     def _look_at(self, name: str) -> None:
         if name in self._parts:
@@ -177,7 +177,7 @@ class Held:
             self._take(job, part, share)
 
     def take(self, job: JobId, allocation: Allocation) -> None:
-        share = allocation.share or WHOLE
+        share = allocation.share or WHOLE_GPU
         for part in allocation.parts:
             self._look_at(part.node)
             self._take(job, part, share)
@@ -198,7 +198,7 @@ class Held:
     def by_others(self, job: JobId, target: Allocation) -> tuple[JobId, ...]:
         """Jobs that hold what `target` needs. Empty: it can start now."""
         blockers: dict[JobId, None] = {}
-        share = target.share or WHOLE
+        share = target.share or WHOLE_GPU
         for part in target.parts:
             self._look_at(part.node)
             for gpu in part.gpus:
@@ -210,14 +210,13 @@ class Held:
         return tuple(sorted(blockers))
 
     def _room(self, name: str, index: int, share: Share, others: Mapping[JobId, Share]) -> bool:
-        if share.milli >= GPU_MILLI or any(held.milli >= GPU_MILLI for held in others.values()):
+        if any(held.milli >= GPU_MILLI for held in others.values()):
             return False
         node = self._nodes.get(name)
         gpu = next((g for g in node.gpus if g.index == index), None) if node else None
-        used_mib = sum(held.memory_mib for held in others.values()) + share.memory_mib
-        used_milli = sum(held.milli for held in others.values()) + share.milli
-        enough = gpu is None or not gpu.memory_mib or used_mib <= gpu.memory_mib - gpu.others_memory_mib
-        return used_milli <= self._overload and enough
+        used_mib = sum(held.memory_mib for held in others.values())
+        used = Share(memory_mib=used_mib, milli=sum(held.milli for held in others.values()))
+        return fits_beside(share, used, gpu, self._overload_milli)
 
     def _hosts(self, job: JobId, part: Part) -> bool:
         """The node's CPUs and memory take this part beside what others hold there. Alone it is always let on: a node
@@ -232,15 +231,12 @@ class Held:
         return cpus + part.cpus <= cpus_of(node) and memory_mib + part.memory_mib <= node.memory_mib
 
 
-WHOLE = Share(memory_mib=0, milli=GPU_MILLI)
-
-
 def _by_node(snapshot: Snapshot, nodes: Mapping[str, Node]) -> dict[str, list[tuple[JobId, Part, Share]]]:
     found: dict[str, list[tuple[JobId, Part, Share]]] = {}
     for job in snapshot.holding:
         if job.allocation is not None:
             held = job.allocation if job.allocation.share is None else _as_measured(job, job.allocation, nodes)
-            share = held.share or WHOLE
+            share = held.share or WHOLE_GPU
             for part in held.parts:
                 found.setdefault(part.node, []).append((job.id, part, share))
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from swell.core.capacity import accepts_type, share_milli
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
 from swell.core.evolve import maker
@@ -84,7 +85,7 @@ class Snapshotter:
             self._forget_all()
             self._gpus_per_node = gpus_per_node(nodes)
             self._types = tuple(sorted(self._gpus_per_node))
-            self._gpu_memory_mib = min((g.memory_mib for n in nodes for g in n.gpus), default=0)
+            self._gpu_memory_mib = min((g.memory_mib for n in nodes for g in n.gpus if g.memory_mib), default=0)
 
     def _forget_all(self) -> None:
         for kept in self._kept():
@@ -239,7 +240,7 @@ def _not_completed(state: State, job: JobId) -> bool:
 def usable_types(record: JobRecord, types: tuple[str, ...]) -> tuple[str, ...]:
     """Types in the cluster that the job accepts, preferred ones first."""
     request = record.spec.gpus
-    accepted = [t for t in types if (not request.types or t in request.types) and t not in request.exclude]
+    accepted = [t for t in types if accepts_type(request, t)]
     preferred = [t for t in request.prefer if t in accepted]
     return tuple(preferred + [t for t in accepted if t not in preferred])
 
@@ -300,12 +301,10 @@ def view_of(
 
 
 def _share_milli(record: JobRecord, gpu_memory_mib: int) -> int:
-    """What a shared job costs of one GPU: its utilisation or its part of the memory, whichever is more."""
+    """What a job costs of one GPU if it shares one; nothing if it needs none."""
     if not record.spec.gpus.share:
         return 0
-    memory_mib = _share_memory_mib(record)
-    by_memory = -(-GPU_MILLI * memory_mib // gpu_memory_mib) if gpu_memory_mib else 0
-    return min(GPU_MILLI, max(1, record.spec.gpus.utilisation_milli, by_memory))
+    return share_milli(_share_memory_mib(record), record.spec.gpus.utilisation_milli, gpu_memory_mib)
 
 
 def _share_memory_mib(record: JobRecord) -> int:

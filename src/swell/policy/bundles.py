@@ -9,20 +9,11 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 
+from swell.core.capacity import processes_of
 from swell.core.decision import Grant
 from swell.core.ids import JobId
-from swell.core.job import Launcher
 from swell.core.snapshot import Capacity, JobView
 from swell.policy.base import Purse, grant
-
-_ONE_PROCESS = frozenset({Launcher.SINGLE, Launcher.PER_NODE})
-
-
-def processes(job: JobView, n: int) -> int:
-    """How many processes the job has with n GPUs (at least: one a node, for those that start one on each)."""
-    spec = job.spec
-    count = 1 if spec.launcher in _ONE_PROCESS or job.gpu_milli != 1000 else n
-    return count + (spec.roles.servers if spec.roles else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +41,7 @@ class Stock(Purse):
         for job in jobs:
             given = grants.get(job.id)
             if given is not None:
-                count = processes(job, given.n)
+                count = processes_of(job.spec, given.n)
                 self.cpus -= count * job.spec.cpus
                 self.memory_mib -= count * job.spec.memory_mib
         return self
@@ -62,7 +53,7 @@ class Stock(Purse):
         for less in returns:
             job, given = less.job, grants[less.job.id]
             more.take(job, less.n - given.n, given.gpu_type)
-            count = processes(job, given.n) - (processes(job, less.n) if less.n else 0)
+            count = processes_of(job.spec, given.n) - (processes_of(job.spec, less.n) if less.n else 0)
             more.cpus += count * job.spec.cpus
             more.memory_mib += count * job.spec.memory_mib
         return more
@@ -70,7 +61,7 @@ class Stock(Purse):
     def admit(self, job: JobView, n: int) -> Grant | None:
         """Take what the job needs for its first n, if it is there."""
         gpu_type = self.best_type(job, n)
-        if gpu_type is None or not self._spend(job, processes(job, n)):
+        if gpu_type is None or not self._spend(job, processes_of(job.spec, n)):
             return None
         self.take(job, n, gpu_type)
         return grant(n, gpu_type)
@@ -78,7 +69,7 @@ class Stock(Purse):
     def grow(self, job: JobView, given: Grant, n: int) -> bool:
         if not self.fits(job, n - given.n, given.gpu_type):
             return False
-        if not self._spend(job, processes(job, n) - processes(job, given.n)):
+        if not self._spend(job, processes_of(job.spec, n) - processes_of(job.spec, given.n)):
             return False
         self.take(job, n - given.n, given.gpu_type)
         return True

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
 
+from swell.core.capacity import processes_of
 from swell.core.decision import Decision, Grant
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.policy.base import Memory, OwnReasons, grant, ladder
-from swell.policy.bundles import Stock, processes
+from swell.policy.bundles import Stock
 from swell.policy.options import NO_OPTIONS
 from swell.ports import Random
 
@@ -101,7 +102,7 @@ class _Filling:
         return grant(rungs.sizes[index], given.gpu_type)
 
     def _more(self, share: Share, job: JobView, before: int, n: int) -> Share:
-        count = processes(job, n) - (processes(job, before) if before else 0)
+        count = processes_of(job.spec, n) - (processes_of(job.spec, before) if before else 0)
         gpu, cpu, memory = self._unit
         return (
             share[0] + (n - before) * job.gpu_milli * gpu,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from swell.core.capacity import accepts_type, has_labels
 from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, NodeObserved, PriorityChanged
 from swell.core.ids import JobId
 from swell.core.job import PRIORITIES, GpuRequest, JobSpec
@@ -146,14 +147,10 @@ def _largest(state: State, spec: JobSpec) -> Node | None:
     fitting = [
         node
         for node in state.nodes.values()
-        if all(node.labels.get(key) == value for key, value in spec.node_labels.items())
-        and (spec.cpu_only or any(_usable(spec, gpu.type) for gpu in node.gpus))
+        if has_labels(node, spec.node_labels.items())
+        and (spec.cpu_only or any(accepts_type(spec.gpus, gpu.type) for gpu in node.gpus))
     ]
     return max(fitting, key=lambda node: (len(node.gpus), node.cpus, node.name), default=None)
-
-
-def _usable(spec: JobSpec, gpu_type: str) -> bool:
-    return (not spec.gpus.types or gpu_type in spec.gpus.types) and gpu_type not in spec.gpus.exclude
 
 
 def _new(model: Node, state: State, index: int) -> Node:

@@ -228,9 +228,10 @@ class Simulation:
         self._told(event)
 
     def _can_ever_run(self, spec: JobSpec) -> bool:
-        key = (spec.gpus, spec.launcher, spec.cpus, spec.memory_mib)
+        labels = tuple(sorted(spec.node_labels.items()))
+        key = (spec.gpus, spec.launcher, spec.roles, spec.cpus, spec.memory_mib, labels)
         found = self._feasible.get(key)
-        if found is None or spec.node_labels:
+        if found is None:
             try:
                 check_feasible(spec, self.setup.nodes)
                 found = True

@@ -6,12 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from swell.core.capacity import cpus_of
 from swell.core.decision import Grant, Layout
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Part, Share
 from swell.core.snapshot import Curve, JobView, Options, Snapshot, capacity_of
 from swell.core.state import JobState
-from swell.placement.need import cpus_of
 from swell.placement.sharing import share_now
 from swell.ports import Placed
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from swell.core.decision import Layout, ReasonCode
-from swell.core.job import Launcher, Roles
+from swell.core.job import GpuRequest, Launcher, Roles
 from swell.core.resources import GpuHealth, NodeCondition
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement.consolidated import Consolidated
@@ -160,7 +160,9 @@ def test_memory_keeps_a_job_out_with_numbers() -> None:
 
 
 def cpu_only(job: int, cpus: int) -> JobView:
-    return view(job, 1, spec={"cpus": cpus}, gpu_milli=0, launcher=Launcher.SINGLE, gpu_types=())
+    request = GpuRequest(min=0, max=0)
+    made = view(job, 1, spec={"cpus": cpus}, gpu_milli=0, launcher=Launcher.SINGLE, gpu_types=())
+    return replace(made, spec=replace(made.spec, gpus=request))
 
 
 def test_jobs_without_gpus_go_by_cpu_and_leave_gpu_nodes_alone() -> None:

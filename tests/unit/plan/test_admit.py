@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swell.core.errors import Infeasible
-from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.core.job import GpuRequest, JobSpec, Launcher, Mount
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.plan.admit import check_feasible
 
@@ -55,6 +55,35 @@ def test_what_some_node_could_hold_is_admitted(job: JobSpec) -> None:
 def test_what_no_node_could_ever_hold_is_refused_with_the_numbers(job: JobSpec, says: str) -> None:
     with pytest.raises(Infeasible, match=says):
         check_feasible(job, NODES)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("image", "pytorch"), ("mounts", (Mount(source="/data", target="/data"),)), ("ports", {"8080": "80"})],
+)
+@pytest.mark.parametrize("nodes", [NODES, ()])
+def test_what_needs_a_container_is_refused_by_name_and_never_runs_bare(
+    field: str, value: object, nodes: tuple[Node, ...]
+) -> None:
+    with pytest.raises(Infeasible, match=f"^{field} need containers, which Swell cannot run yet.*remove {field}"):
+        check_feasible(spec(**{field: value}), nodes)
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (spec(GpuRequest(min=4, max=4), launcher=Launcher.PER_GPU, cpus=20), "processes on 1;"),
+        (spec(GpuRequest(min=2, max=2), launcher=Launcher.PS, cpus=16, node_labels={"zone": "x"}), "processes on 1;"),
+        (spec(GpuRequest(share=True), memory_mib=60_000, cpus=8, node_labels={}, launcher=Launcher.PS), "16 CPUs and"),
+    ],
+)
+def test_a_job_whose_processes_fit_nowhere_together_is_refused(job: JobSpec, says: str) -> None:
+    with pytest.raises(Infeasible, match=says):
+        check_feasible(job, NODES)
+
+
+def test_a_node_with_more_gpus_than_cpus_has_a_cpu_for_each() -> None:
+    check_feasible(spec(GpuRequest(min=4, max=4), cpus=4), [Node(name="a", gpus=A100, cpus=1, memory_mib=1000)])
 
 
 def test_without_a_gpu_anywhere_the_message_says_how_to_try_swell() -> None:

@@ -24,6 +24,9 @@ def test_the_example_is_loaded_and_decides() -> None:
     assert counts(decide("smallest-first", snapshot(jobs, 4)), jobs) == [0, 2, 1]
     limited = snapshot(jobs, 8, Options(policy={"per_team": 2}))
     assert counts(decide("smallest-first", limited), jobs) == [0, 2, 1]
+    full = snapshot([*jobs, view(4, 4, 4), view(5, 4, 4)], 2)
+    assert counts(decide("smallest-first", full), full.jobs) == [0, 0, 1, 0, 0]
+    assert decide("smallest-first", full).why()[4]
     assert "smallest-first" in names()
     assert policy_named("smallest-first").elastic is False
 

@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from swell.core.job import JobSpec
+from swell.core.state import JobState
+from swell.placement.registry import placer_named
+from swell.policy.registry import policy_named
+from swell.sim.cluster import parse_cluster
+from swell.sim.duration_world import Durations, TrueDurations
+from swell.sim.engine import Setup, Simulation
 from swell.sim.simulate import Case, simulate
 from swell.sim.simulate_many import run_cases, write
+from swell.sim.workload import Arrival, Workload
 
 
 def case(workload: Path, profiles: Path, **changes: object) -> Case:
@@ -96,3 +104,16 @@ def test_jobs_survive_nodes_that_fail_and_lose_at_most_what_was_not_reported(ten
     assert [row.state for row in rough.rows] == ["completed"] * 10
     assert sum(row.restarts for row in rough.rows) > 0
     assert float(str(rough.summary["mean_jct_s"])) > float(str(calm["mean_jct_s"]))
+
+
+def test_a_labelled_job_that_fits_nowhere_does_not_refuse_plain_jobs_of_its_shape() -> None:
+    plain = JobSpec(name="plain", command=("x",))
+    labelled = replace(plain, name="labelled", node_labels={"zone": "nowhere"})
+    jobs = enumerate((plain, labelled, plain))
+    arrivals = tuple(Arrival(at_s=float(i), spec=spec, truth={"duration_s": 5.0}) for i, spec in jobs)
+    setup = Setup(nodes=parse_cluster("1x4"), policy=policy_named("fifo"), placer=placer_named("consolidated"))
+    world = Durations(restart_s=0.0, per_node=4)
+    simulation = Simulation(setup, world, TrueDurations(world))
+    state = simulation.run(Workload(name="w", arrivals=arrivals))
+    assert simulation.refused == 1
+    assert [state.jobs[job].state for job in state.ended] == [JobState.COMPLETED] * 2

@@ -1,0 +1,150 @@
+"""What fits where: the rules about GPU types, labels, memory, CPUs, shares and processes, each stated once.
+
+Admission, the policies' stock, the placers, reconcile, explain and relax all ask here. Pure functions of values:
+nothing is counted here (the ledgers are `policy.base.Purse`, `placement.room` and `plan.reconcile.Held`), and none of
+those states a rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from swell.core.evolve import made_fast
+from swell.core.ids import JobId
+from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.core.resources import GPU_MILLI, Gpu, Node, Part, Share
+
+ONE_PROCESS_PER_NODE = frozenset({Launcher.SINGLE, Launcher.PER_NODE})
+"""All other launchers run one process per GPU."""
+WHOLE_GPU = Share(memory_mib=0, milli=GPU_MILLI)
+"""What a run without a share holds of each of its GPUs."""
+
+
+def accepts_type(request: GpuRequest, gpu_type: str) -> bool:
+    """`types` lists the only ones, unless it is empty; `exclude` wins over both."""
+    return (not request.types or gpu_type in request.types) and gpu_type not in request.exclude
+
+
+def has_labels(node: Node, labels: Iterable[tuple[str, str]]) -> bool:
+    return all(node.labels.get(key) == value for key, value in labels)
+
+
+def free_mib(gpu: Gpu) -> int:
+    """GPU memory that runs of ours may use: all but what processes of others were seen to use."""
+    return gpu.memory_mib - gpu.others_memory_mib
+
+
+def has_memory(gpu: Gpu, memory_mib: int) -> bool:
+    """An unknown amount of memory (declared slots without a driver) is taken on trust."""
+    return not gpu.memory_mib or free_mib(gpu) >= memory_mib
+
+
+def cpus_of(node: Node) -> int:
+    """CPUs to account. A node that declares more GPUs than CPUs still drives each GPU with one: the default of one CPU
+    per process must not leave a GPU idle."""
+    return max(node.cpus, len(node.gpus))
+
+
+def share_milli(memory_mib: int, utilisation_milli: int, gpu_memory_mib: int) -> int:
+    """What a job that shares takes of a GPU's compute: the larger of its specified utilisation and its part of the
+    GPU's memory. With neither known nobody can tell what else would fit, so it has the GPU alone."""
+    by_memory = -(-GPU_MILLI * memory_mib // gpu_memory_mib) if gpu_memory_mib else 0
+    return min(GPU_MILLI, max(utilisation_milli, by_memory) or GPU_MILLI)
+
+
+def fits_beside(share: Share, used: Share, gpu: Gpu | None, overload_milli: int) -> bool:
+    """Does the share fit on a GPU of which other shares use `used` in all? Not beside a whole GPU, nor as one. `gpu`
+    is None when the GPU is no longer known: then its memory is taken on trust."""
+    if share.milli >= GPU_MILLI or used.milli + share.milli > max(GPU_MILLI, overload_milli):
+        return False
+    return gpu is None or has_memory(gpu, used.memory_mib + share.memory_mib)
+
+
+def one_process_per_gpu(spec: JobSpec) -> bool:
+    """Only runs of whole GPUs can have more than one worker process per node."""
+    return not spec.gpus.share and not spec.cpu_only and spec.launcher not in ONE_PROCESS_PER_NODE
+
+
+def servers_of(spec: JobSpec) -> int:
+    """Parameter servers beside the workers; one where the job file has no `roles`."""
+    if spec.launcher is not Launcher.PS:
+        return 0
+    return spec.roles.servers if spec.roles else 1
+
+
+def processes_of(spec: JobSpec, n: int) -> int:
+    """Processes of a run with n GPUs on one node, servers included. A `per-node` run has one more per further node."""
+    return (n if one_process_per_gpu(spec) and n else 1) + servers_of(spec)
+
+
+@made_fast
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What one job asks of the nodes it is put on. `gpus` is 0 for a job that needs a piece of a GPU (`shared`) or
+    none at all. Made by `need_of_spec` (idle nodes) and `placement.need` (a granted job)."""
+
+    job: JobId
+    gpus: int
+    gpu_type: str = ""
+    gpu_memory_mib: int = 0  # each GPU must have so much
+    shared: bool = False
+    share_memory_mib: int = 0
+    share_milli: int = 0  # utilisation specified by its user; 0: by memory alone
+    cpus: int = 0  # per process
+    memory_mib: int = 0  # per process
+    per_gpu: bool = False  # one process per GPU, else one per node
+    servers: int = 0  # processes beside those, going round its nodes
+    one_node: bool = False  # a single process cannot span nodes
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def processes(self, gpus: int, servers: int) -> int:
+        return (gpus if self.per_gpu and gpus else 1) + servers
+
+    def part(self, node: str, gpus: tuple[int, ...], rank: int = 0, nodes: int = 1) -> Part:
+        """What it holds on the `rank`-th of its nodes."""
+        servers = max(0, self.servers - rank + nodes - 1) // nodes
+        processes = self.processes(len(gpus), servers)
+        return Part(node=node, gpus=gpus, cpus=processes * self.cpus, memory_mib=processes * self.memory_mib)
+
+    def share_of(self, gpu: Gpu) -> Share:
+        milli = share_milli(self.share_memory_mib, self.share_milli, gpu.memory_mib)
+        return Share(memory_mib=self.share_memory_mib, milli=milli)
+
+    def accepts(self, node: Node) -> bool:
+        return has_labels(node, self.labels)
+
+    def accepts_gpu(self, gpu: Gpu) -> bool:
+        return has_memory(gpu, self.gpu_memory_mib)
+
+    def hosted_by(self, cpus: int, memory_mib: int, gpus: int) -> bool:
+        """A node with so much free runs the processes that so many GPUs mean, all servers among them."""
+        processes = self.processes(gpus, self.servers)
+        return processes * self.cpus <= cpus and processes * self.memory_mib <= memory_mib
+
+    def most(self, gpus: int, cpus: int, memory_mib: int) -> int:
+        """The largest number of whole GPUs, of so many free ones, that a node with so much free can give it."""
+        while gpus and not self.hosted_by(cpus, memory_mib, gpus):
+            gpus = gpus - 1 if self.per_gpu else 0
+        return gpus
+
+
+def need_of_spec(spec: JobSpec, n: int, gpu_type: str, *, job: JobId = 0) -> Need:
+    """What the job needs with n GPUs (1 for a piece of a GPU, or for a job that needs none), by its spec alone."""
+    request = spec.gpus
+    whole = not request.share and not spec.cpu_only
+    return Need(
+        job=job,
+        gpus=n if whole else 0,
+        gpu_type=gpu_type,
+        gpu_memory_mib=request.memory_mib if whole else 0,
+        shared=request.share,
+        share_memory_mib=request.memory_mib if request.share else 0,
+        share_milli=request.utilisation_milli if request.share else 0,
+        cpus=spec.cpus,
+        memory_mib=spec.memory_mib,
+        per_gpu=one_process_per_gpu(spec),
+        servers=servers_of(spec),
+        one_node=not whole or spec.launcher is Launcher.SINGLE,
+        labels=tuple(sorted(spec.node_labels.items())),
+    )
