@@ -24,6 +24,7 @@ from swell.core.resources import Gpu, Node, NodeCondition
 from swell.jobfile import files
 from swell.jobfile.expand import NAME_RULE, is_name
 from swell.jobfile.schema import Size, json_schema
+from swell.jobfile.unpacking import MIB
 from swell.placement.registry import PLACERS
 from swell.policy.registry import names as policy_names
 
@@ -209,10 +210,10 @@ async def put_files(request: Request, content_hash: str) -> Response:
     fd, name = tempfile.mkstemp(prefix=".upload-", dir=config.files_dir)
     part = Path(name)
     try:
-        digest = await _receive(request, fd, limit=config.snapshot_max_mib * files.MIB * 11 // 10 + files.MIB)
+        digest = await _receive(request, fd, limit=config.snapshot_max_mib * MIB * 11 // 10 + MIB)
         if digest != _hash(content_hash):
             raise ApiError(422, "Not these files", f"the bytes that came have the hash {digest}, not {content_hash}")
-        await asyncio.to_thread(files.adopt, config.files_dir, content_hash, part)
+        await asyncio.to_thread(files.adopt, config.files_dir, content_hash, part, max_mib=config.snapshot_max_mib)
     finally:
         part.unlink(missing_ok=True)
     return json_response({"hash": content_hash}, status=201)
@@ -231,7 +232,7 @@ async def _receive(request: Request, fd: int, limit: int) -> str:
         async for data in request.stream():
             size += len(data)
             if size > limit:
-                detail = f"more than {limit // files.MIB} MiB; raise snapshot_max_mib in the daemon's config.yaml"
+                detail = f"more than {limit // MIB} MiB; raise snapshot_max_mib in the daemon's config.yaml"
                 raise ApiError(413, "Too large", detail)
             digest.update(data)
             await asyncio.to_thread(file.write, data)

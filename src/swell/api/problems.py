@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from swell.core import errors
 from swell.jobfile.problems import JobFileError, Problem
+from swell.jobfile.unpacking import SnapshotTooLarge
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 MEDIA_TYPE = "application/problem+json"
@@ -21,6 +22,7 @@ _STATUS: Sequence[tuple[type[Exception], int, str]] = (
     (errors.Infeasible, 422, "Can never run here"),
     (errors.Insufficient, 503, "Not possible now"),
     (errors.StoreError, 507, "Cannot be stored"),
+    (SnapshotTooLarge, 413, "Too large"),
     (errors.SwellError, 400, "Refused"),
 )
 

@@ -20,18 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from swell.core.errors import SwellError
+from swell.jobfile.unpacking import MAX_FILES, MIB, Room, SnapshotError, leads_inside, unpack
 
 IGNORE_NAME = ".swellignore"
-MAX_FILES = 50_000
-MIB = 1 << 20
 _HASH = re.compile(r"[0-9a-f]{64}")
 _MTIME_S = 1_577_836_800  # 2020-01-01: a time that no tool stumbles over, the same for all
 _ALWAYS_OUT = (".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache")
-
-
-class SnapshotError(SwellError):
-    """The files cannot be taken (too many, too large, unreadable) or an archive is not one of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +63,12 @@ def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path]
     """Write the snapshot of `root` to `target`."""
     names = list_files(root, exclude)
     _check_size(root, names, max_mib)
+    room = Room(max_mib * MIB)
     sink = _HashingFile(target)
     left_out: list[str] = []
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
         for name in names:
+            room.take(name)
             if not _add(archive, root, name):
                 left_out.append(name)
     return Packed(
@@ -104,7 +100,7 @@ def _add(archive: tarfile.TarFile, root: Path, name: str) -> bool:
 def _add_link(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> bool:
     info.type = tarfile.SYMTYPE
     info.linkname = str(path.readlink())
-    if not _leads_inside(info.name, info.linkname):
+    if not leads_inside(info.name, info.linkname):
         return False
     archive.addfile(info)
     return True
@@ -210,13 +206,13 @@ def unpacked_path(files_dir: Path, content_hash: str) -> Path:
     return files_dir / content_hash
 
 
-def adopt(files_dir: Path, content_hash: str, part: Path) -> Path:
+def adopt(files_dir: Path, content_hash: str, part: Path, *, max_mib: int) -> Path:
     """Keep a verified upload: unpack it beside the others, then give both their names. Told twice, done once."""
     final = unpacked_path(files_dir, content_hash)
     if not final.is_dir():
         fresh = Path(tempfile.mkdtemp(prefix=".unpack-", dir=files_dir))
         try:
-            unpack(part, fresh)
+            unpack(part, fresh, max_mib * MIB)
             fresh.rename(final)
         except OSError:
             if not final.is_dir():  # else somebody was faster, with the same content
@@ -233,7 +229,8 @@ def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
         return
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        unpack(archive_path(files_dir, content_hash), fresh)
+        archive = archive_path(files_dir, content_hash)
+        unpack(archive, fresh, archive.stat().st_size)  # within the limit that held when it was sent
         fresh.rename(target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -259,58 +256,3 @@ def sweep(files_dir: Path, needed: Container[str], before_s: float) -> list[str]
         archive_path(files_dir, content_hash).unlink(missing_ok=True)
         shutil.rmtree(unpacked_path(files_dir, content_hash), ignore_errors=True)
     return stale
-
-
-def unpack(archive: Path, target: Path) -> None:
-    """Only plain files and links that stay inside; links come last, so that nothing is ever written through one."""
-    target.chmod(0o755)
-    links: list[tarfile.TarInfo] = []
-    try:
-        with tarfile.open(archive, mode="r:") as packed:
-            for info in packed:
-                _check_name(info.name)
-                if info.issym():
-                    links.append(info)
-                elif info.isreg():
-                    _write(packed, info, target)
-                else:
-                    raise SnapshotError(f"{info.name} in the snapshot is neither a file nor a link")
-    except tarfile.TarError as error:
-        raise SnapshotError(f"the snapshot is not a tar file that Swell made: {error}") from error
-    _make_links(target, links)
-
-
-def _write(packed: tarfile.TarFile, info: tarfile.TarInfo, target: Path) -> None:
-    source = packed.extractfile(info)
-    assert source is not None, "a plain file has content"
-    path = target / info.name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
-        shutil.copyfileobj(source, file)
-    path.chmod(0o755 if info.mode & stat.S_IXUSR else 0o644)
-
-
-def _make_links(target: Path, links: Sequence[tarfile.TarInfo]) -> None:
-    for info in links:
-        if not _leads_inside(info.name, info.linkname):
-            raise SnapshotError(f"the link {info.name} in the snapshot points outside of it, to {info.linkname}")
-        path = target / info.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(info.linkname)
-    root = target.resolve()
-    for info in links:  # chains of links can lead out although each looks harmless
-        if not Path(os.path.realpath(target / info.name)).is_relative_to(root):
-            raise SnapshotError(f"the link {info.name} in the snapshot leads out of it")
-
-
-def _check_name(name: str) -> None:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
-        raise SnapshotError(f"{name!r} in the snapshot is not a path inside of it")
-
-
-def _leads_inside(name: str, link: str) -> bool:
-    if PurePosixPath(link).is_absolute():
-        return False
-    landed = os.path.normpath(PurePosixPath(name).parent / link)
-    return landed != ".." and not landed.startswith("../")

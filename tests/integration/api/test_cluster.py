@@ -3,6 +3,9 @@
 import errno
 import hashlib
 import io
+import tarfile
+
+import pytest
 
 from swell.jobfile.files import pack
 
@@ -93,3 +96,32 @@ def test_a_full_disk_is_said(server, config, monkeypatch):
     assert answer.status_code == 507
     assert "free some" in answer.json()["detail"]
     assert list(config.files_dir.iterdir()) == []
+
+
+def tar_of(*entries):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, size, headers in entries:
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = size, headers
+            archive.addfile(info, io.BytesIO(bytes(size)))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "says"),
+    [
+        (tar_of(("x", 0, {"GNU.sparse.map": "3221225472,0", "GNU.sparse.size": "3221225472"})), 413, "once unpacked"),
+        (tar_of(*((str(i), 400_000, {}) for i in range(3))), 413, "once unpacked"),
+        (tar_of(("a", 1, {}), ("a", 1, {})), 400, "twice"),
+        (tar_of(("a", 1, {}), ("a/b", 1, {})), 400, "both a file and a directory"),
+        (tar_of(("n" * 300, 1, {})), 400, "too long"),
+        (tar_of(("x", 1, {"path": "n\ud800".encode("utf-8", "surrogatepass").decode("latin-1")})), 201, ""),
+        (tar_of(("x", 1, {"size": "-512"})), 400, "claims to have -512 bytes"),
+    ],
+)
+def test_uploads_stay_within_the_limits_once_unpacked(server, config, content, status, says):
+    answer = server.client.put(f"/v1/files/{hashlib.sha256(content).hexdigest()}", content=content)
+    assert answer.status_code == status, answer.text
+    assert says in answer.json().get("detail", "")
+    assert status == 201 or list(config.files_dir.iterdir()) == []

@@ -15,9 +15,9 @@ from swell.jobfile.files import (
     pack,
     sweep,
     touch,
-    unpack,
     unpacked_path,
 )
+from swell.jobfile.unpacking import unpack
 
 
 def tree(root, files):
@@ -78,7 +78,7 @@ def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path):
     assert result.left_out == ("out",)
     part = tmp_path / "part"
     part.write_bytes(data)
-    final = adopt(tmp_path, result.hash, part)
+    final = adopt(tmp_path, result.hash, part, max_mib=10)
     assert (final / "link").read_text() == "x"
     assert (final / "run.sh").stat().st_mode & 0o111
     assert archive_path(tmp_path, result.hash).read_bytes() == data
@@ -90,7 +90,7 @@ def test_adopting_twice_is_harmless(tmp_path):
     result, data = packed(tmp_path / "source")
     for _ in range(2):
         (tmp_path / "part").write_bytes(data)
-        adopt(tmp_path, result.hash, tmp_path / "part")
+        adopt(tmp_path, result.hash, tmp_path / "part", max_mib=10)
     assert [p.name for p in tmp_path.glob(".unpack-*")] == []
 
 
@@ -100,7 +100,7 @@ def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_
         tree(tmp_path / name, {"a": name})
         result, data = packed(tmp_path / name)
         (tmp_path / "part").write_bytes(data)
-        adopt(tmp_path, result.hash, tmp_path / "part")
+        adopt(tmp_path, result.hash, tmp_path / "part", max_mib=10)
         os.utime(archive_path(tmp_path, result.hash), (100.0, 100.0))
         kept.append(result.hash)
     old, needed, asked = kept
@@ -150,7 +150,7 @@ def test_never_outside(tmp_path, entries):
     target = tmp_path / "deep" / "target"
     target.mkdir(parents=True)
     with pytest.raises((SnapshotError, FileExistsError)):
-        unpack(archive, target)
+        unpack(archive, target, 1 << 20)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "x.tar"]
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["target"]
 
@@ -163,10 +163,10 @@ def test_a_link_is_never_written_through(tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     with pytest.raises((SnapshotError, FileExistsError)):
-        unpack(archive, target)
+        unpack(archive, target, 1 << 20)
 
 
 def test_what_is_no_archive(tmp_path):
     (tmp_path / "x").write_bytes(b"not a tar" * 200)
     with pytest.raises(SnapshotError, match="not a tar"):
-        unpack(tmp_path / "x", tmp_path)
+        unpack(tmp_path / "x", tmp_path, 1 << 20)
