@@ -38,6 +38,7 @@ class Config:
     pass_interval_s: float = 10.0  # the slow periodic pass; events bring their own
     coalesce_s: float = 0.05  # events this close together are one pass
     gang_timeout_s: float = 120.0  # a run that is not whole by then is stopped and planned again
+    preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that is preempted or paused
     snapshot_max_mib: int = 200  # of working files at submit
     snapshot_keep_days: float = 7.0  # after it was last submitted with; deleted then unless a job needs it
 

@@ -42,6 +42,7 @@ from swell.home import (
 )
 from swell.jobfile import files
 from swell.placement.interference import WatchedBook
+from swell.plan.deadlines import Patience
 from swell.policy.custom import load_policy_files
 from swell.ports import Launch
 from swell.sdk import ship
@@ -221,6 +222,7 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         clock=clock,
         launch_of=launch_of,
         settings=_settings(config),
+        checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
     )
     try:
         await engine.start()
@@ -247,10 +249,17 @@ async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:
         await asyncio.sleep(SWEEP_S)
 
 
+def _checkpoint_dir(config: Config, record: JobRecord) -> Path:
+    """Where a script without the library saves: in SWELL_CHECKPOINT_DIR if it uses that, else in the directory that
+    its user named."""
+    named = config.work_dir / str(record.id) / record.spec.workdir / record.spec.checkpoint_dir
+    own = named / str(record.id)
+    return own if own.is_dir() and any(own.iterdir()) else named
+
+
 def _settings(config: Config) -> Settings:
-    timing = Timing(
-        interval_s=config.pass_interval_s, coalesce_s=config.coalesce_s, gang_timeout_s=config.gang_timeout_s
-    )
+    patience = Patience(gang_timeout_s=config.gang_timeout_s, preempt_wait_s=config.preempt_wait_s)
+    timing = Timing(interval_s=config.pass_interval_s, coalesce_s=config.coalesce_s, patience=patience)
     return Settings(
         policy=config.policy,
         placer=config.placer,

@@ -25,6 +25,7 @@ from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
 from swell.daemon.passes import Timing
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
+from swell.plan.deadlines import Patience
 from swell.ports import Launch, LogChunk, Observation, Stored, Worker
 from swell.speed.book import Book
 from swell.store.journal import Journal
@@ -177,7 +178,7 @@ class Ordeal:
     def engine(self) -> Engine:
         store, book = MortalStore(self.store, self.fate), Book()
         self.executor = MortalExecutor(ScriptedExecutor(self.theatre, self.clock, behave), self.fate)
-        timing = Timing(interval_s=0.002, coalesce_s=0.0, gang_timeout_s=60.0)
+        timing = Timing(interval_s=0.002, coalesce_s=0.0, patience=Patience(gang_timeout_s=60.0))
         return Engine(
             committer=Committer(store, Journal(store), book),
             record=self.store,

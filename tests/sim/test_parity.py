@@ -25,6 +25,7 @@ from swell.daemon.engine import Engine, Settings
 from swell.daemon.passes import Timing
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.placement.registry import placer_named
+from swell.plan.deadlines import Patience
 from swell.policy.registry import policy_named
 from swell.ports import Launch, Worker
 from swell.sim.cluster import parse_cluster
@@ -157,7 +158,9 @@ async def lived(load: Workload, policy: str, moments: Sequence[float]) -> list[D
         clock=clock,
         launch_of=launch_of,
         settings=Settings(
-            policy=policy, options=OPTIONS, timing=Timing(interval_s=0.001, coalesce_s=0.0, gang_timeout_s=1e9)
+            policy=policy,
+            options=OPTIONS,
+            timing=Timing(interval_s=0.001, coalesce_s=0.0, patience=Patience(gang_timeout_s=1e9)),
         ),
     )
     await engine.start()

@@ -28,6 +28,10 @@ class StopWhy(StrEnum):
     NOT_WHOLE = "not-whole"  # the gang was not complete in time
 
 
+VOLUNTARY = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
+"""Stops for the job's own sake: they wait for its next checkpoint, however far away that is, and never kill."""
+
+
 class ExitReason(StrEnum):
     """Why a run ended. `user-error`, `out-of-memory`, `killed` and `start-failed` count as failures of the job."""
 
@@ -40,6 +44,10 @@ class ExitReason(StrEnum):
     SHIM_LOST = "shim-lost"  # what held the process died with it; no exit record
     START_FAILED = "start-failed"  # the executor could not start it (missing script, no such user, ...)
     NODE_FULL = "node-full"  # its node had no room to start it (disk, memory): it waits, and is tried again
+
+
+EXIT_STOPPED = 85
+"""Exit code of the in-job library: it left at a checkpoint, as asked; the job goes on in its next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +87,8 @@ class TrainingBegan:
     run: RunId
     at_s: float
     epoch: int = 0
-    epochs: int = 0  # as the training code knows it; 0: not said
+    epochs: int = 0  # as the training code knows it; 0: unset
+    unit: str = "epoch"  # what `epoch` and `epochs` count: epoch, step, token or sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +110,7 @@ class Batching:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnded:
     """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from.
+    A training that counts in steps, tokens or samples (`TrainingBegan.unit`) reports those in place of epochs.
 
     A run whose first epoch is long reports once from within it, so that nobody waits for its end to know the speed:
     then `count` is 0, nothing has ended, and `epoch_s` is what the whole epoch will take."""
@@ -120,6 +130,15 @@ class EpochEnded:
     gpu_memory_mib: int = 0  # peak, of one GPU
     metrics: Mapping[str, float] = field(default_factory=dict)
     batching: Batching | None = None  # of jobs with adaptive batch sizes
+    unsaved: int = 0  # the last so many of `epoch` are in no checkpoint yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSeen:
+    """A run without the library has written a checkpoint: files of its checkpoint directory changed and are stable."""
+
+    run: RunId
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +286,7 @@ JobEvent = (
     | RunStarted
     | TrainingBegan
     | EpochEnded
+    | CheckpointSeen
     | RunStopRequested
     | StopAgreed
     | RunResized
@@ -288,6 +308,7 @@ EVENT_TYPES: Mapping[str, type] = {
         RunStarted,
         TrainingBegan,
         EpochEnded,
+        CheckpointSeen,
         RunStopRequested,
         StopAgreed,
         RunResized,

@@ -12,7 +12,7 @@ from typing import Any
 
 from swell.core import events as ev
 from swell.core.errors import InvalidTransition
-from swell.core.events import Event, ExitReason, StopWhy
+from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
 from swell.core.ids import RunId
 from swell.core.job import RestartPolicy
@@ -85,6 +85,7 @@ _SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
     ev.RunStarted: Trigger.START,
     ev.TrainingBegan: Trigger.REPORT,
     ev.EpochEnded: Trigger.REPORT,
+    ev.CheckpointSeen: Trigger.REPORT,
     ev.StopAgreed: Trigger.REPORT,
     ev.RunResized: Trigger.REPORT,
     ev.RunStopRequested: Trigger.STOP,
@@ -96,7 +97,10 @@ _SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
 }
 
 _REPORTS = frozenset(
-    {ev.RunStarted, ev.TrainingBegan, ev.EpochEnded, ev.StopAgreed, ev.RunResized, ev.RunStopRequested, ev.RunEnded}
+    {
+        *(ev.RunStarted, ev.TrainingBegan, ev.EpochEnded, ev.CheckpointSeen, ev.StopAgreed, ev.RunResized),
+        *(ev.RunStopRequested, ev.RunEnded),
+    }
 )
 """Events about a run that must be the current one."""
 
@@ -256,8 +260,16 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
     cost = job.restart_cost_s
     if job.attempts > 1:
         cost = _blend(cost, event.at_s - run.planned_s + run.stop_cost_s)
+    # The training knows best where it resumes: a checkpoint older than the last report sets the job back.
     state.jobs[job.id] = evolve(
-        job, run=run, uses_library=True, restart_cost_s=cost, epochs_total=event.epochs or job.epochs_total
+        job,
+        run=evolve(run, epochs_before=event.epoch),
+        uses_library=True,
+        restart_cost_s=cost,
+        unit=event.unit,
+        epochs_done=event.epoch,
+        epochs_saved=event.epoch,
+        epochs_total=event.epochs or job.epochs_total,
     )
 
 
@@ -280,17 +292,50 @@ def _blend(old: float | None, new: float) -> float:
 def _epoch(state: State, event: ev.EpochEnded) -> None:
     """By far the most frequent."""
     job = state.jobs[event.run.job]
+    saved = max(job.epochs_saved, event.epoch - event.unsaved)
     state.jobs[job.id] = _progressed(
         job,
-        _reported(job.run, event.at_s) if event.count else job.run,
+        _reported_run(job, event, saved),
         max(job.epochs_done, event.epoch),
+        saved,
         max(job.gpu_memory_mib, event.gpu_memory_mib),
         dict(event.metrics) if event.metrics else job.metrics,
     )
 
 
-_reported = changer(Run, "last_epoch_s")
-_progressed = changer(JobRecord, "run", "epochs_done", "gpu_memory_mib", "metrics")
+def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
+    """The run after a report: when its last epoch ended, when it last saved, how far apart its checkpoints are."""
+    run = job.run
+    assert run is not None  # not stale
+    every_s = event.epoch_s if job.unit == "epoch" and event.epoch_s > 0.0 else run.boundary_every_s
+    if not event.count:
+        return _expecting(run, every_s)
+    if saved == job.epochs_saved:
+        return _trained(run, event.at_s)
+    if job.unit != "epoch":
+        every_s = event.at_s - _boundary_s(run, event.at_s)
+    return _reported(run, event.at_s, event.at_s, every_s)
+
+
+def _boundary_s(run: Run, default_s: float) -> float:
+    """Since when this run's work is in no checkpoint."""
+    for since_s in (run.saved_s, run.began_s, run.started_s):
+        if since_s is not None:
+            return since_s
+    return default_s
+
+
+_expecting = changer(Run, "boundary_every_s")
+_trained = changer(Run, "last_epoch_s")
+_reported = changer(Run, "last_epoch_s", "saved_s", "boundary_every_s")
+_progressed = changer(JobRecord, "run", "epochs_done", "epochs_saved", "gpu_memory_mib", "metrics")
+
+
+def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:
+    job = state.jobs[event.run.job]
+    assert job.run is not None  # not stale
+    every_s = event.at_s - _boundary_s(job.run, event.at_s)
+    state.jobs[job.id] = evolve(job, run=_with_run(job, saved_s=event.at_s, boundary_every_s=every_s))
 
 
 def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
@@ -339,7 +384,15 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     assert job.run is not None  # not stale
     trigger = _trigger_of_end(job, event)
     target = TRANSITIONS[job.state, trigger]
-    run = _with_run(job, ended_s=event.at_s, exit_reason=event.reason, exit_code=event.exit_code, message=event.message)
+    lost_s = _lost_s(job.run, event)
+    run = _with_run(
+        job,
+        ended_s=event.at_s,
+        exit_reason=event.reason,
+        exit_code=event.exit_code,
+        message=event.message,
+        lost_s=lost_s,
+    )
     why = job.run.stop.why if job.run.stop else None
     failed, full = event.reason in _FAILURES, event.reason is ExitReason.NODE_FULL
     changes: dict[str, Any] = {
@@ -351,6 +404,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         "resizes": job.resizes + (why is StopWhy.RESIZING),
         "ran_s": job.ran_s + max(0.0, event.at_s - (run.started_s if run.started_s is not None else event.at_s)),
         "gpu_s": job.gpu_s + service_s(run, event.at_s),
+        "lost_s": job.lost_s + lost_s,
         "queued_since_s": event.at_s,
         # Why a run was stopped is the run's own story; the job's message says how the job ended or last failed.
         "message": event.message if failed or full or target in ENDED else job.message,
@@ -362,6 +416,15 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         _retire(state, evolve(job, ended_s=event.at_s, **changes))
     else:
         state.jobs[job.id] = evolve(job, **changes)
+
+
+def _lost_s(run: Run, event: ev.RunEnded) -> float:
+    """Work that this end throws away. A run that finished, or that left by itself right after a checkpoint as it was
+    asked to, loses nothing."""
+    clean = event.reason is ExitReason.STOPPED and event.exit_code == EXIT_STOPPED
+    if clean or event.reason is ExitReason.FINISHED or run.started_s is None:
+        return 0.0
+    return max(0.0, event.at_s - _boundary_s(run, event.at_s))
 
 
 def _retire(state: State, job: JobRecord) -> None:
@@ -459,6 +522,7 @@ _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.RunStarted: _started,
     ev.TrainingBegan: _began,
     ev.EpochEnded: _epoch,
+    ev.CheckpointSeen: _checkpoint_seen,
     ev.RunStopRequested: _stop_requested,
     ev.StopAgreed: _agreed,
     ev.RunResized: _resized,

@@ -61,6 +61,9 @@ class Run:
     epochs_before: int = 0
     stop_cost_s: float = 0.0  # what stopping the run before this one cost
     last_epoch_s: float | None = None  # when the last epoch of this run ended
+    saved_s: float | None = None  # when this run last wrote a checkpoint
+    boundary_every_s: float = 0.0  # expected time between two checkpoints; 0: unknown
+    lost_s: float = 0.0  # work that its end threw away: from its last checkpoint on
     stop: StopRecord | None = None
     ended_s: float | None = None
     exit_reason: ExitReason | None = None
@@ -86,7 +89,9 @@ class JobRecord:
     resizes: int = 0
     migrations: int = 0
     uses_library: bool = False  # said in the spec, or seen
+    unit: str = "epoch"  # what the next three count: epoch, step, token or sample
     epochs_done: int = 0
+    epochs_saved: int = 0  # of those, the ones that a checkpoint covers
     epochs_total: int = 0
     not_before_s: float = 0.0  # back-off after a failure
     first_started_s: float | None = None
@@ -94,6 +99,7 @@ class JobRecord:
     waited_s: float = 0.0  # in the queue, up to the current wait
     ran_s: float = 0.0  # over ended runs
     gpu_s: float = 0.0  # attained service over ended runs and allocations
+    lost_s: float = 0.0  # work thrown away by ends of runs: each from its last checkpoint on
     restart_cost_s: float | None = None  # measured; None: never yet
     gpu_memory_mib: int = 0  # measured peak of one GPU
     metrics: Mapping[str, float] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import ENDED, JobRecord, Run, State, copy_of, was_given
+from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
@@ -70,6 +71,7 @@ class Engine:
         clock: Clock,
         launch_of: Callable[[JobRecord, Mapping[str, Node]], Launch],
         settings: Settings,
+        checkpoint_dir_of: Callable[[JobRecord], Path] = lambda record: Path(record.spec.checkpoint_dir),
     ) -> None:
         self._committer = committer
         self._record = record
@@ -83,6 +85,7 @@ class Engine:
         )
         self._stops = Stops(committer, clock)
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
+        self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
         self._forecasts = Forecasts()
         self._cleanup = Cleanup(executor, record, lambda: self.state)
         self._ids = JobIdWatermark(settings.id_file)
@@ -108,6 +111,7 @@ class Engine:
         self.tasks.start("passes", self._passes.run)
         self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment_to_forecast))
         self.tasks.start("logs", self._logs.run)
+        self.tasks.start("training checkpoints", self._checkpoints.run)
         self.tasks.start("cleanup", lambda: self._cleanup.run(kept))
         self.tasks.start("ids", self._ids.run)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from swell.core import events as ev
@@ -22,7 +22,7 @@ from swell.core.snapshot import Options, Snapshot
 from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
 from swell.plan.cycle import cycle
-from swell.plan.deadlines import due
+from swell.plan.deadlines import Patience, due
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import Snapshotter
 from swell.ports import Clock, Placer, Policy
@@ -39,7 +39,7 @@ SMALL = 200
 class Timing:
     interval_s: float = 10.0
     coalesce_s: float = 0.05
-    gang_timeout_s: float = 120.0
+    patience: Patience = field(default_factory=Patience)
 
 
 class Passes:
@@ -120,10 +120,10 @@ class Passes:
         return wait_s if next_s is None else max(0.01, min(wait_s, next_s - self._clock.now_s()))
 
     async def _do_what_is_due(self, now_s: float) -> float | None:
-        found = due(self._committer.state, now_s, self._timing.gang_timeout_s)
+        found = due(self._committer.state, now_s, self._timing.patience)
         if found.events:
             await self._committer.commit(found.events)
-            found = due(self._committer.state, now_s, self._timing.gang_timeout_s)
+            found = due(self._committer.state, now_s, self._timing.patience)
         for run, force in found.signals:
             self._effects.push(run, force)
         return found.next_s

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from swell.core.events import ExitReason
+from swell.core.events import EXIT_STOPPED, ExitReason
 from swell.core.ids import RunId
 from swell.ports import Launch, RunGone, start_failure
 
-EXIT_STOPPED = 85
-"""What training code leaves with when it stopped as asked."""
 SERVER = "server"
 """Role of workers that serve the others and never end by themselves; stopped when the others have finished."""
 

@@ -10,16 +10,22 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from swell.core import events as ev
-from swell.core.events import Event, StopWhy
+from swell.core.events import VOLUNTARY, Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.state import ENDED, JobRecord, JobState, Run, State
 
-UNKNOWN_EPOCH_PATIENCE_S = 300.0
-"""How long a run that uses the library may take to its first epoch's end when asked to stop."""
-MAX_PATIENCE_S = 900.0
-"""A stop at an epoch's end never waits longer than this: then SIGTERM."""
+UNKNOWN_BOUNDARY_S = 300.0
+"""A preempted run whose next checkpoint cannot be foreseen is expected to write it within this time."""
 URGENT = frozenset({StopWhy.CANCELLED, StopWhy.TIMED_OUT, StopWhy.NOT_WHOLE})
-"""Stops that do not wait for an epoch's end."""
+"""Stops that do not wait for a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long the daemon waits for others. Settings of the configuration."""
+
+    gang_timeout_s: float = 120.0  # for the workers of a run to be up
+    preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that was preempted or paused
 
 
 class Force(IntEnum):
@@ -37,19 +43,19 @@ class Due:
     next_s: float | None = None
 
 
-def due(state: State, now_s: float, gang_timeout_s: float) -> Due:
+def due(state: State, now_s: float, patience: Patience) -> Due:
     events: list[Event] = []
     signals: list[tuple[RunId, Force]] = []
     times: list[float] = []
     for job_id in state.active:
         record = state.jobs[job_id]
         if record.state is JobState.STOPPING and record.run is not None:
-            force, next_s = force_of(record, record.run, now_s)
+            force, next_s = force_of(record, record.run, now_s, patience)
             if force is not Force.ASK:
                 signals.append((record.run.id, force))
             times.extend([next_s] if next_s is not None else [])
         elif record.holding and record.run is not None:
-            _limit(record, record.run, now_s, gang_timeout_s, events, times)
+            _limit(record, record.run, now_s, patience.gang_timeout_s, events, times)
         elif record.state is JobState.QUEUED:
             events.extend(_impossible(record, state, now_s))
             if record.not_before_s > now_s:
@@ -57,12 +63,11 @@ def due(state: State, now_s: float, gang_timeout_s: float) -> Due:
     return Due(events=tuple(events), signals=tuple(signals), next_s=min(times, default=None))
 
 
-def force_of(record: JobRecord, run: Run, now_s: float) -> tuple[Force, float | None]:
+def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> tuple[Force, float | None]:
     """How hard to push now, and when to look again."""
-    stop = run.stop
-    if stop is None:
+    term_s = _term_s(record, run, patience)
+    if term_s is None:
         return Force.ASK, None
-    term_s = stop.at_s if stop.why in URGENT or run.began_s is None else stop.at_s + patience_s(record, run)
     kill_s = term_s + record.spec.grace_s
     if now_s >= kill_s:
         return Force.KILL, None
@@ -71,13 +76,33 @@ def force_of(record: JobRecord, run: Run, now_s: float) -> tuple[Force, float | 
     return Force.ASK, term_s
 
 
-def patience_s(record: JobRecord, run: Run) -> float:
-    """How long to wait for a stop at an epoch's end: its grace, or one and a half of its epochs if that is more."""
-    done = record.epochs_done - run.epochs_before
-    if run.began_s is None or run.last_epoch_s is None or done < 1:
-        return max(record.spec.grace_s, UNKNOWN_EPOCH_PATIENCE_S)
-    epoch_s = (run.last_epoch_s - run.began_s) / done
-    return max(record.spec.grace_s, min(MAX_PATIENCE_S, 1.5 * epoch_s + 5.0))
+def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
+    """When a stopping run is sent SIGTERM; None: never, it leaves by itself at its next checkpoint."""
+    stop = run.stop
+    if stop is None:
+        return None
+    if stop.why in URGENT or not _has_boundaries(record, run):
+        return stop.at_s
+    if run.began_s is None and run.saved_s is not None and run.saved_s > stop.at_s:
+        return run.saved_s  # a script without the library has just saved: the next moment is the best one
+    if stop.why in VOLUNTARY:
+        return None
+    wait_s = min(patience.preempt_wait_s, 1.5 * boundary_in_s(run, stop.at_s) + 5.0)
+    return stop.at_s + max(record.spec.grace_s, wait_s)
+
+
+def _has_boundaries(record: JobRecord, run: Run) -> bool:
+    """Is a later moment better than now? Only for runs that save: through the library, or where Swell can see it."""
+    return run.began_s is not None or (run.started_s is not None and bool(record.spec.checkpoint_dir))
+
+
+def boundary_in_s(run: Run, now_s: float) -> float:
+    """How long until the run's next checkpoint is expected. A run that is late for it is given the interval again."""
+    if run.boundary_every_s <= 0.0:
+        return UNKNOWN_BOUNDARY_S
+    since_s = next((at_s for at_s in (run.saved_s, run.began_s, run.started_s) if at_s is not None), now_s)
+    left_s = since_s + run.boundary_every_s - now_s
+    return left_s if left_s > 0.0 else run.boundary_every_s
 
 
 def _limit(

@@ -36,7 +36,7 @@ from swell.core.snapshot import Options
 from swell.core.state import State
 from swell.plan.admit import check_feasible
 from swell.plan.cycle import cycle
-from swell.plan.deadlines import due
+from swell.plan.deadlines import Patience, due
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter
 from swell.ports import Placer, Policy, SpeedBook
@@ -48,6 +48,8 @@ MAX_PASSES = 8
 
 MAX_IDLE = 10_000
 """Passes in a row in which nothing happens and nothing is expected: whoever waits then waits for ever."""
+
+_NO_HURRY = Patience(gang_timeout_s=float("inf"))
 
 NEWS = frozenset({JobSubmitted, RunEnded, NodeObserved, NodeConditionChanged, NodeRemoved, PolicySet})
 """What calls for a pass: something came, was freed or was lost. Reports only sharpen the next one."""
@@ -211,7 +213,7 @@ class Simulation:
         """Time limits and jobs that wait for what cannot be, as in the daemon. Returns when to look again."""
         if not self._watch:
             return []
-        found = due(self.state, self.now_s, float("inf"))
+        found = due(self.state, self.now_s, _NO_HURRY)
         for event in found.events:
             self._happen(event)
         return [found.next_s] if found.next_s is not None else []

@@ -262,3 +262,57 @@ def test_never_gives_an_id_that_was_skipped() -> None:
     apply(state, ev.JobSubmitted(job=10, spec=spec(), at_s=3.0))
     assert (state.last_job, last_given(state)) == (10, 10)
     assert [job for job in range(12) if was_given(state, job)] == [1, 10]
+
+
+def running(**changes: object) -> State:
+    began = ev.TrainingBegan(run=RunId(1, 1), at_s=5.0, epoch=0, epochs=10)
+    return replay([planned(), ev.RunStarted(run=RunId(1, 1), at_s=2.0), began], submitted(**changes))
+
+
+@pytest.mark.parametrize(
+    ("end", "lost_s"),
+    [
+        (ev.RunEnded(run=RunId(1, 1), reason=ExitReason.STOPPED, at_s=70.0, exit_code=85), 0.0),
+        (ev.RunEnded(run=RunId(1, 1), reason=ExitReason.FINISHED, at_s=70.0, exit_code=0), 0.0),
+        (ev.RunEnded(run=RunId(1, 1), reason=ExitReason.STOPPED, at_s=70.0, exit_code=-9), 30.0),
+        (ev.RunEnded(run=RunId(1, 1), reason=ExitReason.NODE_LOST, at_s=70.0), 30.0),
+        (ev.RunEnded(run=RunId(1, 1), reason=ExitReason.USER_ERROR, at_s=70.0, exit_code=1), 30.0),
+    ],
+)
+def test_an_end_costs_the_work_since_the_last_checkpoint(end: ev.RunEnded, lost_s: float) -> None:
+    state = replay([ev.EpochEnded(run=RunId(1, 1), at_s=40.0, epoch=1, epoch_s=35.0), end], running(retries=1))
+    job = state.jobs[1]
+    assert job.lost_s == lost_s
+    assert job.run is not None
+    assert job.run.lost_s == lost_s
+
+
+def test_a_run_that_never_saved_loses_all_it_trained() -> None:
+    state = replay([ended(ExitReason.NODE_LOST, at_s=70.0)], running())
+    assert state.jobs[1].lost_s == 65.0
+
+
+def test_work_that_was_lost_adds_up_over_runs() -> None:
+    state = replay([ended(ExitReason.NODE_LOST, at_s=70.0), planned(attempt=2, at_s=80.0)], running())
+    second = RunId(1, 2)
+    replay([ev.RunStarted(run=second, at_s=81.0), ended(ExitReason.SHIM_LOST, attempt=2, at_s=90.0)], state)
+    assert state.jobs[1].lost_s == 65.0 + 9.0
+
+
+def test_steps_count_as_done_before_they_are_saved_and_are_given_back_when_they_are_lost() -> None:
+    run = RunId(1, 1)
+    state = replay([planned(), ev.RunStarted(run=run, at_s=2.0)], submitted())
+    replay([ev.TrainingBegan(run=run, at_s=5.0, epochs=1000, unit="step")], state)
+    replay([ev.EpochEnded(run=run, at_s=25.0, epoch=120, count=120, epoch_s=0.1, unsaved=20)], state)
+    job = state.jobs[1]
+    assert job.run is not None
+    assert (job.unit, job.epochs_done, job.epochs_saved, job.run.saved_s) == ("step", 120, 100, 25.0)
+    replay([ev.EpochEnded(run=run, at_s=35.0, epoch=180, count=60, epoch_s=0.1, unsaved=80)], state)
+    job = state.jobs[1]
+    assert job.run is not None
+    assert (job.epochs_done, job.epochs_saved, job.run.saved_s, job.run.boundary_every_s) == (180, 100, 25.0, 20.0)
+    second = RunId(1, 2)
+    replay([ended(ExitReason.NODE_LOST, at_s=41.0), planned(attempt=2, at_s=50.0)], state)
+    replay([ev.RunStarted(run=second, at_s=51.0)], state)
+    replay([ev.TrainingBegan(run=second, at_s=55.0, epoch=100, epochs=1000, unit="step")], state)
+    assert (state.jobs[1].epochs_done, state.jobs[1].lost_s) == (100, 16.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from swell.core import events as ev
 from swell.core.events import ExitReason, StopWhy
 from swell.core.ids import RunId
@@ -9,7 +11,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import State
-from swell.plan.deadlines import Force, due
+from swell.plan.deadlines import Force, Patience, due
 
 RUN = RunId(1, 1)
 ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
@@ -27,6 +29,7 @@ def world(*events: ev.Event, **changes: object) -> State:
 PLANNED = ev.RunPlanned(run=RUN, allocation=ALLOCATION, at_s=1.0)
 STARTED = ev.RunStarted(run=RUN, at_s=2.0)
 BEGAN = ev.TrainingBegan(run=RUN, at_s=3.0, epochs=9)
+PATIENCE = Patience(gang_timeout_s=120.0, preempt_wait_s=3600.0)
 
 
 def stop(why: StopWhy = StopWhy.PREEMPTED, at_s: float = 100.0) -> ev.RunStopRequested:
@@ -35,8 +38,8 @@ def stop(why: StopWhy = StopWhy.PREEMPTED, at_s: float = 100.0) -> ev.RunStopReq
 
 def test_a_gang_that_is_not_whole_in_time_is_stopped() -> None:
     state = world(PLANNED)
-    assert due(state, 100.0, 120.0).next_s == 121.0
-    [event] = due(state, 121.0, 120.0).events
+    assert due(state, 100.0, PATIENCE).next_s == 121.0
+    [event] = due(state, 121.0, PATIENCE).events
     assert isinstance(event, ev.RunStopRequested)
     assert event.why is StopWhy.NOT_WHOLE
 
@@ -46,40 +49,89 @@ def test_the_time_limit_counts_running_time_over_all_attempts() -> None:
     replay([stop(at_s=40.0), ev.RunEnded(run=RUN, reason=ExitReason.STOPPED, at_s=42.0)], state)
     second = RunId(1, 2)
     replay([ev.RunPlanned(run=second, allocation=ALLOCATION, at_s=100.0), ev.RunStarted(run=second, at_s=101.0)], state)
-    assert due(state, 110.0, 120.0).next_s == 121.0  # 40 s were used before
-    [event] = due(state, 121.0, 120.0).events
+    assert due(state, 110.0, PATIENCE).next_s == 121.0  # 40 s were used before
+    [event] = due(state, 121.0, PATIENCE).events
     assert isinstance(event, ev.RunStopRequested)
     assert event.why is StopWhy.TIMED_OUT
 
 
 def test_a_run_without_the_library_gets_sigterm_at_once_and_sigkill_after_its_grace() -> None:
     state = world(PLANNED, STARTED, stop(), grace_s=10.0)
-    assert due(state, 100.0, 120.0).signals == ((RUN, Force.TERM),)
-    assert due(state, 100.0, 120.0).next_s == 110.0
-    assert due(state, 110.0, 120.0).signals == ((RUN, Force.KILL),)
+    assert due(state, 100.0, PATIENCE).signals == ((RUN, Force.TERM),)
+    assert due(state, 100.0, PATIENCE).next_s == 110.0
+    assert due(state, 110.0, PATIENCE).signals == ((RUN, Force.KILL),)
 
 
-def test_a_run_with_the_library_is_given_time_to_end_its_epoch() -> None:
-    epoch = ev.EpochEnded(run=RUN, at_s=43.0, epoch=1)  # 40 s an epoch
-    state = world(PLANNED, STARTED, BEGAN, epoch, stop(), grace_s=10.0)
-    assert due(state, 164.0, 120.0).signals == ()
-    assert due(state, 165.0, 120.0).signals == ((RUN, Force.TERM),)
-    assert due(state, 175.0, 120.0).signals == ((RUN, Force.KILL),)
+def test_a_preempted_run_is_given_the_time_to_its_next_checkpoint() -> None:
+    epoch = ev.EpochEnded(run=RUN, at_s=43.0, epoch=1, epoch_s=40.0)
+    state = world(PLANNED, STARTED, BEGAN, epoch, stop(at_s=60.0), grace_s=10.0)
+    # 23 s are left of the second epoch: half as much again, and 5 s, are its patience.
+    assert due(state, 99.0, PATIENCE).signals == ()
+    assert due(state, 99.5, PATIENCE).signals == ((RUN, Force.TERM),)
+    assert due(state, 109.5, PATIENCE).signals == ((RUN, Force.KILL),)
+
+
+def test_a_preempted_run_that_is_late_for_its_checkpoint_is_given_a_whole_interval() -> None:
+    epoch = ev.EpochEnded(run=RUN, at_s=43.0, epoch=1, epoch_s=40.0)
+    state = world(PLANNED, STARTED, BEGAN, epoch, stop(at_s=100.0), grace_s=10.0)
+    assert due(state, 164.0, PATIENCE).signals == ()
+    assert due(state, 165.0, PATIENCE).signals == ((RUN, Force.TERM),)
+
+
+def test_a_report_from_within_a_long_first_epoch_tells_when_it_will_end() -> None:
+    within = ev.EpochEnded(run=RUN, at_s=33.0, epoch=0, count=0, epoch_s=1501.0)
+    state = world(PLANNED, STARTED, BEGAN, within, stop(at_s=103.0))
+    assert due(state, 103.0, PATIENCE).next_s == 103.0 + 1.5 * 1401.0 + 5.0
+
+
+def test_a_preemption_waits_no_longer_than_its_setting() -> None:
+    within = ev.EpochEnded(run=RUN, at_s=33.0, epoch=0, count=0, epoch_s=9000.0)
+    state = world(PLANNED, STARTED, BEGAN, within, stop(at_s=103.0))
+    assert due(state, 103.0, PATIENCE).next_s == 103.0 + 3600.0
+
+
+@pytest.mark.parametrize("why", [StopWhy.RESIZING, StopWhy.MIGRATING])
+def test_a_resize_or_move_never_kills_however_long_the_epoch_takes(why: StopWhy) -> None:
+    state = world(PLANNED, STARTED, BEGAN, stop(why))
+    week_s = 7 * 86400.0
+    assert due(state, week_s, PATIENCE).signals == ()
+    assert due(state, week_s, PATIENCE).next_s is None
+
+
+@pytest.mark.parametrize("why", [StopWhy.RESIZING, StopWhy.PREEMPTED])
+def test_a_script_without_the_library_is_stopped_right_after_its_next_checkpoint(why: StopWhy) -> None:
+    state = world(PLANNED, STARTED, stop(why), checkpoint_dir="/data", grace_s=10.0)
+    assert due(state, 400.0, PATIENCE).signals == ()
+    replay([ev.CheckpointSeen(run=RUN, at_s=420.0)], state)
+    assert due(state, 420.0, PATIENCE).signals == ((RUN, Force.TERM),)
+    assert due(state, 430.0, PATIENCE).signals == ((RUN, Force.KILL),)
+
+
+def test_a_preempted_script_that_writes_no_checkpoint_is_stopped_in_the_end() -> None:
+    state = world(PLANNED, STARTED, stop(), checkpoint_dir="/data")
+    assert due(state, 554.9, PATIENCE).signals == ()
+    assert due(state, 555.0, PATIENCE).signals == ((RUN, Force.TERM),)
+
+
+def test_a_checkpoint_before_the_stop_says_when_the_next_one_is_expected() -> None:
+    seen = ev.CheckpointSeen(run=RUN, at_s=62.0)  # 60 s after the start
+    state = world(PLANNED, STARTED, seen, stop(), checkpoint_dir="/data")
+    assert due(state, 100.0, PATIENCE).next_s == 100.0 + 1.5 * 22.0 + 5.0
 
 
 def test_a_cancelled_run_does_not_wait_for_its_epoch() -> None:
     state = world(PLANNED, STARTED, BEGAN, stop(StopWhy.CANCELLED))
-    assert due(state, 100.0, 120.0).signals == ((RUN, Force.TERM),)
+    assert due(state, 100.0, PATIENCE).signals == ((RUN, Force.TERM),)
 
 
 def test_a_job_that_depends_on_one_that_failed_is_cancelled_with_the_reason() -> None:
     state = world(PLANNED, ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=5.0))
     child = JobSpec(name="child", command=("true",), depends_on=(1,))
     replay([ev.JobSubmitted(job=2, spec=child, at_s=6.0)], state)
-    [event] = due(state, 7.0, 120.0).events
+    [event] = due(state, 7.0, PATIENCE).events
     assert event == ev.JobCancelled(job=2, at_s=7.0, reason="it depends on job 1, which failed")
 
 
 def test_a_back_off_says_when_to_look_again() -> None:
     state = world(PLANNED, ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=5.0), retries=1, backoff_s=8.0)
-    assert due(state, 6.0, 120.0).next_s == 13.0
+    assert due(state, 6.0, PATIENCE).next_s == 13.0

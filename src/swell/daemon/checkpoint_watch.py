@@ -1,0 +1,97 @@
+"""Checkpoints of scripts without the library: watches their checkpoint directories and reports each new one.
+
+A checkpoint counts once the files of the directory have changed and are the same in two looks in a row, so that none is
+reported half written. The engine runs this beside its other tasks; it reads directories and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from swell.core.events import CheckpointSeen, Event
+from swell.core.ids import RunId
+from swell.core.state import JobRecord, JobState, State
+
+EVERY_S = 1.0
+REPORT_EVERY_S = 30.0
+"""A script that saves more often is reported this often, except when a stop waits for its next checkpoint."""
+MAX_FILES = 10_000
+"""A directory with more files is looked at as far as this."""
+
+Print = tuple[int, int, int]
+"""(files, newest change in ns, bytes): two looks with the same one saw the same files."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    reported: Print  # as of the last report; at first what an earlier attempt left
+    latest: Print
+    reported_s: float
+
+
+class CheckpointWatch:
+    def __init__(
+        self,
+        state: Callable[[], State],
+        directory_of: Callable[[JobRecord], Path],
+        commit: Callable[[Sequence[Event]], Awaitable[None]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._state, self._directory_of, self._commit, self._now_s = state, directory_of, commit, now_s
+        self._watched: dict[RunId, _Watched] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(EVERY_S)
+
+    async def look(self) -> None:
+        """One look at every directory that counts."""
+        records = [record for job in self._state().active if _saves_by_itself(record := self._state().jobs[job])]
+        current = {record.run.id for record in records if record.run is not None}
+        self._watched = {run: watched for run, watched in self._watched.items() if run in current}
+        for record in records:
+            seen = await asyncio.to_thread(self._fingerprint, record)
+            await self._commit(self._news(record, seen))
+
+    def _fingerprint(self, record: JobRecord) -> Print:
+        return fingerprint(self._directory_of(record))
+
+    def _news(self, record: JobRecord, seen: Print) -> list[Event]:
+        assert record.run is not None  # `_saves_by_itself`
+        run, now_s = record.run.id, self._now_s()
+        watched = self._watched.get(run)
+        if watched is None:
+            self._watched[run] = _Watched(seen, seen, now_s - REPORT_EVERY_S)
+            return []
+        stable, watched.latest = seen == watched.latest, seen
+        due = record.state is JobState.STOPPING or now_s >= watched.reported_s + REPORT_EVERY_S
+        if not stable or seen == watched.reported or not due:
+            return []
+        watched.reported, watched.reported_s = seen, now_s
+        return [CheckpointSeen(run=run, at_s=now_s)]
+
+
+def _saves_by_itself(record: JobRecord) -> bool:
+    running = record.state in (JobState.RUNNING, JobState.STOPPING) and record.run is not None
+    return running and bool(record.spec.checkpoint_dir) and not record.uses_library
+
+
+def fingerprint(directory: Path) -> Print:
+    """Of all files below. What cannot be read counts as not there: the next look comes in a second."""
+    files = newest = size = 0
+    for root, _, names in os.walk(directory):
+        for name in names:
+            if files >= MAX_FILES:
+                return files, newest, size
+            try:
+                found = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118  thousands, every second
+            except OSError:
+                continue
+            files, newest, size = files + 1, max(newest, found.st_mtime_ns), size + found.st_size
+    return files, newest, size

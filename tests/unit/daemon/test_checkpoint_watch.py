@@ -1,0 +1,109 @@
+"""Checkpoints of scripts without the library are reported when they are whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from swell.core import events as ev
+from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.lifecycle import replay
+from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.state import State
+from swell.daemon.checkpoint_watch import MAX_FILES, REPORT_EVERY_S, CheckpointWatch, fingerprint
+
+RUN = RunId(1, 1)
+
+
+class Bench:
+    """One running script that saves into `directory`, and a watch on it."""
+
+    def __init__(self, directory: Path, **spec: object) -> None:
+        allocation = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
+        chosen = JobSpec(name="j", command=("true",), **{"checkpoint_dir": str(directory), **spec})  # type: ignore[arg-type]
+        self.now_s = 100.0
+        self.committed: list[ev.Event] = []
+        self.state: State = replay(
+            [
+                ev.NodeObserved(node=Node(name="n1", gpus=(Gpu(index=0),)), at_s=0.0),
+                ev.JobSubmitted(job=1, spec=chosen, at_s=0.0),
+                ev.RunPlanned(run=RUN, allocation=allocation, at_s=1.0),
+                ev.RunStarted(run=RUN, at_s=2.0),
+            ]
+        )
+        self.watch = CheckpointWatch(lambda: self.state, lambda _: directory, self.commit, lambda: self.now_s)
+
+    async def commit(self, events: Sequence[ev.Event]) -> None:
+        self.committed += events
+        replay(events, self.state)
+
+    def looks(self, count: int) -> int:
+        """Look this often, a second apart. Returns the number of checkpoints that were reported."""
+        before = len(self.committed)
+        for _ in range(count):
+            self.now_s += 1.0
+            asyncio.run(self.watch.look())
+        return len(self.committed) - before
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_new_file_is_reported_once_when_it_is_stable(bench: Bench, tmp_path: Path) -> None:
+    assert bench.looks(3) == 0
+    (tmp_path / "a.pt").write_bytes(b"1")
+    assert bench.looks(1) == 0  # may still be written
+    (tmp_path / "a.pt").write_bytes(b"12")
+    assert bench.looks(1) == 0
+    assert bench.looks(1) == 1
+    assert bench.looks(5) == 0
+    assert bench.committed == [ev.CheckpointSeen(run=RUN, at_s=106.0)]
+    run = bench.state.jobs[1].run
+    assert run is not None
+    assert (run.saved_s, run.boundary_every_s) == (106.0, 104.0)
+
+
+def test_what_an_earlier_attempt_left_is_no_news(tmp_path: Path) -> None:
+    (tmp_path / "old.pt").write_bytes(b"1")
+    assert Bench(tmp_path).looks(5) == 0
+
+
+def test_a_script_that_saves_all_the_time_is_not_reported_all_the_time(bench: Bench, tmp_path: Path) -> None:
+    reported = bench.looks(1)
+    for count in range(1, int(REPORT_EVERY_S)):
+        (tmp_path / "a.pt").write_bytes(b"1" * count)
+        reported += bench.looks(2)
+    assert reported == 2
+
+
+def test_a_stop_that_waits_for_the_next_checkpoint_hears_of_it_at_once(bench: Bench, tmp_path: Path) -> None:
+    bench.looks(1)
+    (tmp_path / "a.pt").write_bytes(b"1")
+    assert bench.looks(2) == 1
+    replay([ev.RunStopRequested(run=RUN, why=ev.StopWhy.PREEMPTED, at_s=bench.now_s)], bench.state)
+    (tmp_path / "a.pt").write_bytes(b"22")
+    assert bench.looks(2) == 1
+
+
+def test_a_training_with_the_library_is_left_to_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, uses_library=True)
+    bench.looks(1)
+    (tmp_path / "a.pt").write_bytes(b"1")
+    assert bench.looks(3) == 0
+
+
+def test_a_directory_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+    assert fingerprint(tmp_path / "none") == (0, 0, 0)
+
+
+def test_a_huge_directory_is_looked_at_as_far_as_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swell.daemon.checkpoint_watch.MAX_FILES", 3)
+    for name in "abcde":
+        (tmp_path / name).write_text(name)
+    assert fingerprint(tmp_path)[0] == 3 < MAX_FILES
