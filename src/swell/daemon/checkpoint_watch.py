@@ -1,6 +1,6 @@
 """Checkpoints of scripts without the library: watches their checkpoint directories and reports each new one.
 
-A checkpoint counts once the files of the directory have changed and are the same in two looks in a row, so that none is
+A checkpoint counts once files of the directory have changed and none of them grows between two looks, so that none is
 reported half written. The engine runs this beside its other tasks; it reads directories and changes nothing.
 """
 
@@ -23,7 +23,7 @@ MAX_FILES = 10_000
 """A directory with more files is looked at as far as this."""
 
 Print = tuple[int, int, int]
-"""(files, newest change in ns, bytes): two looks with the same one saw the same files."""
+"""(files, bytes, newest change in ns) of a directory: two looks with the same one saw the same files."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,8 @@ class CheckpointWatch:
         if watched is None:
             self._watched[run] = _Watched(seen, seen, now_s - REPORT_EVERY_S)
             return []
-        stable, watched.latest = seen == watched.latest, seen
+        # By size, not by time: a script that rewrites a small file several times a second is never quiet.
+        stable, watched.latest = seen[:2] == watched.latest[:2], seen
         due = record.state is JobState.STOPPING or now_s >= watched.reported_s + REPORT_EVERY_S
         if not stable or seen == watched.reported or not due:
             return []
@@ -84,14 +85,14 @@ def _saves_by_itself(record: JobRecord) -> bool:
 
 def fingerprint(directory: Path) -> Print:
     """Of all files below. What cannot be read counts as not there: the next look comes in a second."""
-    files = newest = size = 0
+    files = size = newest_ns = 0
     for root, _, names in os.walk(directory):
         for name in names:
             if files >= MAX_FILES:
-                return files, newest, size
+                return files, size, newest_ns
             try:
                 found = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118  thousands, every second
             except OSError:
                 continue
-            files, newest, size = files + 1, max(newest, found.st_mtime_ns), size + found.st_size
-    return files, newest, size
+            files, size, newest_ns = files + 1, size + found.st_size, max(newest_ns, found.st_mtime_ns)
+    return files, size, newest_ns

@@ -91,6 +91,14 @@ def test_a_stop_that_waits_for_the_next_checkpoint_hears_of_it_at_once(bench: Be
     assert bench.looks(2) == 1
 
 
+def test_a_file_that_is_rewritten_all_the_time_is_no_obstacle(bench: Bench, tmp_path: Path) -> None:
+    bench.looks(1)
+    for count in range(3):
+        (tmp_path / "epoch").write_text(str(count))
+        bench.looks(1)
+    assert len(bench.committed) == 1
+
+
 def test_a_training_with_the_library_is_left_to_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path, uses_library=True)
     bench.looks(1)
