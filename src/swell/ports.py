@@ -5,7 +5,6 @@ Adapters see `core` and this file, nothing else of the package.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -232,14 +231,6 @@ class RunUp:
     at_s: float
 
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
-
-
-def start_failure(number: int | None) -> ExitReason:
-    """What an error of the system (errno) at the start of a run means: a node without room is no fault of the job."""
-    return ExitReason.NODE_FULL if number in _NO_ROOM else ExitReason.START_FAILED
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGone:
     """All workers of the run have ended and nothing of it is left on its nodes."""
@@ -253,11 +244,20 @@ class RunGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
+    """What a machine has."""
+
     node: Node
     at_s: float
 
 
-Observation = RunUp | RunGone | NodeSeen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesFound:
+    """Jobs of which a machine keeps something, as it was when contact with it began."""
+
+    jobs: tuple[JobId, ...]
+
+
+Observation = RunUp | RunGone | NodeSeen | FilesFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,35 +270,70 @@ class LogChunk:
     end: bool
 
 
-class Executor(Protocol):
-    """Hands. Idempotent by run id: told twice, done once. Everything it learns comes back from `observe`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A run to be started, or resized in place: its job with the planned run, and the nodes of its allocation as they
+    were declared. The executor makes of it what its machines need (directories, address of the daemon, files)."""
 
-    async def launch(self, launch: Launch) -> None:
-        """Start all workers, or find them started. Failing to start is an observation (START_FAILED), not an error."""
+    record: JobRecord
+    nodes: Mapping[str, Node]
+
+    @property
+    def run(self) -> RunId:
+        assert self.record.run is not None, "only a planned run can be ordered"
+        return self.record.run.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The machines have taken it on. What becomes of it is observed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The machines answered: no. Nothing of it runs there, and nothing of it will start by itself."""
+
+    why: str
+    errno: int | None = None  # of the system call that failed, if one did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """No answer: it may have happened or not. It proves nothing about the run, and the command is still owed."""
+
+    why: str
+
+
+Answer = Done | Refused | Unknown
+
+
+class Executor(Protocol):
+    """Starts and stops runs on machines. Commands are idempotent by run id: sent twice, done once. A command never
+    raises and never outlasts its time-out; it ends in an `Answer`. What machines see comes back from `observe`."""
+
+    async def launch(self, order: Order) -> Answer:
+        """Start all workers, or find them started."""
         ...
 
-    async def resize(self, launch: Launch, allocation: Allocation) -> None:
+    async def resize(self, order: Order) -> Answer:
         """In place, for launchers that can."""
         ...
 
-    async def signal(self, run: RunId, *, kill: bool) -> None:
-        """SIGTERM, or SIGKILL to everything that belongs to the run. Unknown or ended runs: nothing."""
+    async def signal(self, run: RunId, *, kill: bool) -> Answer:
+        """SIGTERM, or SIGKILL to everything that belongs to the run. What has not started yet never will. Unknown or
+        ended runs: nothing, and done."""
         ...
 
     def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         """First the truth about `known` runs (adoption after a restart; those never launched are not mentioned),
-        then everything that happens, until cancelled."""
+        then everything that happens, until cancelled. A machine that cannot be reached delays only its own runs."""
         ...
 
-    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
+    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        """Raises OSError if the machine that has the log cannot be reached."""
+        ...
 
-    async def remove(self, job: JobId) -> None:
+    async def remove(self, job: JobId) -> Answer:
         """Delete all that nodes keep of an ended job: what its runs left, its working copy, its checkpoints; nothing
-        that its user named. Does nothing while one of its runs is not over. Raises OSError if not all could be
-        deleted; may be cut short, and told again."""
-        ...
-
-    async def kept(self) -> Sequence[JobId]:
-        """Jobs of which nodes keep something. Asked at a start, before a job gets an id: so that none gets one under
-        which there are files already. Raises OSError if that cannot be told."""
+        that its user named. Does nothing while one of its runs is not over. May be cut short, and sent again."""
         ...

@@ -10,8 +10,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -21,7 +22,6 @@ from swell.api.app import create_app
 from swell.api.auth import run_token
 from swell.config import Config
 from swell.core.errors import Conflict, StoreFenced
-from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
@@ -29,7 +29,9 @@ from swell.daemon.engine import Engine, Settings
 from swell.daemon.passes import Timing
 from swell.executors.hosts import local_executor
 from swell.executors.inventory import Machine
-from swell.executors.request import LaunchContext, build_launch
+from swell.executors.leftovers import Leftovers
+from swell.executors.preparation import LocalPreparation
+from swell.executors.router import Router
 from swell.home import (
     LOCK_NAME,
     LOG_NAME,
@@ -44,7 +46,6 @@ from swell.jobfile import files
 from swell.placement.interference import WatchedBook
 from swell.plan.deadlines import Patience
 from swell.policy.custom import load_policy_files
-from swell.ports import Launch
 from swell.sdk import ship
 from swell.speed.book import Book
 from swell.store.journal import Journal
@@ -192,35 +193,24 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
     store = open_store(config.database_url)
     book = WatchedBook(Book())
     clock = SystemClock()
-    executor = local_executor(
-        config.runs_dir, clock, job_dirs=_job_dirs(config), machine=Machine(clock, gpus=config.gpus)
+    prepare = LocalPreparation(
+        url=url,
+        token_of=partial(run_token, secret),
+        deliver=partial(files.copy_for_job, config.files_dir),
+        runs_dir=config.runs_dir,
+        checkpoints_dir=config.checkpoints_dir,
+        work_dir=config.work_dir,
+        sdk_dir=ship.ship(config.home / "sdk"),
     )
-    sdk_dir = str(ship.ship(config.home / "sdk"))
-
-    def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
-        assert record.run is not None
-        own = config.work_dir / str(record.id)
-        if record.spec.files:
-            files.copy_for_job(config.files_dir, record.spec.files, own)
-        else:
-            own.mkdir(mode=0o700, exist_ok=True)
-        context = LaunchContext(
-            url=url,
-            token=run_token(secret, record.run.id),
-            runs_dir=str(config.runs_dir),
-            checkpoints_dir=str(config.checkpoints_dir),
-            work_dir=str(config.work_dir),
-            sdk_dir=sdk_dir,
-        )
-        return build_launch(record, nodes, context)
-
+    machine, dirs = Machine(clock, gpus=config.gpus), _job_dirs(config)
+    hosts = local_executor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
     engine = Engine(
         committer=Committer(store, Journal(store), book),
         record=store,
-        executor=executor,
+        executor=Router({"local": hosts}),
         book=book,
         clock=clock,
-        launch_of=launch_of,
+        kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=dirs).kept,
         settings=_settings(config),
         checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
     )

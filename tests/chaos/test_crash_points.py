@@ -18,15 +18,15 @@ from swell.core.events import Event
 from swell.core.ids import JobId, RunId
 from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.lifecycle import replay
-from swell.core.resources import Allocation, Gpu, Node
+from swell.core.resources import Gpu, Node
 from swell.core.snapshot import Options
-from swell.core.state import JobRecord, State
+from swell.core.state import State
 from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
 from swell.daemon.passes import Timing
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.plan.deadlines import Patience
-from swell.ports import Launch, LogChunk, Observation, Stored, Worker
+from swell.ports import Answer, Launch, LogChunk, Observation, Order, Stored, Worker
 from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
@@ -85,18 +85,20 @@ class MortalExecutor:
     def __init__(self, executor: ScriptedExecutor, fate: Fate) -> None:
         self._executor, self._fate = executor, fate
 
-    async def launch(self, launch: Launch) -> None:
-        self._fate.boundary(f"before launch of {launch.run}")
-        await self._executor.launch(launch)
-        self._fate.boundary(f"after launch of {launch.run}")
+    async def launch(self, order: Order) -> Answer:
+        self._fate.boundary(f"before launch of {order.run}")
+        answer = await self._executor.launch(order)
+        self._fate.boundary(f"after launch of {order.run}")
+        return answer
 
-    async def resize(self, launch: Launch, allocation: Allocation) -> None:
-        await self._executor.resize(launch, allocation)
+    async def resize(self, order: Order) -> Answer:
+        return await self._executor.resize(order)
 
-    async def signal(self, run: RunId, *, kill: bool) -> None:
+    async def signal(self, run: RunId, *, kill: bool) -> Answer:
         self._fate.boundary(f"before signal to {run}")
-        await self._executor.signal(run, kill=kill)
+        answer = await self._executor.signal(run, kill=kill)
         self._fate.boundary(f"after signal to {run}")
+        return answer
 
     def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         return self._executor.observe(known)
@@ -104,13 +106,11 @@ class MortalExecutor:
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         return await self._executor.log(run, rank, offset, limit)
 
-    async def remove(self, job: JobId) -> None:
+    async def remove(self, job: JobId) -> Answer:
         self._fate.boundary(f"before deletion of {job}")
-        await self._executor.remove(job)
+        answer = await self._executor.remove(job)
         self._fate.boundary(f"after deletion of {job}")
-
-    async def kept(self) -> Sequence[JobId]:
-        return await self._executor.kept()
+        return answer
 
     def tick(self) -> None:
         self._executor.tick()
@@ -129,7 +129,8 @@ class HandClock:
         return asyncio.get_running_loop().time()
 
 
-def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
+def prepare(order: Order) -> Launch:
+    record = order.record
     assert record.run is not None
     worker = Worker(rank=0, node="n1", argv=record.spec.command, env={}, cwd="/")
     return Launch(run=record.run.id, workers=(worker,), grace_s=record.spec.grace_s)
@@ -177,7 +178,7 @@ class Ordeal:
 
     def engine(self) -> Engine:
         store, book = MortalStore(self.store, self.fate), Book()
-        self.executor = MortalExecutor(ScriptedExecutor(self.theatre, self.clock, behave), self.fate)
+        self.executor = MortalExecutor(ScriptedExecutor(self.theatre, self.clock, behave, prepare), self.fate)
         timing = Timing(interval_s=0.002, coalesce_s=0.0, patience=Patience(gang_timeout_s=60.0))
         return Engine(
             committer=Committer(store, Journal(store), book),
@@ -185,7 +186,7 @@ class Ordeal:
             executor=self.executor,
             book=book,
             clock=self.clock,
-            launch_of=launch_of,
+            kept_here=lambda: sorted({run.job for run in self.theatre.plays}),
             settings=Settings(policy="fifo", options=Options(min_run_s=0.0), timing=timing),
         )
 

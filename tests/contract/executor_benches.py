@@ -6,13 +6,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from swell.core.ids import RunId
+from swell.core.job import JobSpec
+from swell.core.resources import Allocation, Node, Part
+from swell.core.state import JobRecord, Run
 from swell.executors.hosts import Tuning, local_executor
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
-from swell.ports import Executor, Launch, NodeSeen, Observation, Worker
+from swell.ports import Executor, FilesFound, Launch, NodeSeen, Observation, Order, Worker
 
 RUN = RunId(7, 1)
 LIMIT_S = 20.0
@@ -81,7 +85,7 @@ class LocalBench:
         self.runs = home / "runs"
 
     def executor(self) -> Executor:
-        return local_executor(self.runs, RealClock(), tuning=Tuning(poll_s=0.3, straggler_s=0.2))
+        return local_executor(self.runs, RealClock(), as_is, tuning=Tuning(poll_s=0.3, straggler_s=0.2))
 
     async def pass_time(self) -> None:
         await asyncio.sleep(0.02)
@@ -98,7 +102,8 @@ class ScriptedBench:
         self.executors: list[ScriptedExecutor] = []
 
     def executor(self) -> Executor:
-        self.executors.append(ScriptedExecutor(self.theatre, self.clock, lambda _, worker: SCRIPTS[worker.argv[-1]]))
+        behave = lambda _, worker: SCRIPTS[worker.argv[-1]]  # noqa: E731
+        self.executors.append(ScriptedExecutor(self.theatre, self.clock, behave, as_is))
         return self.executors[-1]
 
     async def pass_time(self) -> None:
@@ -114,13 +119,33 @@ class ScriptedBench:
 BENCHES: dict[str, Callable[[Path], Bench]] = {"local": LocalBench, "scripted": ScriptedBench}
 
 
-def launch_of(bench: Bench, *acts: str, run: RunId = RUN, grace_s: float = 0.5) -> Launch:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready(Order):
+    """An order that is prepared already."""
+
+    launch: Launch
+
+
+def ready(launch: Launch) -> Ready:
+    names = tuple(dict.fromkeys(worker.node for worker in launch.workers))
+    allocation = Allocation(parts=tuple(Part(node=name) for name in names))
+    run = Run(id=launch.run, allocation=allocation, planned_s=0.0)
+    record = JobRecord(id=launch.run.job, spec=JobSpec(name="j", command=("true",)), submitted_s=0.0, run=run)
+    return Ready(record=record, nodes={name: Node(name=name) for name in names}, launch=launch)
+
+
+def as_is(order: Order) -> Launch:
+    assert isinstance(order, Ready)
+    return order.launch
+
+
+def launch_of(bench: Bench, *acts: str, run: RunId = RUN, grace_s: float = 0.5) -> Ready:
     def argv(act: str) -> tuple[str, ...]:
         return SHELL[act] if isinstance(bench, LocalBench) else (act,)
 
     env = {"PATH": "/usr/bin:/bin"}
     workers = tuple(Worker(rank=rank, node="here", argv=argv(act), env=env, cwd="/") for rank, act in enumerate(acts))
-    return Launch(run=run, workers=workers, grace_s=grace_s)
+    return ready(Launch(run=run, workers=workers, grace_s=grace_s))
 
 
 class Watcher:
@@ -135,7 +160,7 @@ class Watcher:
 
     async def _collect(self, known: Sequence[RunId]) -> None:
         async for observation in self.executor.observe(known):
-            if self.nodes or not isinstance(observation, NodeSeen):
+            if self.nodes or not isinstance(observation, NodeSeen | FilesFound):
                 self.told.append(observation)
 
     async def until(self, kind: type, run: RunId = RUN, count: int = 1) -> Observation:

@@ -52,7 +52,7 @@ def launch_of(size: int, tmp_path: Path, url: str, sdk: Path) -> Launch:
         work_dir=str(tmp_path / "work"),
         sdk_dir=str(sdk),
     )
-    return build_launch(JobRecord(id=1, spec=spec, submitted_s=0.0, run=run), {"here": node}, context)
+    return build_launch(JobRecord(id=1, spec=spec, submitted_s=0.0, run=run), {"here": node}, {"here": context})
 
 
 def write_discovery(launch: Launch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from contract.executor_benches import RealClock
+from contract.executor_benches import RealClock, as_is, ready
 from figures import record
 from swell.core.ids import RunId
 from swell.executors.hosts import HostExecutor, local_executor
@@ -25,7 +25,7 @@ class Counter:
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
-        self.executor: HostExecutor = local_executor(runs, RealClock())
+        self.executor: HostExecutor = local_executor(runs, RealClock(), as_is)
         self.asked_s: dict[RunId, float] = {}
         self.told: dict[RunId, tuple[float, RunGone]] = {}
         self._news = asyncio.Event()
@@ -41,7 +41,7 @@ class Counter:
         run = RunId(job, 1)
         worker = Worker(rank=0, node="here", argv=argv, env={}, cwd="/")
         self.asked_s[run] = time.time()
-        await self.executor.launch(Launch(run=run, workers=(worker,), grace_s=1.0))
+        await self.executor.launch(ready(Launch(run=run, workers=(worker,), grace_s=1.0)))
 
     async def until_told(self, run: RunId) -> None:
         while run not in self.told:

@@ -17,7 +17,6 @@ import pytest
 
 from swell.core.events import Event, ExitReason, RunEnded, RunPlanned, RunResized, RunStarted, RunStopRequested
 from swell.core.job import GpuRequest, JobSpec, Preemptible
-from swell.core.resources import Node
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
 from swell.daemon.committer import Committer
@@ -27,7 +26,7 @@ from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.placement.registry import placer_named
 from swell.plan.deadlines import Patience
 from swell.policy.registry import policy_named
-from swell.ports import Launch, Worker
+from swell.ports import Launch, Order, Worker
 from swell.sim.cluster import parse_cluster
 from swell.sim.engine import Setup, Simulation
 from swell.sim.workload import Arrival, Workload
@@ -136,7 +135,8 @@ class HandClock:
         return self.at_s
 
 
-def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
+def prepare(order: Order) -> Launch:
+    record = order.record
     assert record.run is not None
     worker = Worker(rank=0, node=record.run.allocation.nodes[0], argv=record.spec.command, env={}, cwd="/")
     return Launch(run=record.run.id, workers=(worker,), grace_s=record.spec.grace_s)
@@ -149,14 +149,13 @@ def behave(launch: Launch, worker: Worker) -> Script:
 async def lived(load: Workload, policy: str, moments: Sequence[float]) -> list[Decision]:
     """The daemon at the same moments."""
     clock, store, book = HandClock(), MemoryStore(), Book()
-    executor = ScriptedExecutor(Theatre(nodes=NODES), clock, behave)
+    executor = ScriptedExecutor(Theatre(nodes=NODES), clock, behave, prepare)
     engine = Engine(
         committer=Committer(store, Journal(store), book),
         record=store,
         executor=executor,
         book=book,
         clock=clock,
-        launch_of=launch_of,
         settings=Settings(
             policy=policy,
             options=OPTIONS,

@@ -50,7 +50,7 @@ def worker_of(spec: JobSpec, size: int, tmp_path: Path, url: str, attempt: int) 
     )
     run = Run(id=RunId(1, attempt), allocation=allocation, planned_s=0.0)
     record = JobRecord(id=1, spec=spec, submitted_s=0.0, run=run)
-    (worker,) = build_launch(record, {"here": node}, context).workers
+    (worker,) = build_launch(record, {"here": node}, {"here": context}).workers
     return worker
 
 

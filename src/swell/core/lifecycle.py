@@ -14,14 +14,11 @@ from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
+from swell.core.exits import FAILURES, state_after
 from swell.core.ids import RunId
-from swell.core.job import RestartPolicy
 from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord, was_given
 
 _make_job, _make_run = maker(JobRecord), maker(Run)
-
-MAX_LOST_RUNS = 10
-"""A job whose runs were lost so often is given up: something about it takes its machines down."""
 
 MAX_BACKOFF_S = 3600.0
 NODE_FULL_RETRY_S = 30.0
@@ -76,7 +73,7 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
 def trigger_of(job: JobRecord, event: Event) -> Trigger:
     """What this event means to this job."""
     if type(event) is ev.RunEnded:
-        return _trigger_of_end(job, event)
+        return _TRIGGER_OF_END[state_after(job, event.reason)]
     return _SIMPLE_TRIGGERS[type(event)]
 
 
@@ -104,25 +101,13 @@ _REPORTS = frozenset(
 )
 """Events about a run that must be the current one."""
 
-_FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.KILLED, ExitReason.START_FAILED})
-_LOSSES = frozenset({ExitReason.NODE_LOST, ExitReason.SHIM_LOST})
-
-
-def _trigger_of_end(job: JobRecord, end: ev.RunEnded) -> Trigger:
-    if end.reason is ExitReason.FINISHED:
-        return Trigger.FINISH
-    stop = job.run.stop if job.run else None
-    if stop is not None and stop.why is StopWhy.CANCELLED:
-        return Trigger.GIVE_UP
-    if stop is not None and stop.why is StopWhy.TIMED_OUT:
-        return Trigger.FAIL
-    if end.reason in (ExitReason.STOPPED, ExitReason.NODE_FULL):
-        return Trigger.REQUEUE
-    if end.reason in _LOSSES:
-        again = job.spec.restart is RestartPolicy.ON_FAILURE and job.lost_runs < MAX_LOST_RUNS
-        return Trigger.REQUEUE if again else Trigger.LOSE
-    again = job.spec.restart is RestartPolicy.ON_FAILURE and job.failures < job.spec.retries
-    return Trigger.REQUEUE if again else Trigger.FAIL
+_TRIGGER_OF_END: Mapping[JobState, Trigger] = {
+    JobState.COMPLETED: Trigger.FINISH,
+    JobState.QUEUED: Trigger.REQUEUE,
+    JobState.FAILED: Trigger.FAIL,
+    JobState.CANCELLED: Trigger.GIVE_UP,
+    JobState.LOST: Trigger.LOSE,
+}
 
 
 def is_stale(state: State, event: Event) -> bool:
@@ -382,8 +367,7 @@ def service_s(run: Run, until_s: float) -> float:
 def _ended(state: State, event: ev.RunEnded) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
-    trigger = _trigger_of_end(job, event)
-    target = TRANSITIONS[job.state, trigger]
+    target = TRANSITIONS[job.state, trigger_of(job, event)]
     lost_s = _lost_s(job.run, event)
     run = _with_run(
         job,
@@ -394,12 +378,12 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         lost_s=lost_s,
     )
     why = job.run.stop.why if job.run.stop else None
-    failed, full = event.reason in _FAILURES, event.reason is ExitReason.NODE_FULL
+    failed, full = event.reason in FAILURES, event.reason is ExitReason.NODE_FULL
     changes: dict[str, Any] = {
         "state": target,
         "run": run,
         "failures": job.failures + failed,
-        "lost_runs": job.lost_runs + (event.reason in _LOSSES),
+        "lost_runs": job.lost_runs + (event.reason is ExitReason.SHIM_LOST),
         "preemptions": job.preemptions + (why is StopWhy.PREEMPTED),
         "resizes": job.resizes + (why is StopWhy.RESIZING),
         "ran_s": job.ran_s + max(0.0, event.at_s - (run.started_s if run.started_s is not None else event.at_s)),

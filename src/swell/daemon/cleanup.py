@@ -13,7 +13,7 @@ from swell.core.errors import StoreError
 from swell.core.events import Event, JobRemoved
 from swell.core.ids import JobId
 from swell.core.state import State, was_given
-from swell.ports import Executor, Record
+from swell.ports import Executor, Record, Refused, Unknown
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class Cleanup:
         self._retry_s = retry_s
         self.undeleted: dict[JobId, Undeleted] = {}
         self.unknown: Sequence[JobId] = ()  # jobs with files that are of another database: left alone
-        self._waiting: asyncio.Queue[JobId] = asyncio.Queue()
-        self._deleting = False
+        self._waiting: asyncio.Queue[JobId | tuple[JobId, ...]] = asyncio.Queue()  # to delete, or to look at
+        self._busy = False
         self._looked = False
 
     def happened(self, events: Sequence[Event]) -> None:
@@ -60,19 +60,22 @@ class Cleanup:
     @property
     def under_way(self) -> bool:
         """Waiting to try again does not count."""
-        return not self._looked or self._deleting or not self._waiting.empty()
+        return not self._looked or self._busy or not self._waiting.empty()
 
-    async def run(self, kept: Sequence[JobId]) -> None:
-        """Until cancelled. `kept`: jobs of which there is something at the start."""
-        await self._find(kept)
+    def found(self, kept: Sequence[JobId]) -> None:
+        """A machine keeps something of these jobs: those of them that were removed are deleted."""
+        self._waiting.put_nowait(tuple(kept))
+
+    async def run(self) -> None:
+        """Until cancelled."""
         while True:
-            job = await self._waiting.get()
-            self._deleting = True
-            await self._delete(job)
-            self._deleting = False
+            work = await self._waiting.get()
+            self._busy = True
+            await (self._find(work) if isinstance(work, tuple) else self._delete(work))
+            self._busy = False
 
     async def _find(self, kept: Sequence[JobId]) -> None:
-        self.unknown = [job for job in kept if not was_given(self._state(), job)]
+        self.unknown = sorted({*self.unknown, *(job for job in kept if not was_given(self._state(), job))})
         try:
             for job in await self._removed(kept):
                 self._waiting.put_nowait(job)
@@ -89,12 +92,13 @@ class Cleanup:
 
     async def _delete(self, job: JobId) -> None:
         try:
-            await self._executor.remove(job)
+            answer = await self._executor.remove(job)
         except Exception as error:
-            self._try_again(job, str(error))
-        else:
-            if self.undeleted.pop(job, None) is not None:
-                log.info("files of the removed job %d are deleted now", job)
+            answer = Unknown(why=str(error))
+        if isinstance(answer, Refused | Unknown):
+            self._try_again(job, answer.why)
+        elif self.undeleted.pop(job, None) is not None:
+            log.info("files of the removed job %d are deleted now", job)
 
     def _try_again(self, job: JobId, why: str) -> None:
         tries = self.undeleted[job].tries + 1 if job in self.undeleted else 1

@@ -1,100 +1,206 @@
-"""What the daemon does to the world, after the decision is on disk. Every effect may be repeated without harm."""
+"""What the daemon does to the world, after the decision is on disk: sends commands about runs to the executor.
+
+A command is owed until the executor answers done or refused, or until it is moot: the run has ended, or it was
+stopped before its launch was answered. One that ended unknown is sent again, after a while or as soon as one of its
+machines is back. Every command may be sent twice without harm. Called by the passes and the engine, from their loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 
+from swell.core.exits import reason_not_started
 from swell.core.ids import RunId
+from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.plan.deadlines import Force
-from swell.ports import Executor, Launch, RunGone, start_failure
+from swell.ports import Answer, Done, Executor, Order, Refused, RunGone, Unknown
 
 log = logging.getLogger(__name__)
 
 LAUNCHES_AT_ONCE = 8
 """On one node. A node that is slow to start a run delays those that wait for the same node, and nobody else."""
+RETRY_S, MAX_RETRY_S = 1.0, 30.0
+"""A command without an answer is sent again so much later, twice as long each time."""
+
+
+@dataclass(slots=True)
+class _Owed:
+    """What is still to be sent about one run, and what was."""
+
+    nodes: tuple[str, ...] = ()
+    launch: JobRecord | None = None
+    tried: bool = False  # the executor was asked to launch it, and answers for it from then on
+    resize: JobRecord | None = None
+    force: Force = Force.ASK  # wanted
+    sent: Force = Force.ASK  # may have reached the run, whether or not that was answered
+    answered: Force = Force.ASK
+    over: bool = False
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def pending(self) -> bool:
+        return not self.over and bool(self.force > self.answered or self.launch or self.resize)
 
 
 class Effects:
-    """Launches, resizes and signals runs; each in a task of its own, so that a slow node delays nobody else."""
+    """One task per run that something is owed to, so that a machine that does not answer delays nobody else."""
 
     def __init__(
         self,
         executor: Executor,
-        launch_of: Callable[[JobRecord], Launch],
+        nodes: Callable[[], Mapping[str, Node]],
         failed: Callable[[RunGone], Awaitable[None]],
         now_s: Callable[[], float],
     ) -> None:
         self._executor = executor
-        self._launch_of = launch_of
+        self._nodes = nodes
         self._failed = failed
         self._now_s = now_s
+        self._owed: dict[RunId, _Owed] = {}
         self._slots: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
-        self._pushed: dict[RunId, Force] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     def launch(self, record: JobRecord) -> None:
-        self._spawn(self._launch(record))
-
-    async def _launch(self, record: JobRecord) -> None:
-        assert record.run is not None
-        async with AsyncExitStack() as slots:
-            # In order of name: two runs that need the same nodes never wait for each other.
-            for node in sorted(record.run.allocation.nodes):
-                await slots.enter_async_context(self._slots[node])
-            try:
-                # In a thread: a job's copy of its files is made here, and may be large.
-                await self._executor.launch(await asyncio.to_thread(self._launch_of, record))
-            except Exception as error:
-                log.exception("run %s could not be started", record.run.id)
-                gone = RunGone(
-                    run=record.run.id,
-                    reason=start_failure(error.errno if isinstance(error, OSError) else None),
-                    at_s=self._now_s(),
-                    message=f"could not be started: {error}",
-                )
-                await self._failed(gone)
+        run, owed = self._of(record)
+        owed.launch = record
+        self._begin(run, owed)
 
     def resize(self, record: JobRecord) -> None:
-        self._spawn(self._resize(record))
-
-    async def _resize(self, record: JobRecord) -> None:
-        assert record.run is not None
-        await self._executor.resize(self._launch_of(record), record.run.allocation)
+        run, owed = self._of(record)
+        owed.resize = record
+        self._begin(run, owed)
 
     def push(self, run: RunId, force: Force) -> None:
-        """Signal a stopping run, once for each degree of force."""
-        if self._pushed.get(run, Force.ASK) >= force:
-            return
-        self._pushed[run] = force
-        self._spawn(self._executor.signal(run, kill=force is Force.KILL))
+        """Signal a stopping run, until it is known to have been reached with this degree of force."""
+        owed = self._owed.setdefault(run, _Owed())
+        if force > owed.force:
+            owed.force = force
+            owed.hurry.set()
+        self._begin(run, owed)
 
-    def pushed(self, run: RunId) -> Force:
-        return self._pushed.get(run, Force.ASK)
+    def signalled(self, run: RunId) -> bool:
+        """A signal was sent; it may have arrived even if that was not answered."""
+        return run in self._owed and self._owed[run].sent is not Force.ASK
 
     def ended(self, run: RunId) -> None:
-        self._pushed.pop(run, None)
+        """Whatever was owed to the run is moot."""
+        if (owed := self._owed.pop(run, None)) is not None:
+            owed.over = True
+            owed.hurry.set()
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(self._guard(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def reached(self, node: str) -> None:
+        """The machine answers again: what it is owed is sent now."""
+        for owed in self._owed.values():
+            if node in owed.nodes:
+                owed.hurry.set()
 
-    async def _guard(self, work: Awaitable[None]) -> None:
+    def _of(self, record: JobRecord) -> tuple[RunId, _Owed]:
+        assert record.run is not None
+        owed = self._owed.setdefault(record.run.id, _Owed())
+        owed.nodes = record.run.allocation.nodes
+        return record.run.id, owed
+
+    def _begin(self, run: RunId, owed: _Owed) -> None:
+        if owed.pending and (owed.task is None or owed.task.done()):
+            owed.task = asyncio.create_task(self._settle(run, owed), name=f"commands of run {run}")
+
+    async def _settle(self, run: RunId, owed: _Owed) -> None:
+        """Send what is owed until nothing is."""
+        wait_s = RETRY_S
+        while owed.pending:
+            owed.hurry.clear()
+            answer = await self._next(run, owed)
+            if isinstance(answer, Unknown):
+                if self._closing:
+                    return
+                log.warning("run %s: no answer to a command (%s); it is sent again", run, answer.why)
+                await self._pause(owed, wait_s)
+                wait_s = min(MAX_RETRY_S, 2 * wait_s)
+            else:
+                wait_s = RETRY_S
+
+    async def _pause(self, owed: _Owed, wait_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await owed.hurry.wait()
+
+    async def _next(self, run: RunId, owed: _Owed) -> Answer:
+        """Send the most urgent command. A run that the executor has not heard of could not be stopped by it, nor its
+        end be observed: it is launched first."""
+        if owed.force > owed.answered and (owed.tried or owed.launch is None):
+            return await self._signal(run, owed)
+        if owed.launch is not None:
+            return await self._launch(owed, owed.launch)
+        assert owed.resize is not None
+        return await self._resize(run, owed, owed.resize)
+
+    async def _signal(self, run: RunId, owed: _Owed) -> Answer:
+        force = owed.sent = owed.force
+        answer = await self._asked(self._executor.signal(run, kill=force is Force.KILL))
+        if not isinstance(answer, Unknown):
+            owed.answered, owed.launch, owed.resize = force, None, None
+        if isinstance(answer, Refused):
+            log.error("run %s cannot be signalled: %s", run, answer.why)
+        return answer
+
+    async def _launch(self, owed: _Owed, record: JobRecord) -> Answer:
+        async with AsyncExitStack() as slots:
+            # In order of name: two runs that need the same nodes never wait for each other.
+            for node in sorted(owed.nodes):
+                await slots.enter_async_context(self._slots[node])
+            if owed.launch is not record:  # moot by now
+                return Done()
+            owed.tried = True
+            answer = await self._asked(self._executor.launch(self._order(record)))
+        if owed.launch is record and not isinstance(answer, Unknown):
+            owed.launch = None
+        if isinstance(answer, Refused) and not owed.over:
+            await self._refused(record, answer)
+        return answer
+
+    async def _refused(self, record: JobRecord, answer: Refused) -> None:
+        assert record.run is not None
+        log.error("run %s could not be started: %s", record.run.id, answer.why)
+        reason, message = reason_not_started(answer.errno), f"could not be started: {answer.why}"
+        await self._failed(RunGone(run=record.run.id, reason=reason, at_s=self._now_s(), message=message))
+
+    async def _resize(self, run: RunId, owed: _Owed, record: JobRecord) -> Answer:
+        answer = await self._asked(self._executor.resize(self._order(record)))
+        if owed.resize is record and not isinstance(answer, Unknown):
+            owed.resize = None
+        if isinstance(answer, Refused):
+            log.error("run %s was not resized: %s", run, answer.why)
+        return answer
+
+    def _order(self, record: JobRecord) -> Order:
+        assert record.run is not None
+        nodes = self._nodes()
+        return Order(record=record, nodes={name: nodes[name] for name in record.run.allocation.nodes if name in nodes})
+
+    async def _asked(self, command: Awaitable[Answer]) -> Answer:
+        """An executor that raises has a fault of its own: that proves nothing about the run."""
         try:
-            await work
-        except Exception:
-            log.exception("an effect failed; the next pass tries again")
+            return await command
+        except Exception as error:
+            log.exception("an executor failed")
+            return Unknown(why=f"the executor failed: {error!r}")
 
     @property
     def under_way(self) -> bool:
-        return bool(self._tasks)
+        return any(owed.task is not None and not owed.task.done() for owed in self._owed.values())
 
     async def settle(self) -> None:
-        """Wait for effects under way: at a graceful stop nothing is left half done."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Wait for commands that are under way: at a graceful stop none is left half sent. What is still owed follows
+        from the state, and the next start sends it."""
+        self._closing = True
+        for owed in self._owed.values():
+            owed.hurry.set()
+        while tasks := [owed.task for owed in self._owed.values() if owed.task is not None and not owed.task.done()]:
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -32,11 +32,21 @@ from swell.daemon.watch import events_seen
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
 from swell.plan.admit import check_feasible
-from swell.plan.deadlines import Force
 from swell.plan.explain import Explanation, explain
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_options, policy_named
-from swell.ports import Clock, Executor, JobQuery, Launch, LogChunk, Observation, PastRun, Record, RunGone, Stored
+from swell.ports import (
+    Clock,
+    Executor,
+    FilesFound,
+    JobQuery,
+    LogChunk,
+    Observation,
+    PastRun,
+    Record,
+    RunGone,
+    Stored,
+)
 from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.describe import DescribedBook
 
@@ -69,17 +79,18 @@ class Engine:
         executor: Executor,
         book: DescribedBook,
         clock: Clock,
-        launch_of: Callable[[JobRecord, Mapping[str, Node]], Launch],
         settings: Settings,
         checkpoint_dir_of: Callable[[JobRecord], Path] = lambda record: Path(record.spec.checkpoint_dir),
+        kept_here: Callable[[], Sequence[JobId]] = tuple,
     ) -> None:
+        """`kept_here`: jobs of which there are files on the daemon's own machine."""
         self._committer = committer
         self._record = record
         self._executor = executor
         self._clock = clock
         self._settings = settings
         self.book = book
-        self._effects = Effects(executor, lambda job: launch_of(job, self.state.nodes), self._observed, clock.now_s)
+        self._effects = Effects(executor, lambda: self.state.nodes, self._observed, clock.now_s)
         self._passes = Passes(
             committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
@@ -89,6 +100,7 @@ class Engine:
         self._forecasts = Forecasts()
         self._cleanup = Cleanup(executor, record, lambda: self.state)
         self._ids = JobIdWatermark(settings.id_file)
+        self._kept_here = kept_here
         committer.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
         committer.listeners += [lambda events: self._forecasts.happened(events, self.state)]
         committer.found += [self._found]
@@ -99,11 +111,10 @@ class Engine:
     async def start(self) -> None:
         """Load, choose the policy, look at what runs, and begin to decide."""
         await self._committer.open()
-        kept = await self._executor.kept()
-        await self._skip_ids(kept)
+        await self._skip_ids(await asyncio.to_thread(self._kept_here))
         await self._choose_policy()
         for record in self._holding():
-            # Told twice, done once: what was on disk but not started before a crash is started now.
+            # Sent twice, done once: what was on disk but not started before a crash is started now.
             self._effects.launch(record)
         self.tasks.start("recovery", self._committer.keep_healthy)
         self.tasks.start("checkpoints", self._committer.keep_checkpoints)
@@ -112,7 +123,7 @@ class Engine:
         self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment_to_forecast))
         self.tasks.start("logs", self._logs.run)
         self.tasks.start("training checkpoints", self._checkpoints.run)
-        self.tasks.start("cleanup", lambda: self._cleanup.run(kept))
+        self.tasks.start("cleanup", self._cleanup.run)
         self.tasks.start("ids", self._ids.run)
 
     def _holding(self) -> list[JobRecord]:
@@ -168,14 +179,16 @@ class Engine:
 
     async def _observed(self, seen: Observation) -> None:
         """Record what an executor saw. An outage of the store does not lose it: it waits until it can be written."""
+        if isinstance(seen, FilesFound):
+            self._cleanup.found(seen.jobs)
         await self._committer.healthy()
         if isinstance(seen, RunGone) and seen.reason is ExitReason.FINISHED:
             await self._logs.finished(seen.run)
         while True:
             await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:
-                pushed = self._effects.pushed(seen.run) if isinstance(seen, RunGone) else Force.ASK
-                await self._commit(events_seen(self.state, seen, pushed))
+                signalled = isinstance(seen, RunGone) and self._effects.signalled(seen.run)
+                await self._commit(events_seen(self.state, seen, signalled=signalled))
             except StoreError:
                 continue
             break

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from swell.core import events as ev
-from swell.core.events import Event, ExitReason, StopWhy
+from swell.core.events import Event, StopWhy
+from swell.core.exits import reason_when_stopping
 from swell.core.resources import Node
-from swell.core.state import JobRecord, JobState, State
-from swell.plan.deadlines import Force
-from swell.ports import NodeSeen, Observation, RunGone, RunUp
-
-_FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
+from swell.core.state import JobRecord, State
+from swell.ports import FilesFound, NodeSeen, Observation, RunGone, RunUp
 
 
-def events_seen(state: State, seen: Observation, pushed: Force) -> list[Event]:
-    """The events that one observation brings. Nothing for what is known already."""
+def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Event]:
+    """The events that one observation brings. Nothing for what is known already. `signalled`: the run it is about was,
+    or may have been, sent a signal by this daemon."""
     if isinstance(seen, NodeSeen):
         return _node(state, seen)
+    if isinstance(seen, FilesFound):
+        return []
     record = state.jobs.get(seen.run.job)
     if record is None or record.run is None or record.run.id != seen.run or not record.holding:
         return []
@@ -26,31 +27,12 @@ def events_seen(state: State, seen: Observation, pushed: Force) -> list[Event]:
     return [
         ev.RunEnded(
             run=seen.run,
-            reason=exit_reason(record, seen, pushed),
+            reason=reason_when_stopping(record, seen.reason, seen.exit_code, signalled=signalled),
             at_s=seen.at_s,
             exit_code=seen.exit_code,
             message=_message(record, seen),
         )
     ]
-
-
-def exit_reason(record: JobRecord, gone: RunGone, pushed: Force) -> ExitReason:
-    """A run that was asked to stop and ended, did as it was asked, however it put it; one that was not, did not."""
-    if record.state is not JobState.STOPPING or record.run is None or record.run.stop is None:
-        return gone.reason
-    if gone.reason is ExitReason.STOPPED and gone.exit_code == 0 and _knows_how_to_stop(record):
-        return ExitReason.FINISHED  # the library leaves with a code of its own when it stops
-    if gone.reason in _FAULTS:
-        return ExitReason.STOPPED
-    if gone.reason is ExitReason.FINISHED and pushed is not Force.ASK and not _knows_how_to_stop(record):
-        # Without the library, exit code 0 after SIGTERM cannot be told from a finish: it is run again.
-        return ExitReason.STOPPED
-    return gone.reason
-
-
-def _knows_how_to_stop(record: JobRecord) -> bool:
-    cancelled = record.run is not None and record.run.stop is not None and record.run.stop.why is StopWhy.CANCELLED
-    return record.uses_library and not cancelled
 
 
 def _message(record: JobRecord, gone: RunGone) -> str:

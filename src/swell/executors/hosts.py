@@ -10,16 +10,17 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from swell.core.events import ExitReason
 from swell.core.ids import JobId, RunId
-from swell.core.resources import Allocation, Node
+from swell.core.resources import Node
 from swell.executors.inventory import Machine, Ours
-from swell.executors.transport import LocalTransport, Transport
+from swell.executors.tracking import Place, Tracked, Tuning
+from swell.executors.transport import LocalTransport, Transport, Unreachable
 from swell.executors.verdict import (
     OVER,
     Roster,
@@ -31,53 +32,39 @@ from swell.executors.verdict import (
     roster_from_json,
     roster_of,
     sight_from_json,
+    together,
     verdict,
 )
-from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, RunGone, RunUp, Worker
+from swell.ports import (
+    Answer,
+    Clock,
+    Done,
+    FilesFound,
+    Launch,
+    LogChunk,
+    NodeSeen,
+    Observation,
+    Order,
+    Refused,
+    RunGone,
+    RunUp,
+    Unknown,
+    Worker,
+)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """Times in seconds."""
-
-    poll_s: float = 1.5  # locks and records are read this often, hints or not
-    inventory_s: float = 3.0
-    clean_s: float = 2.0  # a GPU's memory has so long to be free before the end of its run is told
-    ask_again_s: float = 5.0  # a worker without a claim is asked for again
-    ask_times: int = 4
-    straggler_s: float = 5.0  # from the first failure in a gang to SIGTERM for the others
-    force_s: float = 5.0  # a shim that was asked to kill its worker has so long; then it is done past it
-
-
-@dataclass(slots=True)
-class _Tracked:
-    """A run that is not over, as far as we know."""
-
-    roster: Roster
-    requests: Mapping[int, dict[str, Any]] = field(default_factory=dict)  # empty for adopted runs: all were claimed
-    sight: Sight | None = None
-    up_told: bool = False
-    failed: str = ""  # why it could not be started; never the job's fault: that is in a worker's exit record
-    asked_s: float = 0.0  # monotonic
-    asked: int = 0
-    broken_s: float | None = None  # monotonic, when its gang broke
-    told_rest: bool = False
-    kill_s: float | None = None  # monotonic, when its shims were last asked, or forced, to kill everything
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def could_not(self, be_done: str, error: OSError) -> None:
-        self.failed = f"the run could not be {be_done}: {error}; see `swell doctor`"
+_T = TypeVar("_T")
 
 
 class HostExecutor:
-    """See `ports.Executor`. `remote` are transports by node name; every other node is this machine."""
+    """See `ports.Executor`. `prepare` makes of an order what its machines need, in a thread. `remote` are transports by
+    node name; every other node that it is asked for is this machine (the router has checked what they are)."""
 
     def __init__(
         self,
         local: LocalTransport,
         clock: Clock,
+        prepare: Callable[[Order], Launch],
         *,
         machine: Machine | None = None,
         remote: Mapping[str, Transport] | None = None,
@@ -85,176 +72,261 @@ class HostExecutor:
     ) -> None:
         self._local = local
         self._clock = clock
+        self._prepare = prepare
         self._machine = machine
-        self._remote = dict(remote or {})
+        self._here = Place(name="", transport=local)
+        self._remote = {name: Place(name=name, transport=transport) for name, transport in (remote or {}).items()}
         self._tuning = tuning or Tuning()
-        self._tracked: dict[RunId, _Tracked] = {}
+        self._tracked: dict[RunId, Tracked] = {}
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
-        self._dirty: dict[RunId, None] = {}
-        self._wake = asyncio.Event()
         self._node: Node | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     # ---- the port ----
 
-    async def launch(self, launch: Launch) -> None:
-        if launch.run in self._tracked:
-            return
+    async def launch(self, order: Order) -> Answer:
+        try:
+            if await self._has_begun(order.run):
+                return Done()
+        except OSError as error:  # it may run: whatever is wrong here is no verdict about it
+            return Unknown(why=str(error))
+        try:
+            launch = await asyncio.to_thread(self._prepare, order)
+        except Exception as error:
+            return _refused(error)
         roster = roster_of(launch)
-        requests = {worker.rank: _request(launch, worker) for worker in launch.workers}
-        tracked = self._tracked[launch.run] = _Tracked(roster=roster, requests=requests)
+        tracked = self._tracked.setdefault(launch.run, Tracked(roster=roster))
         async with tracked.lock:
-            try:
-                await self._local.put(launch.run, "launch.json", json.dumps(roster.to_json()).encode())
-                if launch.discovery:
-                    await self._local.put(launch.run, "discovery", launch.discovery.encode())
-                await self._start_absent(tracked)
-            except OSError as error:
-                tracked.could_not("prepared", error)
+            tracked.requests = {worker.rank: _request(launch, worker) for worker in launch.workers}
+            tracked.untouched = True
+            answer = await self._begin(tracked, launch)
         self._hint(launch.run)
+        return answer
 
-    async def resize(self, launch: Launch, allocation: Allocation) -> None:
-        await self._local.put(launch.run, "discovery", launch.discovery.encode())
+    async def _begin(self, tracked: Tracked, launch: Launch) -> Answer:
+        """What a machine refuses is told by an observation once nothing of the run is left anywhere."""
+        try:
+            await self._reach(self._local.put(launch.run, "launch.json", json.dumps(tracked.roster.to_json()).encode()))
+            if launch.discovery:
+                await self._reach(self._local.put(launch.run, "discovery", launch.discovery.encode()))
+            await self._start_absent(tracked)
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except OSError as error:
+            tracked.could_not("prepared", error)
+        return Done()
 
-    async def signal(self, run: RunId, *, kill: bool) -> None:
-        tracked = self._tracked.get(run) or await self._take_over(run)
-        if tracked is None:
-            return
-        async with tracked.lock:
-            for transport, ranks in self._by_transport(tracked.roster):
-                await transport.stop(run, ranks, kill=kill, whole=True)
-            if kill:
-                tracked.kill_s = self._clock.monotonic_s()
-        self._hint(run)
+    async def resize(self, order: Order) -> Answer:
+        try:
+            launch = await asyncio.to_thread(self._prepare, order)
+            await self._reach(self._local.put(launch.run, "discovery", launch.discovery.encode()))
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except Exception as error:
+            return _refused(error)
+        return Done()
+
+    async def signal(self, run: RunId, *, kill: bool) -> Answer:
+        try:
+            tracked = self._tracked.get(run) or await self._take_over(run)
+            if tracked is None:
+                return Done()
+            async with tracked.lock:
+                await _all_of(
+                    self._reach(place.transport.stop(run, ranks, kill=kill, whole=True))
+                    for place, ranks in self._by_place(tracked.roster)
+                )
+                if kill:
+                    tracked.kill_s = self._clock.monotonic_s()
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except OSError as error:
+            return _refused(error)
+        finally:
+            self._hint(run)
+        return Done()
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         self._local.listen(self._hint)
+        watches: list[asyncio.Task[None]] = []
         try:
             for run in known:
-                if run not in self._tracked:
-                    await self._take_over(run, untouched=False)
-            await self._safely(self._inspect(list(self._tracked)))
-            watch = asyncio.create_task(self._watch())
-            try:
-                while True:
-                    yield await self._told.get()
-            finally:
-                await _cancel([watch, *self._tasks])
+                await self._safely(self._adopt(run))
+            await self._safely(self._tell_files())
+            await self._safely(self._inspect(self._here, list(self._tracked)))
+            watches = [asyncio.create_task(self._watch(place)) for place in self._places()]
+            while True:
+                yield await self._told.get()
         finally:
+            await _cancel([*watches, *self._tasks])
             self._local.close()
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         roster = await self._roster(run)
         nodes = {member.rank: member.node for member in roster.members} if roster else {}
-        return await self._transport(nodes.get(rank, "")).read_log(run, rank, offset, limit)
+        return await self._reach(self._place(nodes.get(rank, "")).transport.read_log(run, rank, offset, limit))
 
-    async def remove(self, job: JobId) -> None:
+    async def remove(self, job: JobId) -> Answer:
         if any(run.job == job for run in self._tracked):
-            return
-        for transport in (self._local, *self._remote.values()):
-            await transport.remove(job)
+            return Done()
+        try:
+            await _all_of(self._reach(place.transport.remove(job)) for place in self._places())
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except OSError as error:
+            return _refused(error)
+        return Done()
 
-    async def kept(self) -> Sequence[JobId]:
-        return sorted({job for transport in (self._local, *self._remote.values()) for job in await transport.kept()})
+    # ---- machines ----
+
+    def _places(self) -> list[Place]:
+        return [self._here, *self._remote.values()]
+
+    def _place(self, node: str) -> Place:
+        return self._remote.get(node, self._here)
+
+    def _by_place(self, roster: Roster) -> list[tuple[Place, list[int]]]:
+        groups: dict[str, tuple[Place, list[int]]] = {}
+        for member in roster.members:
+            place = self._place(member.node)
+            groups.setdefault(place.name, (place, []))[1].append(member.rank)
+        return list(groups.values())
+
+    async def _reach(self, call: Awaitable[_T]) -> _T:
+        """Every call to a machine ends within the time-out."""
+        try:
+            async with asyncio.timeout(self._tuning.answer_s):
+                return await call
+        except TimeoutError:
+            raise Unreachable(f"no answer within {self._tuning.answer_s:g} s") from None
+
+    async def _tell_files(self) -> None:
+        self._told.put_nowait(FilesFound(jobs=tuple(await self._reach(self._local.kept()))))
 
     # ---- runs ----
-
-    def _transport(self, node: str) -> Transport:
-        return self._remote.get(node, self._local)
-
-    def _by_transport(self, roster: Roster) -> list[tuple[Transport, list[int]]]:
-        groups: dict[int, tuple[Transport, list[int]]] = {}
-        for member in roster.members:
-            transport = self._transport(member.node)
-            groups.setdefault(id(transport), (transport, []))[1].append(member.rank)
-        return list(groups.values())
 
     async def _roster(self, run: RunId) -> Roster | None:
         tracked = self._tracked.get(run)
         if tracked is not None:
             return tracked.roster
-        data = await self._local.get(run, "launch.json")
+        data = await self._reach(self._local.get(run, "launch.json"))
         try:
             return roster_from_json(json.loads(data)) if data else None
         except (ValueError, KeyError):
             return None  # cut short by a power cut: it is launched again, and its claims tell
 
-    async def _take_over(self, run: RunId, *, untouched: bool = True) -> _Tracked | None:
-        """Track a run that another process launched. `untouched`: also one that is not wholly started."""
+    async def _adopt(self, run: RunId) -> None:
+        """Track a run that another process launched, unless it was never wholly started: then it is launched again.
+        Its machines may be out of reach now; their watches find it when they are back."""
         roster = await self._roster(run)
-        if roster is None:
-            return None
-        sight = (await self._look([roster]))[run]
-        if sight.untouched and not untouched:
-            return None
-        if untouched and sight.over:
-            return None
-        tracked = self._tracked[run] = _Tracked(roster=roster, asked_s=self._clock.monotonic_s())
-        return tracked
+        if (tracked := self._tracked.get(run)) is not None:
+            tracked.up_told = False
+        elif roster is not None:
+            now_s = self._clock.monotonic_s()
+            self._tracked[run] = Tracked(roster=roster, untouched=False, asked_s=now_s)
 
-    async def _look(self, rosters: Iterable[Roster]) -> dict[RunId, Sight]:
-        wanted: dict[int, tuple[Transport, dict[RunId, list[int]]]] = {}
-        looks: dict[RunId, list[Mapping[str, Any]]] = {}
-        for roster in rosters:
-            for transport, ranks in self._by_transport(roster):
-                wanted.setdefault(id(transport), (transport, {}))[1][roster.run] = ranks
-        for transport, runs in wanted.values():
-            for run, look in (await transport.look(runs)).items():
-                looks.setdefault(run, []).append(look)
-        now_s = self._clock.now_s()
-        return {run: sight_from_json(found, now_s) for run, found in looks.items()}
+    async def _has_begun(self, run: RunId) -> bool:
+        """All its workers were started, by whichever process: there is nothing to prepare."""
+        roster = await self._roster(run)
+        if roster is None or (await self._look(roster)).untouched:
+            return False
+        self._tracked.setdefault(run, Tracked(roster=roster, asked_s=self._clock.monotonic_s()))
+        self._hint(run)
+        return True
 
-    async def _start_absent(self, tracked: _Tracked) -> None:
+    async def _take_over(self, run: RunId) -> Tracked | None:
+        """Track a run that another process launched and that is not over, in order to stop it."""
+        roster = await self._roster(run)
+        if roster is None or (await self._look(roster)).over:
+            return None
+        return self._tracked.setdefault(run, Tracked(roster=roster, asked_s=self._clock.monotonic_s()))
+
+    async def _look(self, roster: Roster) -> Sight:
+        """At all places of a run at once."""
+        run = roster.run
+        looks = await _all_of(
+            self._reach(place.transport.look({run: ranks})) for place, ranks in self._by_place(roster)
+        )
+        return sight_from_json([look[run] for look in looks], self._clock.now_s())
+
+    async def _start_absent(self, tracked: Tracked) -> None:
         """Ask for a shim for each worker that has none. A run that has begun to end is not completed."""
-        sight = (await self._look([tracked.roster]))[tracked.roster.run]
+        sight = await self._look(tracked.roster)
         if sight.stop_s is not None or any(seen.exit or seen.stage in OVER for seen in sight.workers):
             return
         absent = {seen.rank for seen in sight.workers if seen.stage is Stage.ABSENT}
         tracked.asked_s = self._clock.monotonic_s()
+        await _all_of(
+            self._start(tracked, place, [rank for rank in ranks if rank in absent])
+            for place, ranks in self._by_place(tracked.roster)
+        )
         tracked.asked += 1
-        for transport, ranks in self._by_transport(tracked.roster):
-            requests = [tracked.requests[rank] for rank in ranks if rank in absent]
-            if requests:
-                await transport.start(tracked.roster.run, requests)
+
+    async def _start(self, tracked: Tracked, place: Place, ranks: Sequence[int]) -> None:
+        if not ranks:
+            return
+        try:
+            await self._reach(place.transport.start(tracked.roster.run, [tracked.requests[rank] for rank in ranks]))
+        except OSError as error:
+            tracked.begun = tracked.begun or isinstance(error, Unreachable)
+            raise
+        tracked.begun = True
 
     # ---- watching ----
 
     def _hint(self, run: RunId) -> None:
-        if run in self._tracked:
-            self._dirty[run] = None
-            self._wake.set()
+        if (tracked := self._tracked.get(run)) is not None:
+            for place, _ in self._by_place(tracked.roster):
+                place.dirty[run] = None
+                place.wake.set()
 
-    async def _watch(self) -> None:
+    async def _watch(self, place: Place) -> None:
         poll_s = inventory_s = self._clock.monotonic_s()
         while True:
             now_s = self._clock.monotonic_s()
-            if now_s >= inventory_s:
+            if now_s >= inventory_s and place is self._here:
                 await self._safely(self._take_inventory())
                 inventory_s = now_s + self._tuning.inventory_s
             if now_s >= poll_s:
-                self._dirty.update(dict.fromkeys(self._tracked))
+                place.dirty.update(dict.fromkeys(self._tracked))
                 poll_s = now_s + self._tuning.poll_s
-            runs, self._dirty = list(self._dirty), {}
-            await self._safely(self._inspect(runs))
+            runs, place.dirty = list(place.dirty), {}
+            await self._safely(self._inspect(place, runs))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, poll_s - self._clock.monotonic_s()))
-            self._wake.clear()
+                await asyncio.wait_for(place.wake.wait(), max(0.0, poll_s - self._clock.monotonic_s()))
+            place.wake.clear()
 
     async def _safely(self, work: Awaitable[None]) -> None:
         """Whatever goes wrong with one look (no file descriptors left, a driver that hangs up), the next one comes."""
         try:
             await work
+        except Unreachable as error:
+            log.warning("a machine does not answer (%s); looking again in %s s", error, self._tuning.poll_s)
         except Exception:
             log.exception("looking at runs failed; looking again in %s s", self._tuning.poll_s)
 
-    async def _inspect(self, runs: Sequence[RunId]) -> None:
+    async def _inspect(self, place: Place, runs: Sequence[RunId]) -> None:
+        """Look at those runs of this machine that nobody is changing, and judge those seen at all their machines."""
         found = [tracked for run in runs if (tracked := self._tracked.get(run)) and not tracked.lock.locked()]
-        for run, sight in (await self._look(tracked.roster for tracked in found)).items():
-            await self._judge(self._tracked[run], sight)
+        here = {t.roster.run: ranks for t in found for at, ranks in self._by_place(t.roster) if at is place}
+        looks = await self._reach(place.transport.look(here)) if here else {}
+        now_s = self._clock.now_s()
+        for run, look in looks.items():
+            tracked = self._tracked.get(run)
+            if tracked is None or tracked.lock.locked():
+                continue
+            tracked.sights[place.name] = sight_from_json([look], now_s)
+            async with tracked.judging:
+                seen = all(at.name in tracked.sights for at, _ in self._by_place(tracked.roster))
+                if seen and self._tracked.get(run) is tracked:
+                    await self._judge(tracked, together(list(tracked.sights.values())))
 
-    async def _judge(self, tracked: _Tracked, sight: Sight) -> None:
+    async def _judge(self, tracked: Tracked, sight: Sight) -> None:
         run, now_s = tracked.roster.run, self._clock.now_s()
         tracked.sight = sight
+        if sight.untouched and not tracked.untouched:
+            self._tracked.pop(run, None)  # adopted, but never wholly started: it is for the daemon to launch it
+            return
         if sight.up_s is not None and not tracked.up_told:
             tracked.up_told = True
             self._told.put_nowait(RunUp(run=run, at_s=sight.up_s))
@@ -296,7 +368,7 @@ class HostExecutor:
         name = self._machine.name if self._machine else ""
         return sorted({gpu for member in roster.members if member.node == name for gpu in member.gpus})
 
-    async def _tend(self, tracked: _Tracked, sight: Sight) -> RunGone | None:
+    async def _tend(self, tracked: Tracked, sight: Sight) -> RunGone | None:
         """Keep the gang whole: start who is missing, or stop the rest when one has ended badly."""
         run, now_s = tracked.roster.run, self._clock.monotonic_s()
         if tracked.kill_s is not None and now_s >= tracked.kill_s + self._tuning.force_s:
@@ -308,7 +380,7 @@ class HostExecutor:
             await self._ask_again(tracked, now_s)
         if absent and (tracked.failed or breaker or sight.stop_s is not None):
             fenced = await self._stop(tracked, absent, kill=True)
-            if not fenced and len(absent) == len(sight.workers):
+            if not fenced and tracked.withdrawn:  # a full disk: no fence can be written, and none is needed
                 return RunGone(run=run, reason=ExitReason.NODE_FULL, at_s=self._clock.now_s(), message=tracked.failed)
         if breaker or tracked.failed:
             tracked.broken_s = now_s if tracked.broken_s is None else tracked.broken_s
@@ -320,21 +392,24 @@ class HostExecutor:
                 tracked.kill_s = now_s if at_once and tracked.kill_s is None else tracked.kill_s
         return None
 
-    async def _force(self, tracked: _Tracked, now_s: float) -> None:
+    async def _force(self, tracked: Tracked, now_s: float) -> None:
         """Its shims have not killed their workers, though they were asked: somebody has stopped or blocked them."""
         tracked.kill_s = now_s
         log.warning("run %s was to be killed and is not over; killing all that belongs to it", tracked.roster.run)
-        for transport, ranks in self._by_transport(tracked.roster):
-            await transport.force(tracked.roster.run, ranks)
+        with contextlib.suppress(Unreachable):  # it is forced again later
+            await _all_of(
+                self._reach(place.transport.force(tracked.roster.run, ranks))
+                for place, ranks in self._by_place(tracked.roster)
+            )
         self._hint(tracked.roster.run)
 
-    def _patience_s(self, tracked: _Tracked, reason: ExitReason) -> float:
+    def _patience_s(self, tracked: Tracked, reason: ExitReason) -> float:
         """How long the others may take to end by themselves."""
         if reason in (ExitReason.START_FAILED, ExitReason.FINISHED):  # nothing to wait for; only servers are left
             return 0.0
         return tracked.roster.grace_s if reason is ExitReason.STOPPED else self._tuning.straggler_s
 
-    async def _ask_again(self, tracked: _Tracked, now_s: float) -> None:
+    async def _ask_again(self, tracked: Tracked, now_s: float) -> None:
         """The nursery may have died with our request. Asking twice is harmless: there is one claim."""
         if not tracked.requests or now_s < tracked.asked_s + self._tuning.ask_again_s:
             return
@@ -343,15 +418,19 @@ class HostExecutor:
             return
         try:
             await self._start_absent(tracked)
+        except Unreachable as error:
+            log.warning("run %s: %s; asking again", tracked.roster.run, error)
         except OSError as error:
             tracked.could_not("started", error)
 
-    async def _stop(self, tracked: _Tracked, workers: Sequence[Seen], *, kill: bool) -> bool:
+    async def _stop(self, tracked: Tracked, workers: Sequence[Seen], *, kill: bool) -> bool:
         ranks = {seen.rank for seen in workers}
         try:
-            for transport, here in self._by_transport(tracked.roster):
-                chosen = [rank for rank in here if rank in ranks]
-                await transport.stop(tracked.roster.run, chosen, kill=kill, whole=False)
+            await _all_of(
+                self._reach(place.transport.stop(tracked.roster.run, chosen, kill=kill, whole=False))
+                for place, here in self._by_place(tracked.roster)
+                if (chosen := [rank for rank in here if rank in ranks])
+            )
         except OSError:
             return False
         self._hint(tracked.roster.run)
@@ -382,6 +461,19 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _all_of(calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    """All of them, side by side, to their end; then what they gave. A refusal weighs more than no answer."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    errors = [error for error in found if isinstance(error, BaseException)]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, Unreachable))
+    return [item for item in found if not isinstance(item, BaseException)]
+
+
+def _refused(error: Exception) -> Refused:
+    return Refused(why=str(error), errno=error.errno if isinstance(error, OSError) else None)
+
+
 def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
     return {
         "run": str(launch.run),
@@ -397,10 +489,11 @@ def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
 def local_executor(
     runs_dir: Path,
     clock: Clock,
+    prepare: Callable[[Order], Launch],
     *,
     job_dirs: Sequence[Path] = (),
     machine: Machine | None = None,
     tuning: Tuning | None = None,
 ) -> HostExecutor:
     """Everything on this machine. `job_dirs` each hold a directory a job, which goes when the job is removed."""
-    return HostExecutor(LocalTransport(runs_dir, job_dirs), clock, machine=machine, tuning=tuning)
+    return HostExecutor(LocalTransport(runs_dir, job_dirs), clock, prepare, machine=machine, tuning=tuning)

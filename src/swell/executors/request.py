@@ -39,7 +39,7 @@ _ONE_A_GPU = frozenset({Launcher.PER_GPU, Launcher.PS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """What a launch needs to know of the daemon. Directories as the node sees them."""
+    """What a launch needs to know of one node and of the daemon. Directories as the node sees them."""
 
     url: str  # where the in-job library reaches the daemon
     token: str  # of this run
@@ -50,15 +50,17 @@ class LaunchContext:
     master_port: int = 0  # 0: derived from the run
 
 
-def build_launch(record: JobRecord, nodes: Mapping[str, Node], context: LaunchContext) -> Launch:
-    """All workers of the job's current run."""
+def build_launch(record: JobRecord, nodes: Mapping[str, Node], contexts: Mapping[str, LaunchContext]) -> Launch:
+    """All workers of the job's current run. `contexts` by node: directories and addresses differ between machines."""
     run, spec = _run_of(record), record.spec
-    port = context.master_port or port_of(run.id, context.runs_dir)
-    site = launchers.site_of(run.allocation, nodes, port, _discovery(run.id, context))
+    first = contexts[run.allocation.nodes[0]]
+    port = first.master_port or port_of(run.id, first.runs_dir)
+    site = launchers.site_of(run.allocation, nodes, port, _discovery(run.id, first))
     started = launchers.processes(spec, site)
     workers = tuple(
         _worker(rank, process, environment(record, site, started, process, rank, context), record, context)
         for rank, process in enumerate(started)
+        for context in (contexts[process.part.node],)
     )
     return Launch(
         run=run.id,

@@ -12,9 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swell.core.ids import JobId, RunId
-from swell.core.resources import Allocation, Node
+from swell.core.resources import Node
 from swell.executors.verdict import OVER, Roster, Seen, Sight, Stage, breaks_gang, ends_of, roster_of, verdict
-from swell.ports import Clock, Launch, LogChunk, NodeSeen, Observation, Random, RunGone, RunUp, Worker
+from swell.ports import (
+    Answer,
+    Clock,
+    Done,
+    FilesFound,
+    Launch,
+    LogChunk,
+    NodeSeen,
+    Observation,
+    Order,
+    Random,
+    RunGone,
+    RunUp,
+    Unknown,
+    Worker,
+)
 
 STRAGGLER_S = 5.0
 
@@ -158,6 +173,7 @@ class ScriptedExecutor:
         theatre: Theatre,
         clock: Clock,
         behave: Behaviour,
+        prepare: Callable[[Order], Launch],
         *,
         faults: Faults | None = None,
         rng: Random | None = None,
@@ -165,6 +181,7 @@ class ScriptedExecutor:
         self._theatre = theatre
         self._clock = clock
         self._behave = behave
+        self._prepare = prepare
         self._faults = faults or Faults()
         self._rng = rng
         self._drops = self._faults.drop_launches
@@ -172,10 +189,11 @@ class ScriptedExecutor:
         self._late: list[Observation] = []
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
 
-    async def launch(self, launch: Launch) -> None:
+    async def launch(self, order: Order) -> Answer:
+        launch = self._prepare(order)
         if self._drops > 0:
             self._drops -= 1
-            return
+            return Unknown(why="the launch got lost")
         if launch.run not in self._theatre.plays:
             now_s = self._clock.now_s()
             actors = [_Actor(worker=w, script=self._behave(launch, w), launched_s=now_s) for w in launch.workers]
@@ -183,24 +201,28 @@ class ScriptedExecutor:
             self._theatre.starts[launch.run] = self._theatre.starts.get(launch.run, 0) + 1
         self._watched.setdefault(launch.run, False)
         self.tick()
+        return Done()
 
-    async def resize(self, launch: Launch, allocation: Allocation) -> None:
-        self._theatre.discovery[launch.run] = launch.discovery
+    async def resize(self, order: Order) -> Answer:
+        self._theatre.discovery[order.run] = self._prepare(order).discovery
+        return Done()
 
-    async def signal(self, run: RunId, *, kill: bool) -> None:
+    async def signal(self, run: RunId, *, kill: bool) -> Answer:
         play = self._theatre.plays.get(run)
         if play is None or play.sight(self._clock.now_s()).over:
-            return
+            return Done()
         play.stop_s = self._clock.now_s() if play.stop_s is None else play.stop_s
         play.ask(self._clock.now_s(), kill=kill)
         self._watched.setdefault(run, False)
         self.tick()
+        return Done()
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         for run in known:
             if run in self._theatre.plays:
                 self._watched.setdefault(run, False)
         self.tick()
+        self._told.put_nowait(FilesFound(jobs=tuple(sorted({run.job for run in self._theatre.plays}))))
         for node in self._theatre.nodes:
             self._told.put_nowait(NodeSeen(node=node, at_s=self._clock.now_s()))
         while True:
@@ -217,13 +239,11 @@ class ScriptedExecutor:
         after = offset + len(data)
         return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= len(written))
 
-    async def remove(self, job: JobId) -> None:
+    async def remove(self, job: JobId) -> Answer:
         if not any(run.job == job for run in self._watched):
             for run in [run for run in self._theatre.plays if run.job == job]:
                 del self._theatre.plays[run]
-
-    async def kept(self) -> Sequence[JobId]:
-        return sorted({run.job for run in self._theatre.plays})
+        return Done()
 
     def tick(self) -> None:
         """The clock may have moved: let everything happen that is due, and tell it."""

@@ -66,9 +66,15 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+class Unreachable(OSError):
+    """The machine did not answer: what was asked of it may have happened or not."""
+
+
 class Transport(Protocol):
+    """Every method raises `Unreachable` if the machine does not answer, and another OSError if it answers: no."""
+
     async def start(self, run: RunId, requests: Sequence[Json]) -> None:
-        """Deliver the requests and ask for a shim each. Raises OSError if that cannot be done."""
+        """Deliver the requests and ask for a shim each. If it is refused, no shim was asked for."""
         ...
 
     async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, Json]:
@@ -202,12 +208,16 @@ class LocalTransport:
     def _start(self, run: RunId, requests: Sequence[Json]) -> None:
         """All requests are written before the first shim starts: what cannot be written fails the gang as a whole."""
         folders = [self.directory(run) / str(request["rank"]) for request in requests]
+        asked = 0
         try:
             for folder, request in zip(folders, requests, strict=True):
                 _write(folder / "request.json", self._completed(request))
             for folder in folders:
                 self._nursery.ask(folder)
+                asked += 1
         except OSError:
+            if asked:  # some may run: those that are missing are asked for again
+                return
             for folder in folders:  # a shim without a request does nothing
                 (folder / "request.json").unlink(missing_ok=True)
             raise

@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import Any
 
 from swell.core.events import EXIT_STOPPED, ExitReason
+from swell.core.exits import reason_not_started, reason_of_exit
 from swell.core.ids import RunId
-from swell.ports import Launch, RunGone, start_failure
+from swell.ports import Launch, RunGone
 
 SERVER = "server"
 """Role of workers that serve the others and never end by themselves; stopped when the others have finished."""
@@ -110,6 +111,13 @@ def sight_from_json(looks: Sequence[Mapping[str, Any]], now_s: float) -> Sight:
     return Sight(workers=tuple(sorted(workers, key=lambda seen: seen.rank)), stop_s=min(stops, default=None))
 
 
+def together(sights: Sequence[Sight]) -> Sight:
+    """What each node showed of one run, as one."""
+    workers = sorted((seen for sight in sights for seen in sight.workers), key=lambda seen: seen.rank)
+    stops = [sight.stop_s for sight in sights if sight.stop_s is not None]
+    return Sight(workers=tuple(workers), stop_s=min(stops, default=None))
+
+
 def _seen(worker: Mapping[str, Any], look: Mapping[str, Any], now_s: float) -> Seen:
     up_s, exit_ = worker["up_s"], worker["exit"]
     this_boot = worker["boot"] in ("", look["boot"])
@@ -155,19 +163,10 @@ def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
     if exit_["failed"]:
         return _not_started(seen.rank, exit_["failed"], at_s)
     asked = bool(exit_["asked"]) or (exit_["code"] != 0 and stop_s is not None and at_s >= stop_s)
-    reason = _reason(exit_, asked)
+    reason = reason_of_exit(
+        code=exit_["code"], by_signal=exit_["signal"] is not None, out_of_memory=exit_["oom"], asked=asked
+    )
     return End(rank=seen.rank, reason=reason, at_s=at_s, code=exit_["code"], message=_message(exit_, reason))
-
-
-def _reason(exit_: Mapping[str, Any], asked: bool) -> ExitReason:
-    """A script that answers SIGTERM with exit code 0 has stopped, not finished: its work must not be given up."""
-    if asked or exit_["code"] == EXIT_STOPPED:
-        return ExitReason.STOPPED
-    if exit_["code"] == 0:
-        return ExitReason.FINISHED
-    if exit_["oom"]:
-        return ExitReason.OUT_OF_MEMORY
-    return ExitReason.KILLED if exit_["signal"] is not None else ExitReason.USER_ERROR
 
 
 def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
@@ -192,7 +191,7 @@ def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
     if failed["step"] == "stopped":
         return End(rank=rank, reason=ExitReason.STOPPED, at_s=at_s, message="stopped before it started")
     theirs = failed["step"] in ("cwd", "exec")
-    reason = start_failure(failed.get("errno")) if theirs else ExitReason.NODE_FULL
+    reason = reason_not_started(failed.get("errno")) if theirs else ExitReason.NODE_FULL
     return End(rank=rank, reason=reason, at_s=at_s, message=why_not_started(failed))
 
 

@@ -135,6 +135,8 @@ def stop_worker(directory: str, *, kill: bool) -> None:
 
 
 def _signal_shim(claimed: Json, kill: bool) -> bool:
+    if claimed["pid"] == os.getpid():  # no shim: another thread of ours is just fencing this worker
+        return False
     if not _of_this_boot(claimed):
         return True
     sent = send(claimed["pid"], claimed["start"], KILL_NOW if kill else signal.SIGTERM)

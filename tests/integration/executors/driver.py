@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from contract.executor_benches import as_is, ready
 from swell.core.ids import RunId
 from swell.executors.hosts import Tuning, local_executor
-from swell.ports import Launch, Worker
+from swell.ports import FilesFound, Launch, Worker
 
 
 class RealClock:
@@ -25,15 +26,17 @@ class RealClock:
 
 
 async def drive(runs: Path, known: list[str], launches: dict[str, list[list[str]]]) -> None:
-    executor = local_executor(runs, RealClock(), tuning=Tuning(poll_s=0.3, straggler_s=0.2, ask_again_s=1.0))
+    executor = local_executor(runs, RealClock(), as_is, tuning=Tuning(poll_s=0.3, straggler_s=0.2, ask_again_s=1.0))
     tasks = []
     for name, argvs in launches.items():
         workers = tuple(
             Worker(rank=rank, node="here", argv=tuple(argv), env={}, cwd="/") for rank, argv in enumerate(argvs)
         )
-        tasks.append(executor.launch(Launch(run=RunId.parse(name), workers=workers, grace_s=1.0)))
+        tasks.append(executor.launch(ready(Launch(run=RunId.parse(name), workers=workers, grace_s=1.0))))
     started = asyncio.gather(*tasks)
     async for told in executor.observe([RunId.parse(name) for name in known]):
+        if isinstance(told, FilesFound):
+            continue
         run, reason = str(told.run), str(getattr(told, "reason", ""))  # type: ignore[union-attr]
         print(json.dumps({"kind": type(told).__name__, "run": run, "reason": reason}), flush=True)
     await started

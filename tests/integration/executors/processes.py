@@ -15,6 +15,7 @@ from swell.shim import shim
 
 DRIVER = Path(__file__).with_name("driver.py")
 SRC = Path(shim.__file__).parents[2]
+TESTS = Path(__file__).parents[2]
 
 
 def is_alive(pid: int) -> bool:
@@ -42,7 +43,7 @@ class Driver:
             [sys.executable, str(DRIVER), str(runs), json.dumps(known), json.dumps(launches)],
             stdout=subprocess.PIPE,
             text=True,
-            env={"PYTHONPATH": str(SRC), "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": f"{SRC}:{TESTS}", "PATH": "/usr/bin:/bin"},
         )
 
     def told(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.executor_benches import RUN, RealClock, watching
+from contract.executor_benches import RUN, RealClock, as_is, ready, watching
 from stubs.nvml import FakeGpu, NvmlStub
 from swell.core.resources import GpuHealth, Node
 from swell.executors.hosts import HostExecutor, Tuning, local_executor
@@ -73,7 +73,7 @@ class GpuBench:
 
     def executor(self) -> HostExecutor:
         tuning = Tuning(poll_s=0.2, inventory_s=0.1, clean_s=0.3)
-        return local_executor(self.runs, RealClock(), machine=self.machine, tuning=tuning)
+        return local_executor(self.runs, RealClock(), as_is, machine=self.machine, tuning=tuning)
 
     async def pass_time(self) -> None:
         await asyncio.sleep(0.02)
@@ -101,7 +101,7 @@ def test_a_gpu_with_memory_left_is_told_dirty_before_its_run_is_gone(
     async def scene() -> None:
         stub.write([FakeGpu()])
         async with watching(bench, nodes=True) as watch:
-            await watch.executor.launch(launch(0))
+            await watch.executor.launch(ready(launch(0)))
             await watch.until(RunUp)
             stub.write([FakeGpu(used_mib=9_000)])
             await watch.executor.signal(RUN, kill=True)
@@ -123,7 +123,7 @@ def test_our_own_process_is_not_somebody_elses(stub: NvmlStub, tmp_path: Path) -
     async def scene() -> None:
         stub.write([FakeGpu(), FakeGpu()])
         async with watching(bench, nodes=True) as watch:
-            await watch.executor.launch(launch(0))
+            await watch.executor.launch(ready(launch(0)))
             await watch.until(RunUp)
             worker = _worker_pid(bench.runs / str(RUN) / "0")
             gpus = [FakeGpu(used_mib=900), FakeGpu(used_mib=800)]

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.executor_benches import RUN, LocalBench, Watcher, watching
+from contract.executor_benches import RUN, LocalBench, Watcher, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
-from swell.core.resources import Allocation
 from swell.ports import Launch, LogChunk, RunGone, RunUp, Worker
 from swell.shim import ask
 from swell.shim import processes as proc
@@ -60,7 +59,7 @@ def run_to_end(bench: LocalBench, launch: Launch) -> RunGone:
     found: list[RunGone] = []
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch)
+        await watch.executor.launch(ready(launch))
         found.append(await watch.until(RunGone))  # type: ignore[arg-type]
 
     play(bench, scene)
@@ -92,7 +91,7 @@ def test_never_leaves_behind_what_somebody_else_started_with_the_runs_mark(bench
     """Not a descendant: a server that was there before started it, with the environment of the run."""
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch_of(sh(f"echo $SWELL_MARK > {tmp_path}/mark; exec sleep 1000")))
+        await watch.executor.launch(ready(launch_of(sh(f"echo $SWELL_MARK > {tmp_path}/mark; exec sleep 1000"))))
         wait_until(lambda: (tmp_path / "mark").exists() and len((tmp_path / "mark").read_text()) > 30, "the mark")
         mark = (tmp_path / "mark").read_text().strip()
         with _sleeper(mark) as marked, _sleeper("0" * 32) as other:
@@ -118,7 +117,7 @@ def test_sigterm_reaches_descendants_in_other_sessions(bench: LocalBench, tmp_pa
     saver = f"trap 'echo saved > {tmp_path}/saved; exit 0' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.02; done"
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch_of(sh('setsid sh -c "$SAVER" & wait'), env={"SAVER": saver}))
+        await watch.executor.launch(ready(launch_of(sh('setsid sh -c "$SAVER" & wait'), env={"SAVER": saver})))
         pid_in(tmp_path / "pid")
         await watch.executor.signal(RUN, kill=False)
         await watch.until(RunGone)
@@ -131,7 +130,7 @@ def test_kill_reaches_everything_at_once(bench: LocalBench, tmp_path: Path) -> N
     script = f"trap '' TERM; setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000' & while :; do sleep 1; done"
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch_of(sh(script), grace_s=1000.0))
+        await watch.executor.launch(ready(launch_of(sh(script), grace_s=1000.0)))
         escaped = pid_in(tmp_path / "pid")
         await watch.executor.signal(RUN, kill=False)
         await watch.executor.signal(RUN, kill=True)
@@ -144,7 +143,7 @@ def test_kill_reaches_everything_at_once(bench: LocalBench, tmp_path: Path) -> N
 
 def test_a_worker_killed_by_somebody_else_is_killed_not_stopped(bench: LocalBench, tmp_path: Path) -> None:
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch_of(sh(f"echo $$ > {tmp_path}/pid; exec sleep 1000")))
+        await watch.executor.launch(ready(launch_of(sh(f"echo $$ > {tmp_path}/pid; exec sleep 1000"))))
         os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
         gone = await watch.until(RunGone)
         assert (gone.reason, gone.message) == (ExitReason.KILLED, "ended by SIGKILL")  # type: ignore[union-attr]
@@ -224,7 +223,7 @@ def test_secrets_are_never_on_a_command_line_nor_readable_by_others(bench: Local
     secret = "swordfish-4711"
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch_of(sh("exec sleep 1000"), env={"PASSWORD": secret}))
+        await watch.executor.launch(ready(launch_of(sh("exec sleep 1000"), env={"PASSWORD": secret})))
         await watch.until(RunUp)
         lines = [Path(f"/proc/{pid}/cmdline") for pid in proc.pids()]
         assert not [path for path in lines if path.exists() and secret.encode() in path.read_bytes()]
@@ -246,9 +245,9 @@ def test_host_discovery_is_a_script_that_a_resize_rewrites(bench: LocalBench) ->
     async def scene(watch: Watcher) -> None:
         script = bench.runs / str(RUN) / "discovery"
         launch = replace(launch_of(sh("exec sleep 1000")), discovery="#!/bin/sh\necho localhost:1\n")
-        await watch.executor.launch(launch)
+        await watch.executor.launch(ready(launch))
         assert subprocess.check_output([script], text=True) == "localhost:1\n"
-        await watch.executor.resize(replace(launch, discovery="#!/bin/sh\necho localhost:3\n"), Allocation(parts=()))
+        await watch.executor.resize(ready(replace(launch, discovery="#!/bin/sh\necho localhost:3\n")))
         assert subprocess.check_output([script], text=True) == "localhost:3\n"
 
     play(bench, scene)
@@ -266,7 +265,7 @@ def test_a_nursery_that_dies_with_a_request_is_asked_again(bench: LocalBench, mo
 
         monkeypatch.setattr(nursery, "ask", lose_the_first)
         watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.2)  # type: ignore[attr-defined]
-        await watch.executor.launch(launch_of(sh("exit 0")))
+        await watch.executor.launch(ready(launch_of(sh("exit 0"))))
         gone = await watch.until(RunGone)
         assert gone.reason is ExitReason.FINISHED  # type: ignore[union-attr]
         assert len(asked) == 2
@@ -280,7 +279,7 @@ def test_a_run_whose_shim_never_comes_waits_for_another_try_and_never_starts_lat
     async def scene(watch: Watcher) -> None:
         monkeypatch.setattr(watch.executor._local._nursery, "ask", lambda directory: None)  # type: ignore[attr-defined]
         watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.1, ask_times=2)  # type: ignore[attr-defined]
-        await watch.executor.launch(launch_of(sh("exit 0")))
+        await watch.executor.launch(ready(launch_of(sh("exit 0"))))
         gone = await watch.until(RunGone)
         assert gone.reason is ExitReason.NODE_FULL  # type: ignore[union-attr]
         assert (bench.runs / str(RUN) / "0/claim").exists(), "a late shim finds the claim taken"
@@ -294,7 +293,7 @@ def _read_whole_log(bench: LocalBench, size: int) -> None:
     writer = f"import os\nb = ({line!r}) * 1024\nfor _ in range({size}): os.write(1, b)"
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(launch_of(python(writer)))
+        await watch.executor.launch(ready(launch_of(python(writer))))
         before_kib, offset, chunk = _rss_kib(), 0, LogChunk(data=b"", offset=0, next_offset=0, end=False)
         while not chunk.end:
             chunk = await watch.executor.log(RUN, 0, offset, 1 << 20)

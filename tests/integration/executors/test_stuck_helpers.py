@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.executor_benches import RUN, LocalBench, Watcher, launch_of, watching
+from contract.executor_benches import RUN, LocalBench, Watcher, launch_of, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
 from swell.executors import transport
@@ -88,7 +88,7 @@ def test_a_stopped_shim_does_not_keep_its_run_from_ending(bench: LocalBench, kil
 
 def test_a_worker_that_ends_under_a_stopped_shim_is_told_as_finished(bench: LocalBench, tmp_path: Path) -> None:
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(shell(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"))
+        await watch.executor.launch(ready(shell(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done")))
         await watch.until(RunUp)
         stop_for_good(helper(bench, "claim"))
         (tmp_path / "go").touch()
@@ -103,7 +103,7 @@ def test_a_shim_that_is_stopped_again_and_again_is_killed_with_all_it_held(bench
 
     async def scene(watch: Watcher) -> None:
         watch.executor._tuning = replace(watch.executor._tuning, force_s=0.3)  # type: ignore[attr-defined]
-        await watch.executor.launch(shell(ESCAPE.format(pid=tmp_path / "pid")))
+        await watch.executor.launch(ready(shell(ESCAPE.format(pid=tmp_path / "pid"))))
         await watch.until(RunUp)
         escaped, shim_pid = pid_in(tmp_path / "pid"), helper(bench, "claim")
         hold = threading.Thread(target=keep_stopped, args=(shim_pid,))
@@ -168,7 +168,7 @@ def test_what_wiped_its_environment_and_left_its_session_dies_with_a_killed_shim
     bench: LocalBench, tmp_path: Path, also_stopped: bool
 ) -> None:
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(shell(ESCAPE.format(pid=tmp_path / "pid")))
+        await watch.executor.launch(ready(shell(ESCAPE.format(pid=tmp_path / "pid"))))
         await watch.until(RunUp)
         escaped, guard = pid_in(tmp_path / "pid"), helper(bench, "lock")
         family = proc.descendants(guard)
@@ -189,7 +189,7 @@ def test_the_guard_sweeps_also_while_nobody_looks(bench: LocalBench, tmp_path: P
     """The daemon is down: what a killed shim left does not wait for its return."""
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(shell(ESCAPE.format(pid=tmp_path / "pid")))
+        await watch.executor.launch(ready(shell(ESCAPE.format(pid=tmp_path / "pid"))))
         await watch.until(RunUp)
 
     play(bench, scene)
@@ -217,7 +217,7 @@ def test_with_a_cgroup_nothing_survives_even_both_helpers(tmp_path: Path) -> Non
     bench = LocalBench(tmp_path)
 
     async def scene(watch: Watcher) -> None:
-        await watch.executor.launch(shell(ESCAPE.format(pid=tmp_path / "pid")))
+        await watch.executor.launch(ready(shell(ESCAPE.format(pid=tmp_path / "pid"))))
         await watch.until(RunUp)
         escaped = pid_in(tmp_path / "pid")
         guard, held = helper(bench, "lock"), helper(bench, "claim")

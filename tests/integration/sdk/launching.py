@@ -50,7 +50,7 @@ class Attempts:
             attempts=self.attempt,
             epochs_done=self.epochs_done,
         )
-        launch = build_launch(record, {"here": NODE}, self._context())
+        launch = build_launch(record, {"here": NODE}, {"here": self._context()})
         logs = self.home / "runs" / str(launch.run)
         logs.mkdir(parents=True)
         self.pids = [

@@ -9,10 +9,11 @@ import pytest
 from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import ExitReason, StopWhy
+from swell.core.exits import MAX_LOST_RUNS
 from swell.core.ids import RunId
 from swell.core.invariants import violations
 from swell.core.job import GpuRequest, JobSpec, RestartPolicy
-from swell.core.lifecycle import MAX_LOST_RUNS, NODE_FULL_RETRY_S, TRANSITIONS, Trigger, apply, replay
+from swell.core.lifecycle import NODE_FULL_RETRY_S, TRANSITIONS, Trigger, apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import ENDED, JobState, State, last_given, was_given
 

@@ -15,11 +15,11 @@ from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.core.state import State
 from swell.daemon.cleanup import MAX_TRIES, Cleanup
-from swell.ports import Executor
+from swell.ports import Answer, Done, Executor, Refused
 from swell.store.memory import MemoryStore
 
 SPEC = JobSpec(name="j", command=("true",))
-DENIED = PermissionError(13, "Permission denied", "/x/1")
+DENIED = Refused(why="Permission denied: /x/1", errno=13)
 
 
 def store_of(jobs: int, removed: Sequence[JobId] = ()) -> MemoryStore:
@@ -32,11 +32,12 @@ def store_of(jobs: int, removed: Sequence[JobId] = ()) -> MemoryStore:
 
 
 def cleaned(record: MemoryStore | Mock, state: State, *, kept: Sequence[JobId], told: Sequence[ev.Event] = ()) -> Mock:
-    executor = Mock(spec=Executor, remove=AsyncMock())
+    executor = Mock(spec=Executor, remove=AsyncMock(return_value=Done()))
 
     async def play() -> None:
         cleanup = Cleanup(executor, record, lambda: state)
-        work = asyncio.create_task(cleanup.run(kept))
+        cleanup.found(kept)
+        work = asyncio.create_task(cleanup.run())
         cleanup.happened(told)
         while cleanup.under_way:
             await asyncio.sleep(0)
@@ -81,7 +82,7 @@ def test_never_deletes_when_the_record_cannot_be_read(caplog: pytest.LogCaptureF
 def test_what_cannot_be_deleted_does_not_keep_the_next_from_being(caplog: pytest.LogCaptureFixture) -> None:
     store = store_of(2, removed=(1, 2))
     with caplog.at_level(logging.WARNING):
-        executor, cleanup = retried(store, [DENIED, None, DENIED, None], kept=[1, 2], calls=4)
+        executor, cleanup = retried(store, [DENIED, Done(), DENIED, Done()], kept=[1, 2], calls=4)
     assert deleted(executor) == [1, 2, 1, 1]
     assert cleanup.undeleted == {}
     assert "job 1" in caplog.text
@@ -89,20 +90,23 @@ def test_what_cannot_be_deleted_does_not_keep_the_next_from_being(caplog: pytest
 
 
 def test_what_cannot_be_deleted_is_tried_again_and_not_for_ever() -> None:
-    executor, cleanup = retried(store_of(1, removed=(1,)), DENIED, kept=[1], calls=MAX_TRIES)
+    executor, cleanup = retried(store_of(1, removed=(1,)), [DENIED] * MAX_TRIES, kept=[1], calls=MAX_TRIES)
     assert deleted(executor) == [1] * MAX_TRIES
     (found,) = cleanup.undeleted.values()
     assert (found.job, found.tries, found.given_up) == (1, MAX_TRIES, True)
     assert "/x/1" in found.why
 
 
-def retried(store: MemoryStore, outcome: object, *, kept: Sequence[JobId], calls: int) -> tuple[Mock, Cleanup]:
+def retried(
+    store: MemoryStore, outcome: Sequence[Answer], *, kept: Sequence[JobId], calls: int
+) -> tuple[Mock, Cleanup]:
     """Without waiting in between; a while longer than it takes to be told so many times."""
     executor = Mock(spec=Executor, remove=AsyncMock(side_effect=outcome))
     cleanup = Cleanup(executor, store, store.load, retry_s=0.0)
+    cleanup.found(kept)
 
     async def play() -> None:
-        work = asyncio.create_task(cleanup.run(kept))
+        work = asyncio.create_task(cleanup.run())
         while executor.remove.await_count < calls:
             await asyncio.sleep(0)
         for _ in range(100):

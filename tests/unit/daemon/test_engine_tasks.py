@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -13,7 +13,7 @@ import pytest
 from swell.core.errors import StoreError
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.resources import Gpu, Node
-from swell.core.state import JobRecord, JobState
+from swell.core.state import JobState
 from swell.daemon import committer as committing
 from swell.daemon import engine as module
 from swell.daemon.committer import Committer
@@ -21,7 +21,7 @@ from swell.daemon.engine import DECIDES, Engine, Settings
 from swell.daemon.passes import Timing
 from swell.daemon.supervisor import Supervisor
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
-from swell.ports import Launch, Worker
+from swell.ports import Launch, Order, Worker
 from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
@@ -38,7 +38,8 @@ class RealClock:
         return asyncio.get_running_loop().time()
 
 
-def launch_of(record: JobRecord, nodes: Mapping[str, Node]) -> Launch:
+def prepare(order: Order) -> Launch:
+    record = order.record
     assert record.run is not None
     worker = Worker(rank=0, node="n1", argv=record.spec.command, env={}, cwd="/")
     return Launch(run=record.run.id, workers=(worker,), grace_s=record.spec.grace_s)
@@ -49,14 +50,13 @@ class World:
 
     def __init__(self) -> None:
         clock, self.store = RealClock(), MemoryStore()
-        self.executor = ScriptedExecutor(Theatre(nodes=(NODE,)), clock, lambda *_: Script(lasts_s=0.0))
+        self.executor = ScriptedExecutor(Theatre(nodes=(NODE,)), clock, lambda *_: Script(lasts_s=0.0), prepare)
         self.engine = Engine(
             committer=Committer(self.store, Journal(self.store), book := Book()),
             record=self.store,
             executor=self.executor,
             book=book,
             clock=clock,
-            launch_of=launch_of,
             settings=Settings(policy="fifo", timing=Timing(interval_s=0.01, coalesce_s=0.0)),
         )
 

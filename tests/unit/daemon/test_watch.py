@@ -35,7 +35,7 @@ def running(stop: StopWhy | None = None, *, library: bool = True) -> State:
 
 def after(state: State, reason: ExitReason, pushed: Force = Force.ASK, code: int | None = None) -> JobState:
     seen = RunGone(run=RUN, reason=reason, at_s=9.0, exit_code=code)
-    return replay(events_seen(state, seen, pushed), state).jobs[1].state
+    return replay(events_seen(state, seen, signalled=pushed is not Force.ASK), state).jobs[1].state
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_a_training_that_finished_while_it_was_told_to_stop_has_finished() -> No
 
 def test_what_is_known_already_brings_no_event() -> None:
     state = running()
-    assert events_seen(state, RunUp(run=RUN, at_s=5.0), Force.ASK) == []
-    assert events_seen(state, NodeSeen(node=NODE, at_s=5.0), Force.ASK) == []
-    assert events_seen(state, RunGone(run=RunId(1, 7), reason=ExitReason.FINISHED, at_s=5.0), Force.ASK) == []
-    assert events_seen(state, RunGone(run=RunId(9, 1), reason=ExitReason.FINISHED, at_s=5.0), Force.ASK) == []
+    assert events_seen(state, RunUp(run=RUN, at_s=5.0), signalled=False) == []
+    assert events_seen(state, NodeSeen(node=NODE, at_s=5.0), signalled=False) == []
+    assert events_seen(state, RunGone(run=RunId(1, 7), reason=ExitReason.FINISHED, at_s=5.0), signalled=False) == []
+    assert events_seen(state, RunGone(run=RunId(9, 1), reason=ExitReason.FINISHED, at_s=5.0), signalled=False) == []
 
 
 def test_a_cordoned_node_that_reports_in_stays_cordoned() -> None:
     state = running()
     replay([ev.NodeConditionChanged(node="n1", condition=NodeCondition.CORDONED, at_s=4.0)], state)
-    assert events_seen(state, NodeSeen(node=NODE, at_s=5.0), Force.ASK) == []
+    assert events_seen(state, NodeSeen(node=NODE, at_s=5.0), signalled=False) == []
     bigger = Node(name="n1", gpus=(Gpu(index=0), Gpu(index=1)))
-    replay(events_seen(state, NodeSeen(node=bigger, at_s=6.0), Force.ASK), state)
+    replay(events_seen(state, NodeSeen(node=bigger, at_s=6.0), signalled=False), state)
     assert (state.nodes["n1"].condition, len(state.nodes["n1"].gpus)) == (NodeCondition.CORDONED, 2)

@@ -46,11 +46,13 @@ def record(spec: JobSpec = SPEC, allocation: Allocation = ONE, epochs_done: int 
 
 
 def launch(launcher: Launcher, allocation: Allocation = ONE, **changes: object) -> Launch:
-    return build_launch(record(replace(SPEC, launcher=launcher, **changes), allocation), NODES, CONTEXT)  # type: ignore[arg-type]
+    return build_launch(
+        record(replace(SPEC, launcher=launcher, **changes), allocation), NODES, dict.fromkeys(NODES, CONTEXT)
+    )  # type: ignore[arg-type]
 
 
 def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> None:
-    built = build_launch(record(epochs_done=3), NODES, CONTEXT)
+    built = build_launch(record(epochs_done=3), NODES, dict.fromkeys(NODES, CONTEXT))
     (worker,) = built.workers
     assert worker.argv == SPEC.command
     assert (worker.node, worker.cwd, worker.gpus) == ("n1", "/h/work/7", (1, 3))
@@ -262,7 +264,7 @@ def test_jobs_that_share_a_checkpoint_directory_never_share_files() -> None:
 
 def test_a_fresh_job_is_not_said_to_be_restarted_even_at_its_second_attempt() -> None:
     """A script that loads its checkpoint when JOB_RESTARTED would fail if there is none."""
-    (worker,) = build_launch(record(epochs_done=0), NODES, CONTEXT).workers
+    (worker,) = build_launch(record(epochs_done=0), NODES, dict.fromkeys(NODES, CONTEXT)).workers
     assert worker.env["JOB_RESTARTED"] == "FALSE"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 
+from contract.executor_benches import as_is, ready
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.executors.scripted import Faults, Script, ScriptedExecutor, Theatre
-from swell.ports import Launch, Observation, RunGone, RunUp, Worker
+from swell.ports import FilesFound, Launch, Observation, RunGone, RunUp, Worker
 
 
 class FakeClock:
@@ -33,11 +34,11 @@ def play(script: Script, faults: Faults, *, jobs: int = 8, seed: int = 1, steps:
 
     async def scene() -> None:
         clock = FakeClock()
-        executor = ScriptedExecutor(Theatre(), clock, lambda *_: script, faults=faults, rng=random.Random(seed))
+        executor = ScriptedExecutor(Theatre(), clock, lambda *_: script, as_is, faults=faults, rng=random.Random(seed))
         watch = asyncio.create_task(_collect(executor, told))
         for step in range(steps):
             if step < jobs:
-                await executor.launch(launch(step))
+                await executor.launch(ready(launch(step)))
             clock.s += 1.0
             executor.tick()
             await asyncio.sleep(0)
@@ -53,7 +54,8 @@ def play(script: Script, faults: Faults, *, jobs: int = 8, seed: int = 1, steps:
 
 async def _collect(executor: ScriptedExecutor, told: list[Observation]) -> None:
     async for item in executor.observe([]):
-        told.append(item)
+        if not isinstance(item, FilesFound):
+            told.append(item)
 
 
 def test_times_are_those_of_the_script() -> None:
@@ -91,9 +93,9 @@ def test_a_dropped_launch_starts_nothing_until_told_again() -> None:
 def test_sigterm_then_sigkill_after_the_grace() -> None:
     async def scene() -> None:
         clock, told = FakeClock(), list[Observation]()
-        executor = ScriptedExecutor(Theatre(), clock, lambda *_: Script(stop_s=None))
+        executor = ScriptedExecutor(Theatre(), clock, lambda *_: Script(stop_s=None), as_is)
         watch = asyncio.create_task(_collect(executor, told))
-        await executor.launch(launch(1))
+        await executor.launch(ready(launch(1)))
         await executor.signal(RunId(1, 1), kill=False)
         clock.s = 9.0
         executor.tick()

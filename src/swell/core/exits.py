@@ -1,0 +1,77 @@
+"""What the end of a run means: the one place that decides it. Pure.
+
+The facts come from the shim's exit record. `reason_of_exit` and `reason_not_started` give them a reason (called by the
+executors' verdict), `reason_when_stopping` corrects it by what the daemon had asked of the run (called by the daemon's
+watch), and `state_after` decides what becomes of the job (called by the lifecycle).
+"""
+
+from __future__ import annotations
+
+import errno
+
+from swell.core.events import EXIT_STOPPED, ExitReason, StopWhy
+from swell.core.job import RestartPolicy
+from swell.core.state import JobRecord, JobState
+
+MAX_LOST_RUNS = 10
+"""A job whose shims were lost so often is given up: something about it takes its machines down."""
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
+FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.KILLED, ExitReason.START_FAILED})
+"""Ends that count against a job's retries."""
+_FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
+
+
+def reason_of_exit(*, code: int | None, by_signal: bool, out_of_memory: bool, asked: bool) -> ExitReason:
+    """A script that answers SIGTERM with exit code 0 has stopped, not finished: its work must not be given up."""
+    if asked or code == EXIT_STOPPED:
+        return ExitReason.STOPPED
+    if code == 0:
+        return ExitReason.FINISHED
+    if out_of_memory:
+        return ExitReason.OUT_OF_MEMORY
+    return ExitReason.KILLED if by_signal else ExitReason.USER_ERROR
+
+
+def reason_not_started(number: int | None) -> ExitReason:
+    """What an error of the system (errno) at the start of a run means: a node without room is no fault of the job."""
+    return ExitReason.NODE_FULL if number in _NO_ROOM else ExitReason.START_FAILED
+
+
+def reason_when_stopping(job: JobRecord, reason: ExitReason, code: int | None, *, signalled: bool) -> ExitReason:
+    """A run that was asked to stop and ended, did as it was asked, whatever it left with; one that was not, did not."""
+    if job.state is not JobState.STOPPING or job.run is None or job.run.stop is None:
+        return reason
+    if reason is ExitReason.STOPPED and code == 0 and _stops_by_its_own_code(job):
+        return ExitReason.FINISHED
+    if reason in _FAULTS:
+        return ExitReason.STOPPED
+    if reason is ExitReason.FINISHED and signalled and not _stops_by_its_own_code(job):
+        # Without the library, exit code 0 after SIGTERM cannot be told from a finish: it is run again.
+        return ExitReason.STOPPED
+    return reason
+
+
+def _stops_by_its_own_code(job: JobRecord) -> bool:
+    """The library leaves with a code of its own when it stops, so its exit code 0 is a finish."""
+    cancelled = job.run is not None and job.run.stop is not None and job.run.stop.why is StopWhy.CANCELLED
+    return job.uses_library and not cancelled
+
+
+def state_after(job: JobRecord, reason: ExitReason) -> JobState:
+    """What becomes of the job when its run ended for this reason. QUEUED: it runs again."""
+    if reason is ExitReason.FINISHED:
+        return JobState.COMPLETED
+    stop = job.run.stop if job.run else None
+    if stop is not None and stop.why is StopWhy.CANCELLED:
+        return JobState.CANCELLED
+    if stop is not None and stop.why is StopWhy.TIMED_OUT:
+        return JobState.FAILED
+    if reason in (ExitReason.STOPPED, ExitReason.NODE_FULL):
+        return JobState.QUEUED
+    retried = job.spec.restart is RestartPolicy.ON_FAILURE
+    if reason is ExitReason.NODE_LOST:  # no fault of the job, however often
+        return JobState.QUEUED if retried else JobState.LOST
+    if reason is ExitReason.SHIM_LOST:
+        return JobState.QUEUED if retried and job.lost_runs < MAX_LOST_RUNS else JobState.LOST
+    return JobState.QUEUED if retried and job.failures < job.spec.retries else JobState.FAILED

@@ -1,0 +1,44 @@
+"""Preparation of launches on the daemon's own machine: the job's directory with its copy of the submitted files, and
+the request of each worker. Called by `hosts` in a thread, for a copy may be large; may be repeated without harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from swell.core.ids import RunId
+from swell.executors.request import LaunchContext, build_launch
+from swell.ports import Launch, Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPreparation:
+    """`deliver(snapshot, directory)` puts a copy of submitted files there, once."""
+
+    url: str  # where the in-job library reaches the daemon
+    token_of: Callable[[RunId], str]
+    deliver: Callable[[str, Path], object]
+    runs_dir: Path
+    checkpoints_dir: Path
+    work_dir: Path
+    sdk_dir: Path
+
+    def __call__(self, order: Order) -> Launch:
+        record = order.record
+        own = self.work_dir / str(record.id)
+        if record.spec.files:
+            self.deliver(record.spec.files, own)
+        else:
+            own.mkdir(mode=0o700, exist_ok=True)
+        return build_launch(record, order.nodes, dict.fromkeys(order.nodes, self._context(order.run)))
+
+    def _context(self, run: RunId) -> LaunchContext:
+        return LaunchContext(
+            url=self.url,
+            token=self.token_of(run),
+            runs_dir=str(self.runs_dir),
+            checkpoints_dir=str(self.checkpoints_dir),
+            work_dir=str(self.work_dir),
+            sdk_dir=str(self.sdk_dir),
+        )

@@ -1,0 +1,31 @@
+"""A fence is made by the daemon itself: whoever else stops the same worker at that moment never signals the daemon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from swell.shim import ask, files
+
+
+def test_never_signals_itself_while_another_thread_fences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "7.1" / "0"
+    directory.mkdir(parents=True)
+    lock = files.take_lock(str(directory))
+    assert lock is not None
+    assert files.claim(str(directory), "")  # as far as a fence is when the other thread looks
+    sent: list[int] = []
+    monkeypatch.setattr(ask, "send", lambda pid, *_: bool(sent.append(pid)) or True)
+    monkeypatch.setattr(ask.time, "sleep", lambda _: os.close(lock) if not sent and _is_open(lock) else None)
+    ask.stop_worker(str(directory), kill=True)
+    assert sent == []
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
