@@ -110,9 +110,11 @@ STATUSES: Mapping[int, str] = {
     401: "no token, or a wrong one",
     403: "called through a page or a name of somebody else",
     404: "no such job, run, node, policy or path",
+    408: "the body came too slowly",
     409: "not possible in the state it is in",
     413: "too large",
     422: "not valid, or can never run here",
+    429: "too many wrong tokens from this address; `Retry-After` says when to try again",
     500: "an error in Swell",
     507: "cannot be stored: the disk is full",
 }

@@ -3,6 +3,8 @@ then options of the command. Zero configuration is a complete one: everything on
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from swell.core.spelling import instead_of
 from swell.home import ADDRESS_NAME, DATABASE_NAME, TOKEN_NAME, default_home
 
 CONFIG_NAME = "config.yaml"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be refused, or called by another name
 
 
 class ConfigError(SwellError):
@@ -28,6 +32,8 @@ class Config:
 
     home: Path = field(default_factory=default_home)  # where everything is kept
     host: str = "127.0.0.1"  # the address to listen on
+    advertise: str = ""  # the name or address that others reach it by; empty: `host`, or this machine
+    insecure_listen: bool = False  # allow a `host` that other machines can reach; there is no encryption
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
     gpus: int | None = None  # declare so many slots on this machine, instead of looking for GPUs
@@ -41,6 +47,22 @@ class Config:
     preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that is preempted or paused
     snapshot_max_mib: int = 200  # of working files at submit
     snapshot_keep_days: float = 7.0  # after it was last submitted with; deleted then unless a job needs it
+
+    @property
+    def exposed(self) -> bool:
+        """Other machines can connect."""
+        return not is_loopback(self.host)
+
+    @property
+    def reached_by(self) -> str:
+        """The host that is handed out in the daemon's URL."""
+        return self.advertise or ("127.0.0.1" if self.host in WILDCARDS else self.host)
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """What requests may call this daemon: a page elsewhere must not reach it by a name that resolves to it."""
+        own = {self.host, self.advertise, socket.gethostname()} if self.exposed else {self.host, self.advertise}
+        return frozenset(name.lower() for name in own if name) - WILDCARDS | LOOPBACK
 
     @property
     def database_url(self) -> str:
@@ -79,7 +101,24 @@ def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = 
     if path.exists():
         config = _merge(config, _read(path), str(path))
     said = {key: value for key, value in (overrides or {}).items() if value is not None}
-    return _merge(config, said, "the command line")
+    return _check_exposure(_merge(config, said, "the command line"))
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _check_exposure(config: Config) -> Config:
+    if config.exposed and not config.insecure_listen:
+        raise ConfigError(
+            f"host {config.host!r} can be reached from other machines, where the token and everything else would "
+            "travel unencrypted; listen on 127.0.0.1 behind a proxy with TLS or an SSH tunnel, or pass "
+            "--insecure-listen (insecure_listen: true) if every machine on that network may read it"
+        )
+    return config
 
 
 def _read(path: Path) -> Mapping[str, Any]:

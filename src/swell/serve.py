@@ -16,10 +16,12 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from swell import __version__
 from swell.api.app import create_app
 from swell.api.auth import run_token
+from swell.api.connections import BoundedProtocol
 from swell.config import Config
 from swell.core.errors import Conflict, StoreFenced
 from swell.core.state import JobRecord
@@ -141,16 +143,20 @@ class Server(uvicorn.Server):
 
 async def _serve(config: Config) -> None:
     listener = _listen(config)
-    url = f"http://{config.host}:{listener.getsockname()[1]}"
+    url = _url(config.reached_by, listener.getsockname()[1])
     secret = token_of(config.token_file)
     lost: list[StoreFenced] = []
     async with running_engine(config, url, secret) as engine:
         app = create_app(engine, secret, config)
-        server = Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_GRACE_S))
+        server = Server(_uvicorn_config(app))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.leave)
-        write_private(config.address_file, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
+        told = {"url": url, "pid": os.getpid(), "version": __version__, "warning": _warning(config)}
+        write_private(config.address_file, json.dumps(told))
         log.info("swell %s serves %s from %s", __version__, url, config.home)
+        if told["warning"]:
+            log.warning(told["warning"])
+            print(f"swell: warning: {told['warning']}", file=sys.stderr, flush=True)
         watching = asyncio.create_task(_leave_when_lost(engine, server, lost))
         await server.serve(sockets=[listener])
         watching.cancel()
@@ -165,10 +171,37 @@ async def _leave_when_lost(engine: Engine, server: Server, lost: list[StoreFence
     server.leave()
 
 
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # a peer is who it is: wrong tokens are counted by address
+        timeout_graceful_shutdown=STOP_GRACE_S,
+    )
+
+
+def _warning(config: Config) -> str:
+    if not config.exposed:
+        return ""
+    return (
+        f"listening on {config.host}: other machines can connect, and tokens, code and logs travel unencrypted; "
+        "whoever can read that network can run commands here"
+    )
+
+
 def _listen(config: Config) -> socket.socket:
     # By its protocol asyncio knows TCP, where answers go out at once; without, each would wait 40 ms for the client.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # readers of streams that are gone without a word
     try:
         listener.bind((config.host, config.port or _last_port(config)))
     except OSError:

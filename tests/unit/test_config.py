@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import fields
 from pathlib import Path
 
@@ -79,3 +80,35 @@ def test_every_setting_has_a_reader() -> None:
     for kind in (Config, Options, Quota):
         for setting in fields(kind):
             assert str(setting.type) in _READERS, setting.name
+
+
+# -- who can connect --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "::1"])
+def test_this_machine_only(tmp_path: Path, host: str) -> None:
+    config = load_config(tmp_path, {"host": host})
+    assert not config.exposed
+    assert config.reached_by == host
+    assert config.host_names == {"127.0.0.1", "localhost", "::1", host}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "gpu1.example"])
+def test_others_are_let_in_only_on_purpose(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match="--insecure-listen"):
+        load_config(tmp_path, {"host": host})
+    with pytest.raises(ConfigError, match="unencrypted"):
+        written(tmp_path, f'host: "{host}"')
+    assert load_config(tmp_path, {"host": host, "insecure_listen": True}).exposed
+
+
+def test_what_others_call_it_is_known_and_handed_out(tmp_path: Path) -> None:
+    everywhere = load_config(tmp_path, {"host": "0.0.0.0", "insecure_listen": True})
+    assert everywhere.reached_by == "127.0.0.1"
+    assert everywhere.host_names == {"127.0.0.1", "localhost", "::1", socket.gethostname().lower()}
+    named = load_config(tmp_path, {"host": "::", "insecure_listen": True, "advertise": "Swell.example"})
+    assert named.reached_by == "Swell.example"
+    assert "swell.example" in named.host_names
+    assert "::" not in named.host_names
+    behind_a_proxy = load_config(tmp_path, {"advertise": "swell.example"})
+    assert "swell.example" in behind_a_proxy.host_names

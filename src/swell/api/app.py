@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,6 +14,7 @@ from starlette.routing import Route
 
 from swell import __version__
 from swell.api import cluster, inside, jobs, live, openapi, problems, timeline, ui, validate, whatif
+from swell.api.attempts import Attempts
 from swell.api.deps import Context, now_s
 from swell.api.guard import Guard
 from swell.api.port import Engine
@@ -28,6 +30,7 @@ def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     app = FastAPI(title="Swell", version=__version__, docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
     app.state.context = Context(engine=engine, config=config)
     app.state.sessions = sessions = Sessions(token, now_s)
+    app.state.attempts = Attempts(time.monotonic)
     app.state.assets = Assets()
     app.state.live = live.Live()
     app.router.routes[:0] = [  # before all others: matched first, and often
@@ -45,7 +48,7 @@ def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     app.add_exception_handler(problems.ApiError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_middleware(Guard, token=token, host=config.host, sessions=sessions)
+    app.add_middleware(Guard, token=token, hosts=config.host_names, sessions=sessions, attempts=app.state.attempts)
     _describe(app)
     return app
 
@@ -71,6 +74,8 @@ def _problem(detail: Any) -> Problem:
 
 async def _http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, problems.ApiError):  # what reading the body raised, wrapped by FastAPI
+        return problems.from_error(error.__cause__)
     hint = {404: "there is nothing here; see /v1/openapi.json", 405: "not with this method; see /v1/openapi.json"}
     detail = hint.get(error.status_code, str(error.detail))
     return problems.response(error.status_code, str(error.detail), detail)

@@ -4,43 +4,45 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Set
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from swell.api import problems
+from swell.api import bodies, problems
+from swell.api.attempts import Attempts
 from swell.api.auth import bearer, run_token, same
 from swell.api.sessions import Sessions
 from swell.api.ui import is_public
+from swell.config import is_loopback
 from swell.core.ids import RunId
 from swell.home import is_token
+from swell.web.assets import is_page
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 1 << 20
 OPEN_PATHS = frozenset({"/v1/health"})
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop)")
-_UPLOAD_PATH = re.compile(r"/v1/files/[^/]+")
-
-
-class TooLarge(Exception):
-    """Raised into whoever reads the body."""
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
+_ONCE = ("host", "origin", "authorization")
+_CLOSE = {"Connection": "close"}
 
 
 class Guard:
     """Turns away what must not reach a route, and makes problem+json of what a route raises."""
 
-    def __init__(self, app: ASGIApp, *, token: str, host: str, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Set[str], sessions: Sessions, attempts: Attempts) -> None:
         if not is_token(token):
             raise ValueError("the API is not served without a secret")
         self._app = app
         self._token = token
+        self._hosts = hosts
         self._sessions = sessions
-        self._loopback = host in LOOPBACK
+        self._attempts = attempts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,42 +53,55 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self._call(scope, _bounded(scope, receive), send)
+        await self._call(scope, bodies.bounded(scope, receive), send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         path = scope["path"]
         return (
             self._wrong_host(headers)
-            or (None if path in OPEN_PATHS or is_public(path) else self._wrong_token(path, headers))
-            or _too_large(scope, headers)
+            or (None if path in OPEN_PATHS or is_page(path) else self._locked(scope))
+            or (None if path in OPEN_PATHS or is_public(path) else self._wrong_token(scope, headers))
+            or bodies.too_large(scope, headers)
         )
 
     def _wrong_host(self, headers: Headers) -> Response | None:
         """A page in a browser must not reach a daemon on the same machine by a name that resolves to it."""
-        host = _host_name(headers.get("host", ""))
-        if self._loopback and host not in LOOPBACK:
-            return problems.response(
-                403, "Wrong host", f"this daemon answers to 127.0.0.1 and localhost only, not to {host!r}"
-            )
+        for name in _ONCE:
+            if len(headers.getlist(name)) > 1:
+                return problems.response(400, "Not a request", f"there are several {name} headers", headers=_CLOSE)
+        given = headers.get("host", "")
+        match = _HOST.fullmatch(given)
+        if match is None:
+            return problems.response(400, "Not a request", f"{given[:120]!r} is not a host", headers=_CLOSE)
+        if (match[1] or match[2]).lower() not in self._hosts:
+            known = ", ".join(sorted(self._hosts))
+            detail = f"this daemon answers to {known}, not to {given[:120]!r}; `advertise` in config.yaml adds a name"
+            return problems.response(403, "Wrong host", detail)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
-            return problems.response(403, "Wrong origin", f"pages of {origin} may not call this daemon")
+        if origin is not None and not _same_place(origin, given):
+            return problems.response(403, "Wrong origin", f"pages of {origin[:120]!r} may not call this daemon")
         return None
 
-    def _wrong_token(self, path: str, headers: Headers) -> Response | None:
+    def _locked(self, scope: Scope) -> Response | None:
+        """On loopback all users share one address: there the right token is let in whatever others try."""
+        peer = _peer(scope)
+        wait_s = 0 if is_loopback(peer) else self._attempts.locked_s(peer)
+        return _too_many(wait_s) if wait_s else None
+
+    def _wrong_token(self, scope: Scope, headers: Headers) -> Response | None:
         given = bearer(headers.get("authorization", ""))
         if same(given, self._token) or self._sessions.holds(given):
             return None
-        match = _RUN_PATH.fullmatch(path)
+        match = _RUN_PATH.fullmatch(scope["path"])
         if match and same(given, run_token(self._token, RunId(int(match[1]), int(match[2])))):
             return None
+        if given and (wait_s := self._attempts.wrong(_peer(scope), given)):
+            return _too_many(wait_s)
         detail = (
             "send `Authorization: Bearer <token>`; the token is in the file `token` in the daemon's home (~/.swell)"
         )
         what = "the token is wrong" if given else "there is no token"
-        answer = problems.response(401, "Who are you?", f"{what}; {detail}")
-        answer.headers["WWW-Authenticate"] = "Bearer"
-        return answer
+        return problems.response(401, "Who are you?", f"{what}; {detail}", headers={"WWW-Authenticate": "Bearer"})
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -94,12 +109,16 @@ class Guard:
         async def noting_send(message: Message) -> None:
             nonlocal started
             started = True
+            if message.get("status") == 401:  # the door of the dashboard looks at codes and tokens itself
+                self._attempts.wrong(_peer(scope), secrets.token_hex(8))
             await send(message)
 
         try:
             await self._app(scope, receive, noting_send)
+        except ClientDisconnect:
+            return
         except Exception as error:
-            answer = _too_large_response() if isinstance(error, TooLarge) else problems.from_error(error)
+            answer = problems.from_error(error)
             if answer.status_code == 500:
                 log.exception("%s %s failed", scope["method"], scope["path"])
             if started:
@@ -107,37 +126,18 @@ class Guard:
             await answer(scope, receive, send)
 
 
-def _bounded(scope: Scope, receive: Receive) -> Receive:
-    if _UPLOAD_PATH.fullmatch(scope["path"]):
-        return receive
-    left = MAX_BODY
-
-    async def bounded() -> Message:
-        nonlocal left
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise TooLarge
-        return message
-
-    return bounded
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
-def _too_large(scope: Scope, headers: Mapping[str, str]) -> Response | None:
-    length = headers.get("content-length", "0")
-    if _UPLOAD_PATH.fullmatch(scope["path"]) or (length.isdecimal() and int(length) <= MAX_BODY):
-        return None
-    return _too_large_response()
+def _too_many(wait_s: int) -> Response:
+    detail = f"too many wrong tokens came from this address; try again in {wait_s} s, with the right one"
+    return problems.response(429, "Too many wrong tokens", detail, headers={"Retry-After": str(wait_s)})
 
 
-def _too_large_response() -> Response:
-    detail = (
-        f"a request may have {MAX_BODY:,} bytes (1 MiB); put data into the files of the job, or submit fewer at once"
-    )
-    return problems.response(413, "Too large", detail)
-
-
-def _host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+def _same_place(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:  # such as http://[
+        return False

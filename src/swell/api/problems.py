@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -42,9 +42,15 @@ def body(status: int, title: str, detail: str, problems: Sequence[Problem] = ())
     return found
 
 
-def response(status: int, title: str, detail: str, problems: Sequence[Problem] = ()) -> Response:
+def response(
+    status: int,
+    title: str,
+    detail: str,
+    problems: Sequence[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     content = msgspec.json.encode(body(status, title, detail, problems))
-    return Response(content, status_code=status, media_type=MEDIA_TYPE)
+    return Response(content, status_code=status, media_type=MEDIA_TYPE, headers=headers)
 
 
 def from_error(error: Exception) -> Response:

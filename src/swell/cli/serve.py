@@ -19,6 +19,13 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--policy", help="Scheduling policy of the first start; later `swell policy` sets it."),
         click.option("--placer", help="Which GPUs: the placer of the first start."),
         click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),
+        click.option("--advertise", help="Name or address that others reach it by.  [default: --host]"),
+        click.option(
+            "--insecure-listen",
+            is_flag=True,
+            default=None,
+            help="Allow a --host that other machines can reach, without encryption.",
+        ),
         click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free one]"),
         click.option("--database", help="postgresql://… instead of SQLite in the home directory."),
     )

@@ -18,16 +18,23 @@ from swell.home import TOKEN_NAME, default_home
 def up(home: Path | None, as_json: bool, **options: Any) -> None:
     """Start the daemon in the background, unless it runs already."""
     running = answering(home)
-    arguments = [part for key, value in options.items() if value is not None for part in (f"--{key}", str(value))]
+    arguments = [part for key, value in options.items() if value is not None for part in _argument(key, value)]
     client = running or start_daemon(home, arguments)
     nodes = client.get("/v1/nodes")["nodes"]
     if as_json:
         print_json({"url": client.address.url, "started": running is None, "nodes": nodes})
         return
     click.echo(f"swell {'runs already' if running else 'is up'} at {client.address.url}")
+    if client.address.warning:
+        click.echo(f"warning: {client.address.warning}", err=True)
     if running and arguments:
         click.echo("note: its options are those it was started with; `swell down` first to change them")
     _tell(home, nodes)
+
+
+def _argument(key: str, value: object) -> tuple[str, ...]:
+    name = f"--{key.replace('_', '-')}"
+    return (name,) if value is True else (name, str(value))
 
 
 def _tell(home: Path | None, nodes: list[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ class Address:
     token: str
     local: bool  # found through a home directory of this machine
     pid: int = 0
+    warning: str = ""  # what whoever started it should know
 
 
 def find(home: Path | None = None) -> Address:
@@ -31,7 +32,13 @@ def _written_down(home: Path) -> Address:
     try:
         said = json.loads((home / ADDRESS_NAME).read_text(encoding="utf-8"))
         token = (home / TOKEN_NAME).read_text(encoding="utf-8").strip()
-        return Address(url=str(said["url"]), token=token, local=True, pid=int(said.get("pid", 0)))
+        return Address(
+            url=str(said["url"]),
+            token=token,
+            local=True,
+            pid=int(said.get("pid", 0)),
+            warning=str(said.get("warning", "")),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DaemonUnreachable(
             f"no daemon is running for {home}; start one with `swell up`, or set SWELL_URL and SWELL_TOKEN"

@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 
 from swell.api.app import create_app
+from swell.api.connections import BoundedProtocol
 from swell.api.deps import Context
 from swell.config import Config
 from swell.core import events as ev
@@ -197,7 +198,7 @@ class Server:
 
     def __init__(self):
         self.app = create_app(FakeEngine(), TOKEN, Config())
-        options = uvicorn.Config(self.app, port=0, log_config=None, access_log=False, lifespan="off")
+        options = uvicorn.Config(self.app, port=0, http=BoundedProtocol, log_config=None, access_log=False)
         self.server = uvicorn.Server(options)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
@@ -214,6 +215,7 @@ class Server:
             ev.PolicySet(name="fifo", placer="consolidated", at_s=0.0),
         )
         self.app.state.context = Context(engine=self.engine, config=config)
+        self.app.state.attempts._peers.clear()
         return self
 
     def submit(self, document="command: x", **headers):

@@ -1,9 +1,14 @@
 """Who may call, and what must not get in."""
 
+import contextlib
+import hashlib
 import http.client
+import socket
+import time
 
 import pytest
 
+from swell.api import bodies, connections
 from swell.api.auth import run_token
 from swell.core.events import Batching
 from swell.core.ids import RunId
@@ -146,3 +151,130 @@ def test_the_stop_poll_arrives_typed(server):
     path = "/v1/runs/7.2/stop?rank=1&epoch=3&step=5&ack_epoch=4&ack_step=0&wait_s=2.5"
     assert server.client.get(path).json() == {"stop": None, "poll_s": 1.0}
     assert server.engine.reports[-1] == (RunId(7, 2), 1, (3, 5), (4, 0), 2.5)
+
+
+# -- requests that are none -------------------------------------------------------------------------------------------
+
+
+def said(server, *lines, body=b""):
+    """The status of a request as it is written here, and whether the daemon hung up afterwards."""
+    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(head + body)
+        answer = connection.recv(65536)
+    return int(answer.split()[1]), answer
+
+
+AUTH = f"Authorization: Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (["Host: localhost", "Host: evil.example"], 400),
+        (["Host: evil.example", "Host: localhost"], 400),
+        (["Host: localhost", "Host: localhost"], 400),
+        ([], 400),
+        (["Host:"], 400),
+        (["Host: localhost:80@evil.example"], 400),
+        (["Host: [::1"], 400),
+        (["Host: localhost", "Origin: http://["], 403),
+        (["Host: localhost", "Origin: null"], 403),
+        (["Host: localhost", "Origin: http://localhost", "Origin: http://evil.example"], 400),
+        (["Host: localhost", "Authorization: Bearer wrong"], 400),
+        (["Host: LOCALHOST:1", "Origin: http://LOCALHOST:1"], 200),
+    ],
+)
+def test_hosts_and_origins_that_are_none(server, lines, status):
+    assert said(server, "GET /v1/jobs HTTP/1.1", AUTH, *lines)[0] == status
+
+
+# -- wrong tokens -----------------------------------------------------------------------------------------------------
+
+
+def test_wrong_tokens_are_soon_not_listened_to_and_the_right_one_is(server):
+    answers = [server.client.get("/v1/jobs", headers={"Authorization": f"Bearer wrong-{i}"}) for i in range(40)]
+    assert {a.status_code for a in answers[:20]} == {401}
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    assert "in 1 s" in answers[-1].json()["detail"]
+    assert server.client.get("/v1/jobs").status_code == 200
+    assert server.client.get("/v1/jobs", headers={"Authorization": ""}).status_code == 401
+
+
+# -- slow clients -----------------------------------------------------------------------------------------------------
+
+
+def closed(connection, within_s=5.0):
+    connection.settimeout(within_s)
+    return connection.recv(65536) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/jobs HTTP/1.1\r\nHost: local", b"\r\n"])
+def test_a_head_that_does_not_come_is_not_waited_for(server, monkeypatch, sent):
+    monkeypatch.setattr(connections, "HEAD_S", 0.3)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(sent)
+        assert closed(connection)
+
+
+def test_a_byte_now_and_then_does_not_help(server, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_S", 0.5)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        sent = 0
+        with contextlib.suppress(OSError):
+            for sent in range(200):  # noqa: B007 - how far it came is what is asked
+                connection.sendall(b"\r\n")
+                time.sleep(0.05)
+        assert sent < 100
+
+
+def test_nor_after_an_answer(server, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_S", 0.3)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+        connection.request("GET", "/v1/health")
+        assert connection.getresponse().read()
+        connection.sock.sendall(b"GET")
+        assert closed(connection.sock)
+
+
+def test_a_head_without_end_is_refused(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                connection.sendall(b"X: " + b"x" * 1000 + b"\r\n")
+        with contextlib.suppress(OSError):
+            assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/cancel", "/v1/what-if"])
+def test_a_body_that_does_not_come_is_not_waited_for(server, monkeypatch, path):
+    monkeypatch.setattr(bodies, "BODY_S", 0.3)
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", AUTH, "Content-Length: 100")
+    status, answer = said(server, *lines, body=b"{")
+    assert status == 408
+    assert b"send it again" in answer
+
+
+def test_an_upload_may_take_as_long_as_its_bytes_come(server, monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_S", 0.3)
+    monkeypatch.setattr(bodies, "SLOWEST", 1000)
+    content = b"x" * 5000
+
+    def pieces():
+        for start in range(0, len(content), 500):
+            time.sleep(0.1)
+            yield content[start : start + 500]
+
+    answer = server.client.put(f"/v1/files/{hashlib.sha256(content).hexdigest()}", content=pieces())
+    assert answer.status_code == 400  # it came, and is no tar
+
+
+def test_a_stream_is_not_a_slow_body(server, monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    with server.client.stream("GET", "/v1/events?after=0") as answer:
+        time.sleep(0.6)
+        server.submit()
+        assert any("JobSubmitted" in line or "submitted" in line.lower() for line in answer.iter_lines())

@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,13 +71,13 @@ def test_a_disk_of_any_size_that_is_too_small(tmp_path: Path) -> None:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def serve(home: Path) -> str | None:
+def serve(home: Path, *options: str) -> str | None:
     """What a start that failed had to say; None for one that works, which is ended."""
     served = Daemon(home)
     served.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "swell", "serve", "--home", str(home), "--gpus", "1"],
+        [sys.executable, "-m", "swell", "serve", "--home", str(home), "--gpus", "1", *options],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -115,6 +116,21 @@ def test_a_home_that_is_not_safe_is_refused(tmp_path: Path, name: str, change: A
     assert said is not None, f"served with {name}"
     assert says in said
     assert "Traceback" not in said
+
+
+def test_listening_for_other_machines_needs_to_be_asked_for(tmp_path: Path) -> None:
+    said = serve(tmp_path / "home", "--host", "0.0.0.0")
+    assert said is not None
+    assert "--insecure-listen" in said
+    assert not (tmp_path / "home" / "token").exists()
+
+
+def test_the_address_of_ipv6_can_be_used(tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    with daemon(tmp_path / "home", args=("--host", "::1")) as served:
+        assert served.address[0] == "::1"
+        assert served.get("/v1/jobs")["jobs"] == []
 
 
 def relink(path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Wrong tokens: how many a peer may try. Pure but for the clock it is handed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+BURST = 20
+"""Wrong tokens in a row; then one more every second."""
+MAX_PEERS = 10_000
+
+
+@dataclass(slots=True)
+class _Peer:
+    left: float
+    seen_s: float
+    tried: set[bytes] = field(default_factory=set)
+
+
+class Attempts:
+    """A peer that tries many different tokens is not listened to for a while, right or wrong. One that repeats the same
+    wrong token (a client with an old one) guesses nothing: it only gets 429 instead of 401, and others behind the same
+    address are not locked out."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._peers: OrderedDict[str, _Peer] = OrderedDict()
+
+    def locked_s(self, peer: str) -> int:
+        """So many seconds nothing from this peer is looked at; 0: it is."""
+        known = self._refilled(peer)
+        return self._wait_s(known) if known and len(known.tried) >= BURST else 0
+
+    def wrong(self, peer: str, token: str) -> int:
+        """Note a wrong token; the seconds after which the peer may try again, 0 if it may at once."""
+        known = self._refilled(peer) or self._new(peer)
+        wait_s = self._wait_s(known)
+        if not wait_s:
+            known.left -= 1
+        if len(known.tried) < BURST:
+            known.tried.add(hashlib.blake2b(token.encode(errors="replace"), digest_size=8).digest())
+        return wait_s
+
+    def _refilled(self, peer: str) -> _Peer | None:
+        known = self._peers.get(peer)
+        if known is None:
+            return None
+        now = self._now_s()
+        known.left, known.seen_s = min(BURST, known.left + now - known.seen_s), now
+        if known.left >= BURST:
+            del self._peers[peer]
+            return None
+        return known
+
+    def _new(self, peer: str) -> _Peer:
+        if len(self._peers) >= MAX_PEERS:
+            self._peers.popitem(last=False)
+        known = self._peers[peer] = _Peer(left=float(BURST), seen_s=self._now_s())
+        return known
+
+    @staticmethod
+    def _wait_s(known: _Peer) -> int:
+        return math.ceil(1 - known.left) if known.left < 1 else 0
