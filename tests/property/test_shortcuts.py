@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from swell.core.decision import Decision, Grant, Reason
 from swell.core.ids import JobId
 from swell.core.snapshot import Capacity, JobView, Snapshot
-from swell.policy import swell as policy
 from swell.policy.base import Purse, give_in_order, grant
+from swell.policy.swell import Swell
+from swell.policy.swell.columns import Reader
+from swell.policy.swell.settings import settings_of
+from swell.policy.swell.vectorised import Round
 from unit.policy.strategies import EXAMPLES, MARKS
 from unit.policy.views import NOW_S, view
 
@@ -38,15 +41,15 @@ def test_where_there_is_room_for_all_swell_answers_as_if_it_had_weighed_everythi
 ) -> None:
     gpus = -(-sum(job.max * job.gpu_milli for job in jobs) // 1000) + more
     taken = Snapshot(now_s=NOW_S, jobs=tuple(jobs), nodes=(), capacity=Capacity(gpu_milli={"gpu": 1000 * gpus}))
-    short = policy.Swell().decide(taken, {}, random.Random(0))
+    short = Swell().decide(taken, {}, random.Random(0))
     assert short.grants == {job.id: Grant(n=job.max, gpu_type="gpu") for job in jobs}
     assert (short.grants, short.why()) == _weighed(taken)
 
 
 def _weighed(taken: Snapshot) -> tuple[dict[JobId, Grant], dict[JobId, tuple[Reason, ...]]]:
-    columns = policy.Reader().read(list(taken.jobs), taken)
+    columns = Reader().read(list(taken.jobs), taken)
     assert columns is not None
-    this = policy.Round(list(taken.jobs), columns, taken.now_s, policy.settings_of(taken))
+    this = Round(list(taken.jobs), columns, taken.now_s, settings_of(taken))
     this.give()
     this.use_leftovers()
     return this.grants(), this.reasons()

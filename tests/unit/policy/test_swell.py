@@ -181,13 +181,6 @@ def test_weight_and_deadline_bring_a_job_forward() -> None:
     assert counts(bare("swell", snapshot(pressed, 4)), pressed) == [0, 4]
 
 
-def test_optimism_tries_what_nobody_has_measured_yet() -> None:
-    jobs = [view(1, 4, 4, rem=1000), view(2, 4, 4, rem=1500, remaining_known=False, remaining_sigma=1.0)]
-    assert counts(bare("swell", snapshot(jobs, 4)), jobs) == [4, 0]
-    bold = snapshot(jobs, 4, Options(policy={"optimism": 1.0}))
-    assert counts(bare("swell", bold), jobs) == [0, 4]
-
-
 def test_leftovers_go_out_in_any_allowed_size() -> None:
     nodes = tuple(Node(name=f"n{i}", gpus=tuple(Gpu(index=k) for k in range(4))) for i in range(2))
     jobs = [view(1, 1, 16, rem=9000)]

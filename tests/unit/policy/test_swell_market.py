@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from swell.policy._envelope import Envelopes, envelope, useful_sizes, with_held
-from swell.policy._market import Offers, Outcome, share_out
+from swell.policy.swell.market import Offers, Outcome, buy
+from swell.policy.swell.several_types import share_out, steps_above
 
 Points = list[tuple[int, float]]
 
@@ -144,7 +145,7 @@ def test_one_type_in_steps_of_one_is_exact() -> None:
     rng = random.Random(3)
     for _ in range(100):
         offers = random_offers(rng, rng.randrange(1, 7), 1, unit=True)
-        assert worth(offers, share_out(offers)) == pytest.approx(best_of_all(offers))
+        assert worth(offers, Outcome.of_one(buy(offers[0]))) == pytest.approx(best_of_all(offers))
 
 
 def test_larger_steps_lose_no_more_than_the_last_one() -> None:
@@ -153,7 +154,7 @@ def test_larger_steps_lose_no_more_than_the_last_one() -> None:
     for _ in range(100):
         offers = random_offers(rng, rng.randrange(2, 8), 1, unit=False)
         best = best_of_all(offers)
-        gaps.append(1 - worth(offers, share_out(offers)) / best)
+        gaps.append(1 - worth(offers, Outcome.of_one(buy(offers[0]))) / best)
     assert np.mean(gaps) < 0.02
 
 
@@ -165,3 +166,23 @@ def test_several_types_come_close_to_the_optimum() -> None:
         best = best_of_all(offers)
         gaps.append(1 - worth(offers, share_out(offers)) / best)
     assert np.mean(gaps) < 0.03
+
+
+def test_what_jobs_would_take_of_a_type_at_a_price_is_in_the_steps_above_what_they_have_elsewhere() -> None:
+    """Demand at any price, from the steps, is what each job would choose by itself: the point of greatest surplus, if
+    that is more than it has elsewhere. Steps after the first count too."""
+    rng = random.Random(6)
+    several = 0
+    for _ in range(300):
+        (offer,) = random_offers(rng, rng.randrange(1, 6), 1, unit=False)
+        floor = np.array([rng.choice((0.0, rng.random())) for _ in offer.costs])
+        price = rng.uniform(0.0, 2.0) * float(offer.density.max()) / 2
+        density, cost = steps_above(offer, floor)
+        wanted = 0
+        for costs, values, elsewhere in zip(offer.costs.tolist(), offer.values.tolist(), floor.tolist(), strict=True):
+            points = [(value - price * c, c) for c, value in zip(costs, values, strict=True) if c]
+            surplus, chosen = max(points, default=(0.0, 0))
+            wanted += chosen if surplus > elsewhere else 0
+        assert int(cost[density > price].sum()) == wanted
+        several += int((density > price).sum()) > len(floor)
+    assert several > 10, "no case in which a job takes more than one step"

@@ -1,4 +1,6 @@
-"""Why a job got what it got under `swell`, as reasons a person can be told."""
+"""Why a job got what it got, as reasons that `plan.explain` turns into sentences.
+
+`vectorised.Round` calls these, only when somebody asks. They read a finished round and decide nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView
 from swell.policy._envelope import Floats, Ints
-from swell.policy._reader import Columns
 from swell.policy.base import OwnReasons
+from swell.policy.swell.columns import Columns
 
 _make_reason = maker(Reason)
 

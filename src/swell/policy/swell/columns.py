@@ -1,8 +1,9 @@
-"""Job views as columns of numbers, one array an attribute, so that thousands of jobs are weighed at once.
+"""Job views as columns of numbers, one array per attribute, so that thousands of jobs are weighed at once.
 
-A view is read once for as long as it is the same object (`plan.picture` reuses views of jobs nothing happened to).
-What was read is kept in one table of numbers, not in objects by job: with ten thousand of those Python's garbage
-collector would cost more than the rest.
+`policy.Swell` keeps a `Reader`; `vectorised.Round` works on the `Columns` it returns. A view is read once, as long as
+it is the same object (`plan.snapshotter` reuses views of jobs that nothing happened to). What was read is kept in one
+table of numbers, not in objects by job: with ten thousand of those Python's garbage collector would cost more than the
+rest. A `Reader` may hold nothing but this cache: a fresh one reads the same.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Node, gpus_per_node
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy._envelope import NONE, Envelopes, Floats, Ints, chain_at
-
-_URGENT = 10.0
-"""The most a deadline can multiply a job's weight by."""
+from swell.policy.swell.settings import LEAST_LEFT, MOST_URGENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,6 @@ class Columns:
     held: Ints  # 0 also while it is stopping: nothing more is lost by another size
     held_kind: Ints
     held_speed: Floats
-    sigma: Floats  # 0 when the remaining time is known
     deadline_s: Floats
     submitted_s: Floats
     waited_s: Floats  # before the current wait
@@ -77,16 +75,14 @@ class Columns:
     top_size: Ints
     top_speed: Floats
 
-    def remaining_s(self, now_s: float, optimism: float) -> Floats:
-        """At speed 1; as `JobView.remaining_s`, for all at once, but who has outlived its estimate is expected to last
-        as much longer again: it is not about to end for ever."""
+    def remaining_s(self, now_s: float) -> Floats:
+        """At speed 1, as `JobView.remaining_s`. A job that is overdue by x seconds is assumed to need x more."""
         done = self.rate * np.maximum(0.0, now_s - self.as_of_s)
-        left = np.maximum(np.maximum(np.abs(self.left_1_s - done), 0.02 * self.left_1_s), 1e-3)
-        return np.asarray(left * np.exp(-optimism * self.sigma) if optimism else left)
+        return np.maximum(np.maximum(np.abs(self.left_1_s - done), LEAST_LEFT * self.left_1_s), 1e-3)
 
     def standing(self, left_s: Floats, now_s: float) -> Standing:
-        """What is done is taken from the service attained: so long at the average size. Of one who has outlived its
-        estimate it is believed how much there was to do, and not that this is done."""
+        """What is done is taken from the service attained: so long at the average size. Of an overdue job the estimate
+        of all its work is kept; that this work is done is not assumed."""
         age_s = np.maximum(now_s - self.submitted_s, 0.0)
         waited_s = self.waited_s + np.maximum(now_s - self.waiting_since_s, 0.0)
         ran_s = np.maximum(age_s - waited_s, 0.0)
@@ -94,8 +90,8 @@ class Columns:
         service = self.attained_gpu_s + self.held_gpus * since_s
         gpus = np.divide(service, ran_s, out=np.zeros(len(ran_s)), where=ran_s > 0)
         share_speed, speed = self._speeds_on(gpus)
-        outlived = np.maximum(self.rate * since_s - self.left_1_s, 0.0)
-        work_s = np.maximum(ran_s * speed + left_s - 2 * outlived, 0.02 * self.left_1_s)
+        overdue_s = np.maximum(self.rate * since_s - self.left_1_s, 0.0)
+        work_s = np.maximum(ran_s * speed + left_s - 2 * overdue_s, LEAST_LEFT * self.left_1_s)
         return Standing(age_s=age_s, left_s=left_s, work_s=work_s, share_speed=share_speed)
 
     def _speeds_on(self, gpus: Floats) -> tuple[Floats, Floats]:
@@ -122,7 +118,7 @@ class Columns:
         at_best_s = left_s / np.maximum(self.top_speed, 1e-9)
         hopeful = (self.deadline_s > 0) & (slack_s > at_best_s)
         tightness = np.divide(at_best_s, slack_s, out=np.zeros(len(left_s)), where=hopeful)
-        return np.minimum(1.0 / np.maximum(1.0 - tightness, 1e-9), _URGENT)
+        return np.minimum(1.0 / np.maximum(1.0 - tightness, 1e-9), MOST_URGENT)
 
 
 _PLAIN = {
@@ -139,7 +135,7 @@ _PLAIN = {
 }
 """Columns that are an attribute of the view as it is."""
 _MILLI = list(_PLAIN).index("milli")
-_NUMBERS = (*_PLAIN, "sigma", "top_size", "waiting_since_s", "held_gpus", "held", "held_kind", "held_speed")
+_NUMBERS = (*_PLAIN, "top_size", "waiting_since_s", "held_gpus", "held", "held_kind", "held_speed")
 
 
 class Reader:
@@ -223,7 +219,6 @@ class Reader:
             held=at["held"].astype(np.int64),
             held_kind=at["held_kind"].astype(np.int64),
             held_speed=at["held_speed"],
-            sigma=at["sigma"],
             deadline_s=at["deadline_s"],
             top_size=at["top_size"].astype(np.int64),
             submitted_s=at["submitted_s"],
@@ -236,22 +231,21 @@ class Reader:
 
 
 _id = attrgetter("id")
-_plain = attrgetter(*_PLAIN.values(), "held_n", "remaining_known", "remaining_sigma")
+_plain = attrgetter(*_PLAIN.values(), "held_n")
 
 
 def _numbers(jobs: list[JobView], types: tuple[str, ...]) -> Floats:
     """As `_NUMBERS`, and below that as many empty lines as there are types."""
-    width = len(_PLAIN) + 3
+    width = len(_PLAIN) + 1
     flat = np.fromiter(chain.from_iterable(map(_plain, jobs)), np.float64, width * len(jobs)).reshape(-1, width)
     table = np.empty((len(_NUMBERS) + len(types), len(jobs)))
     table[: len(_PLAIN)] = flat[:, : len(_PLAIN)].T
-    held_n, known, sigma = flat[:, len(_PLAIN) :].T
+    held_n = flat[:, len(_PLAIN)]
     derived = table[len(_PLAIN) :]
-    derived[0] = np.where(known > 0, 0.0, sigma)
-    derived[1] = [job.sizes[-1] for job in jobs]
-    derived[2] = [np.inf if job.waiting_since_s is None else job.waiting_since_s for job in jobs]
-    derived[3] = held_n * table[_MILLI] / GPU_MILLI
-    derived[4:7] = _held(jobs, types)
+    derived[0] = [job.sizes[-1] for job in jobs]
+    derived[1] = [np.inf if job.waiting_since_s is None else job.waiting_since_s for job in jobs]
+    derived[2] = held_n * table[_MILLI] / GPU_MILLI
+    derived[3:6] = _held(jobs, types)
     return table
 
 
