@@ -67,7 +67,7 @@ class Backtest:
         self.next_s = now_s + self.every_s
         setup = self.setup
         policy = policy_named(setup.policy.name)  # the simulation's own remembers what it saw
-        raw = forecast(state, self.scene.book, policy, setup.placer, setup.options, now_s, SAMPLES)
+        raw = forecast(state, self.scene.book, policy, setup.placer, setup.options, now_s, SAMPLES).intervals
         scales = self.track.calibration.scales(now_s)
         for job, said in self.track.told(raw, state, now_s, scales).items():
             self.told.append(

@@ -18,7 +18,7 @@ from swell.plan.cycle import cycle
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import policy_named
-from swell.sim.cheapest_change import relax
+from swell.sim.cheapest_change import Trial
 from swell.sim.cluster import parse_cluster
 from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
@@ -80,10 +80,11 @@ def starts_within_passes(state: State, policy: str, now_s: float, job: int) -> b
 @given(cluster=st.sampled_from(CLUSTERS), jobs=st.lists(specs(), min_size=2, max_size=7))
 def test_a_job_starts_after_what_was_advised(policy: str, cluster: str, jobs: list[JobSpec]) -> None:
     state, now_s = busy_cluster(cluster, jobs, policy)
+    moment = Trial(state, Book(), policy_named(policy), placer_named("consolidated"), OPTIONS, now_s)
     for job in list(state.active):
         if state.jobs[job].state is not JobState.QUEUED:
             continue
-        advice = relax(state, Book(), policy_named(policy), placer_named("consolidated"), OPTIONS, now_s, job)
+        advice = moment.cheapest(job).change
         if advice is None:
             continue
         changed = copy_of(state)
@@ -102,7 +103,8 @@ def test_a_job_that_is_too_large_for_now_is_told_to_be_smaller() -> None:
     policy, placer = policy_named("fifo"), placer_named("consolidated")
     assert starts_within_passes(state, "fifo", 1.0, 1)
     apply(state, JobSubmitted(job=2, spec=large, at_s=2.0))
-    advice = relax(state, Book(), policy, placer, OPTIONS, 3.0, 2)
+    moment = Trial(state, Book(), policy, placer, OPTIONS, 3.0)
+    advice = moment.cheapest(2).change
     assert advice is not None
     assert advice.advice.startswith("ask for 2 GPUs instead of 4")
-    assert relax(state, Book(), policy, placer, OPTIONS, 3.0, 1) is None  # it runs
+    assert moment.cheapest(1).change is None  # it runs

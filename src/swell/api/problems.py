@@ -65,6 +65,9 @@ def from_error(error: Exception) -> Response:
         return response(507, "Disk full", detail)
     for kind, status, title in _STATUS:
         if isinstance(error, kind):
-            return response(status, title, str(error))
+            answer = response(status, title, str(error))
+            if isinstance(error, errors.Busy):
+                answer.headers["Retry-After"] = str(error.retry_after_s)
+            return answer
     detail = f"an error inside the daemon ({type(error).__name__}); its log has the details. Please report it."
     return response(500, "Error in Swell", detail)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.client.errors import Refused
+from swell.client.http import Client
 from swell.jobfile.units import format_duration
 
 SHOWN = 20
+BUSY = 503
+AGAIN_S = 5.0
 
 
 @click.command("what-if")
@@ -39,11 +45,24 @@ def what_if(
         "remove_nodes": list(remove_nodes),
         "submit": [document for path in files for document in _documents(path)],
     }
-    view = client(home).post("/v1/what-if", body)
+    view = _asked(client(home), body)
     if as_json:
         print_json(view)
         return
     _tell(view)
+
+
+def _asked(daemon: Client, body: Mapping[str, object]) -> dict[str, Any]:
+    """The answer; a daemon that has too much to work out is asked once more."""
+    try:
+        answer: dict[str, Any] = daemon.post("/v1/what-if", body)
+    except Refused as error:
+        if error.status != BUSY:
+            raise
+        click.echo(f"{error}; asking once more in {AGAIN_S:.0f} s", err=True)
+        time.sleep(AGAIN_S)
+        answer = daemon.post("/v1/what-if", body)
+    return answer
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,13 @@ class Insufficient(SwellError):
     """It would fit, but not now."""
 
 
+class Busy(Insufficient):
+    """Not now: too much is asked for at once, or what is asked for could not be worked out. Ask again after
+    `retry_after_s`."""
+
+    retry_after_s = 5
+
+
 class InvalidTransition(SwellError):
     """An event that the transition table does not allow in the job's state."""
 

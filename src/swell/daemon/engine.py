@@ -14,16 +14,17 @@ from swell.core.errors import Conflict, NotFound, StoreError
 from swell.core.events import Event, ExitReason
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Node, NodeCondition
+from swell.core.resources import Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Options
-from swell.core.state import ENDED, JobRecord, Run, State, copy_of, was_given
+from swell.core.state import ENDED, JobRecord, Run, State, was_given
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
-from swell.daemon.forecasts import MAX_JOBS, Forecasts, FrozenBook, Moment, forecast_sentence
+from swell.daemon.forecasts import Forecasts, forecast_sentence
 from swell.daemon.job_id_watermark import JobIdWatermark
 from swell.daemon.logwatch import LogWatch
+from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import Position, RunReport, StopView
 from swell.daemon.stops import Stops
@@ -34,7 +35,7 @@ from swell.plan import commands
 from swell.plan.admit import check_feasible
 from swell.plan.explain import Explanation, explain
 from swell.plan.snapshotter import Snapshotter
-from swell.policy.registry import DEFAULT_POLICY, check_options, policy_named
+from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
     Clock,
     Executor,
@@ -47,7 +48,7 @@ from swell.ports import (
     RunGone,
     Stored,
 )
-from swell.sim.forecast import Change, Effect, Interval
+from swell.sim.forecast import Change, Effect, Interval, copy_of
 from swell.speed.describe import DescribedBook
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class Engine:
         self.tasks.start("checkpoints", self._committer.keep_checkpoints)
         self.tasks.start("watch", self._watch)
         self.tasks.start("passes", self._passes.run)
-        self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment_to_forecast))
+        self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment))
         self.tasks.start("logs", self._logs.run)
         self.tasks.start("training checkpoints", self._checkpoints.run)
         self.tasks.start("cleanup", self._cleanup.run)
@@ -156,12 +157,13 @@ class Engine:
             await self._committer.commit(
                 [ev.PolicySet(name=name, placer=placer, at_s=self._clock.now_s(), options=state.policy_options)]
             )
-        self._passes.policy = policy_named(name)
-        self._passes.placer = placer_named(placer)
+        check_name(name)
+        self._passes.decider.choose(name, placer_named(placer).name)
 
     async def stop(self) -> None:
         """Graceful: jobs go on running; the next start adopts them."""
         await self.tasks.stop()
+        await self._forecasts.stop()
         await self._committer.stop_waiting()
         await self._effects.settle()
         await self._committer.close()
@@ -267,14 +269,14 @@ class Engine:
         options: Mapping[str, float | int | str | bool] | None = None,
         by: str = "",
     ) -> None:
-        policy = policy_named(name)
         check_options(name, options or {})
         chosen_placer = placer_named(placer or self.state.placer or DEFAULT_PLACER)
         event = ev.PolicySet(
             name=name, placer=chosen_placer.name, options=options or {}, by=by, at_s=self._clock.now_s()
         )
         await self._do([event])
-        self._passes.policy, self._passes.placer = policy, chosen_placer
+        self._passes.decider.choose(name, chosen_placer.name)
+        self._passes.wake()
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
@@ -301,17 +303,25 @@ class Engine:
         return self._passes.reasons(job)
 
     async def explain(self, job: JobId) -> Explanation:
-        """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it."""
-        record, now = await self.job(job), self._moment()
-        advice = await self._forecasts.advice(job, now) if now is not None and not record.holding else ""
+        """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it.
+        At once but for the last, which is waited for briefly and said to be missing when it is."""
+        record = await self.job(job)
+        now = None if record.holding or record.ended else self._fresh_moment()
+        advice, missing = await self._forecasts.advice(job, now) if now is not None else ("", "")
         found = explain(self.state, record, self.reasons(job), self._clock.now_s())
-        return replace(found, advice=advice, starts=self._forecast_sentence(record))
+        return replace(
+            found,
+            advice=advice,
+            missing=missing,
+            starts=self._forecast_sentence(record),
+            trouble=self._passes.decider.trouble,
+        )
 
     def _forecast_sentence(self, record: JobRecord) -> str:
-        said = forecast_sentence(record, self.eta(record.id), self._clock.now_s())
+        said = forecast_sentence(record, self.eta(record.id), self._forecasts.until_s, self._clock.now_s())
         active = (self.state.jobs[job] for job in self.state.active)
-        guessed = not all(self.book.remaining(job).known for job in active if job.holding or job is record)
-        return f"{said} (a guess: not every job has said, or shown, how long it takes)" if said and guessed else said
+        guessed = said and not all(self.book.remaining(job).known for job in active if job.holding or job is record)
+        return f"{said} (a guess: not every job has said, or shown, how long it takes)" if guessed else said
 
     def eta(self, job: JobId) -> Interval | None:
         """When it will start and end, by the latest forecast."""
@@ -319,27 +329,26 @@ class Engine:
 
     async def what_if(self, change: Change) -> Sequence[Effect]:
         """Start and end of every job before and after a change."""
-        now = self._moment()
+        now = self._fresh_moment()
         if now is None:
             raise Conflict("the daemon has not decided anything yet; ask again in a moment")
-        return await self._forecasts.what_if(change, now)
+        return await self._forecasts.what_if(change, now, self.book)
 
-    def _moment_to_forecast(self) -> Moment | None:
-        return self._moment() if len(self.state.active) <= MAX_JOBS else None
+    def _fresh_moment(self) -> Moment | None:
+        return self._forecasts.fresh(self.state.seq, self._moment)
 
     def _moment(self) -> Moment | None:
-        policy, placer = self._passes.policy, self._passes.placer
-        if policy is None or placer is None:
+        if not self._passes.decider.chosen:
             return None
         state = copy_of(self.state)
-        return Moment(
-            state=state,
-            book=FrozenBook(self.book, state),
-            policy=policy,
-            placer=placer,
-            options=self._passes.options,
-            now_s=self._clock.now_s(),
-        )
+        known = self._passes.answers()
+        per_node = gpus_per_node(state.nodes.values())
+        for job in state.active:
+            if job not in known:  # since the last pass
+                known[job] = self.book.speed(state.jobs[job], per_node), self.book.remaining(state.jobs[job])
+        alone = frozenset(j for j in state.active if state.jobs[j].spec.gpus.share and self.book.alone(j))
+        options, now_s = self._passes.options, self._clock.now_s()
+        return Moment(state=state, answers=known, alone=alone, options=options, now_s=now_s)
 
     def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
         return self._committer.follow(after_seq)
@@ -362,6 +371,7 @@ class Engine:
             "seq": self._committer.durable_seq,
             "jobs": by_state,
             "passes": self._passes.count,
+            "deciding": self._passes.decider.trouble,
             "policy": self.state.policy,
             "placer": self.state.placer,
             "forecast": self._forecasts.accuracy.summary(),

@@ -1,8 +1,9 @@
 """What will happen, as the daemon tells it: the live state run forward in the background, advice, and what-if.
 
-All of it works on a copy (frozen records, frozen answers of the speed book) in a thread, so that deciding and answering
-go on meanwhile. What a forecast took says how soon the next may come: a small part of a core at most. What came of
-forecasts says how wide their intervals must be (`sim.forecast_accuracy`); a daemon that starts begins with the prior.
+All of it is worked out beside the daemon (`daemon.helper`) on a copy of one moment, so that nothing mutable is shared
+with live decisions and answers go on meanwhile. What a forecast took says how soon the next may come: a small part of a
+core at most. What came of forecasts says how wide their intervals must be (`sim.forecast_accuracy`); a daemon that
+starts anew begins with the prior.
 """
 
 from __future__ import annotations
@@ -11,25 +12,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
+from swell.core.errors import Busy
 from swell.core.events import Event
 from swell.core.ids import JobId
 from swell.core.resources import gpus_per_node
-from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, State
+from swell.daemon.helper import Helper, NoAnswer
+from swell.daemon.lookahead import Advice, Advise, Compare, Foresee
+from swell.daemon.moments import Moment, answers_for
 from swell.plan.explain import duration
-from swell.ports import Placer, Policy, Remaining, SpeedBook
-from swell.sim.cheapest_change import relax
-from swell.sim.forecast import Change, Effect, Interval, forecast, what_if
+from swell.ports import SpeedBook
+from swell.sim.forecast import Change, Effect, Forecast, Interval
 from swell.sim.forecast_accuracy import Accuracy, TrackRecord
-from swell.sim.forecast_calibration import Calibration, Kind, Scales
 
 log = logging.getLogger(__name__)
 
 SAMPLES = 4
-MAX_JOBS = 1000
-"""With more jobs than this nothing is forecast: a thread that computes for seconds would slow the answers."""
 LOOKS_AT_JOBS = 800
 """So many jobs over all samples of one forecast; at least one sample is made."""
 JOBS_AT_ONCE = 100
@@ -37,46 +37,18 @@ JOBS_AT_ONCE = 100
 EVERY_S = 3.0
 SHARE = 20.0
 """A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
-
-
-class FrozenBook:
-    """What the speed book says at this moment of the jobs that have not ended. Learns nothing."""
-
-    follows_records = False
-
-    def __init__(self, book: SpeedBook, state: State) -> None:
-        per_node = gpus_per_node(state.nodes.values())
-        self._answers = {
-            job: (book.speed(state.jobs[job], per_node), book.remaining(state.jobs[job])) for job in state.active
-        }
-        self._alone = frozenset(job for job in state.active if book.alone(job))
-        self._book, self._per_node = book, per_node
-
-    def learn(self, event: Event) -> None:
-        """It is frozen."""
-
-    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
-        known = self._answers.get(job.id)
-        return known[0] if known else self._book.speed(job, self._per_node)
-
-    def remaining(self, job: JobRecord) -> Remaining:
-        known = self._answers.get(job.id)
-        return known[1] if known else self._book.remaining(job)
-
-    def alone(self, job: JobId) -> bool:
-        return job in self._alone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """Everything a look ahead needs, frozen."""
-
-    state: State
-    book: FrozenBook
-    policy: Policy
-    placer: Placer
-    options: Options
-    now_s: float
+FORECAST_LIMIT_S = 300.0
+ASKED_LIMIT_S = 25.0
+"""For what a person asked and waits for."""
+MOST_WAITING = 16
+TURN_S = 10.0
+"""A what-if waits so long for its turn."""
+ADVICE_S = 0.5
+"""An explanation waits so long for advice, and then goes without; it is there when asked again."""
+FRESH_S = 2.0
+"""A moment this old is still told of."""
+KEPT_ADVICE = 10_000
+LATER = "what would start it sooner is still being worked out; ask again in a few seconds"
 
 
 class Forecasts:
@@ -84,7 +56,12 @@ class Forecasts:
         self._changed = asyncio.Event()
         self._track = TrackRecord()
         self._live = State()  # where the jobs are that have not ended, as of the last event
+        self._background = Helper(niceness=15, most_waiting=1, limit_s=FORECAST_LIMIT_S)
+        self._asked = Helper(niceness=5, most_waiting=MOST_WAITING, limit_s=ASKED_LIMIT_S)
+        self._moment: tuple[Moment, float] | None = None  # that was last told of, and when it was taken
+        self._advice: dict[JobId, asyncio.Task[Advice]] = {}  # of that moment
         self.intervals: Mapping[JobId, Interval] = {}
+        self.until_s: float | None = None  # how far the latest forecast goes; None: to the end
 
     @property
     def accuracy(self) -> Accuracy:
@@ -105,54 +82,92 @@ class Forecasts:
             cpu_s = 0.0
             try:
                 cpu_s = await self._once(moment())
+            except NoAnswer as error:
+                log.warning("no forecast could be made; jobs are not affected: %s", error)
             except Exception:
                 log.exception("no forecast could be made; jobs are not affected")
             await asyncio.sleep(max(EVERY_S, SHARE * cpu_s))
+
+    async def stop(self) -> None:
+        await self._background.stop()
+        await self._asked.stop()
 
     async def _once(self, now: Moment | None) -> float:
         """Returns the CPU time it took."""
         if now is None or not now.state.active:
             return 0.0
-        ahead = await asyncio.to_thread(_look_ahead, now, self._track.calibration.copy())
+        samples = max(1, min(SAMPLES, LOOKS_AT_JOBS // len(now.state.active)))
+        done = await self._background.do(now, Foresee(samples=samples))
+        assert isinstance(done.result, Forecast)  # as asked for
+        raw, scales = done.result.intervals, await asyncio.to_thread(self._track.calibration.copy().scales, now.now_s)
         told: dict[JobId, Interval] = {}
-        jobs = list(ahead.raw)
+        jobs = list(raw)
         for start in range(0, len(jobs), JOBS_AT_ONCE):
-            some = {job: ahead.raw[job] for job in jobs[start : start + JOBS_AT_ONCE]}
-            told.update(self._track.told(some, self._live, now.now_s, ahead.scales))
+            some = {job: raw[job] for job in jobs[start : start + JOBS_AT_ONCE]}
+            told.update(self._track.told(some, self._live, now.now_s, scales))
             await asyncio.sleep(0)  # answers come first
-        self.intervals = told
-        return ahead.cpu_s
+        self.intervals, self.until_s = told, done.result.until_s
+        return done.cpu_s
 
-    async def advice(self, job: JobId, now: Moment) -> str:
-        """The cheapest change that would let it start, in words; empty if there is none."""
-        found = await asyncio.to_thread(relax, now.state, now.book, now.policy, now.placer, now.options, now.now_s, job)
-        return found.advice if found is not None else ""
+    def fresh(self, seq: int, take: Callable[[], Moment | None]) -> Moment | None:
+        """The moment that answers are about: the same for all who ask within FRESH_S, or until something happens."""
+        now = time.monotonic()
+        if self._moment is not None:
+            moment, at = self._moment
+            if now - at < FRESH_S or (moment.state.seq == seq and now - at < 10 * FRESH_S):
+                return moment
+        taken = take()
+        self._moment = (taken, now) if taken is not None else None
+        self._advice = {}
+        return taken
 
-    async def what_if(self, change: Change, now: Moment) -> Sequence[Effect]:
-        return await asyncio.to_thread(
-            what_if, now.state, now.book, now.policy, now.placer, now.options, now.now_s, change
+    async def advice(self, job: JobId, now: Moment) -> tuple[str, str]:
+        """The cheapest change that would let it start, in words (empty if there is none), and what is missing of the
+        answer, if anything is."""
+        asked = self._advice.get(job)
+        if asked is None:
+            if len(self._advice) >= KEPT_ADVICE or self._asked.full:
+                return "", LATER
+            asked = self._advice[job] = asyncio.ensure_future(self._advise(job, now))
+        await asyncio.wait({asked}, timeout=ADVICE_S)
+        if not asked.done():
+            return "", LATER
+        found = asked.result()
+        return found.text, found.missing
+
+    async def _advise(self, job: JobId, now: Moment) -> Advice:
+        try:
+            done = await self._asked.do(now, Advise(job=job))
+        except NoAnswer as error:
+            return Advice(missing=f"what would start it sooner is not known: {error}")
+        except Busy:
+            self._advice.pop(job, None)
+            return Advice(missing=LATER)
+        assert isinstance(done.result, Advice)  # as asked for
+        return done.result
+
+    async def what_if(self, change: Change, now: Moment, book: SpeedBook) -> Sequence[Effect]:
+        """Raises Busy or NoAnswer."""
+        per_node = gpus_per_node(now.state.nodes.values())
+        task = Compare(
+            change=replace(change, policy=None, placer=None),
+            policy=change.policy.name if change.policy else "",
+            placer=change.placer.name if change.placer else "",
+            answers=answers_for(book, change.submit, now.state.last_job + 1, now.now_s, per_node),
         )
+        done = await self._asked.do(now, task, wait_s=TURN_S)
+        assert isinstance(done.result, list)  # as asked for
+        return done.result
 
 
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    raw: Mapping[JobId, Interval]  # as the models say
-    scales: Mapping[Kind, Scales]  # how honest that was so far
-    cpu_s: float
-
-
-def _look_ahead(now: Moment, past: Calibration) -> _Ahead:
-    began_s = time.thread_time()
-    samples = max(1, min(SAMPLES, LOOKS_AT_JOBS // len(now.state.active)))
-    raw = forecast(now.state, now.book, now.policy, now.placer, now.options, now.now_s, samples)
-    scales = past.scales(now.now_s)
-    return _Ahead(raw, scales, time.thread_time() - began_s)
-
-
-def forecast_sentence(record: JobRecord, interval: Interval | None, now_s: float) -> str:
+def forecast_sentence(record: JobRecord, interval: Interval | None, until_s: float | None, now_s: float) -> str:
     """When it will start and end, for people; empty where nothing is known."""
-    if interval is None or record.ended:
+    if record.ended:
         return ""
+    if interval is None:
+        if until_s is None or record.holding or record.paused:
+            return ""
+        return f"starts in more than {duration(max(0.0, until_s - now_s))}: with so many jobs no further was looked"
     ends = f"ends {_between(interval.end_low_s - now_s, interval.end_high_s - now_s)}"
     if record.holding:
         return ends

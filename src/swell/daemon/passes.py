@@ -1,7 +1,7 @@
 """When to decide: soon after something happened, when time alone would change the answer, and now and then anyway.
 
-Events close together are one pass. A pass is: what is due, a snapshotter, the pure cycle (in a thread: the snapshot is
-frozen, so answers go on meanwhile), the events of the plan on disk, and only then the effects.
+Events close together are one pass. A pass is: what is due, a snapshot, the pure cycle (`deciding`), the events of the
+plan on disk, and only then the effects. While a decision takes long, what is due is done all the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -18,21 +19,23 @@ from swell.core.decision import Explain, Plan, Reason, no_reasons
 from swell.core.errors import InvalidTransition, StoreError
 from swell.core.events import Event
 from swell.core.ids import JobId
-from swell.core.snapshot import Options, Snapshot
+from swell.core.snapshot import Options, Speed
 from swell.daemon.committer import Committer
+from swell.daemon.deciding import Decider, NoDecision, Superseded
 from swell.daemon.effects import Effects
-from swell.plan.cycle import cycle
 from swell.plan.deadlines import Patience, due
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import Snapshotter
-from swell.ports import Clock, Placer, Policy
+from swell.ports import Clock, Remaining
 
 log = logging.getLogger(__name__)
 
 TROUBLE_S = 1.0
 """After a failed pass, wait so long before the next."""
-SMALL = 200
-"""Up to so many jobs a decision takes less time than handing it to a thread is worth."""
+MEANWHILE_S = 1.0
+"""While a decision is under way: what is due is looked for so often."""
+COMPANY_S = 2.0
+"""The longest that an event waits for others to share a pass with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class Timing:
     interval_s: float = 10.0
     coalesce_s: float = 0.05
     patience: Patience = field(default_factory=Patience)
+    decision_s: float = 30.0  # a policy that has not decided by then is late
 
 
 class Passes:
@@ -60,16 +64,20 @@ class Passes:
         self._timing = timing
         self._wake = asyncio.Event()
         self._last_pass_s = 0.0
-        self.policy: Policy | None = None
-        self.placer: Placer | None = None
+        self.decider = Decider(timing.decision_s)
         self.count = 0
         self._explain: Explain = no_reasons  # of the last plan; made when somebody asks, and once
         self._held_back: Mapping[JobId, Reason] = {}
+        self._in_trouble = False  # there was no decision from the last pass
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         """Of the last pass; none if it did not see the job."""
         held_back = self._held_back.get(job)
         return self._explain().get(job, ()) if held_back is None else (held_back,)
+
+    def answers(self) -> dict[JobId, tuple[Speed, Remaining]]:
+        """What the speed book said of each job when the last pass looked."""
+        return self._snapshotter.answers()
 
     def wake(self) -> None:
         self._wake.set()
@@ -87,12 +95,23 @@ class Passes:
                 wait_s = await self.once()
             except StoreError:
                 wait_s = TROUBLE_S  # the committer has said why
+            except Superseded:
+                wait_s = 0.0
+            except NoDecision as error:
+                self._say_once(error)
+                wait_s = TROUBLE_S
             except InvalidTransition:
                 log.exception("a pass was inconsistent and was dropped")
                 wait_s = TROUBLE_S
             except Exception:
                 log.exception("a pass failed; running jobs go on, the next pass tries again")
                 wait_s = TROUBLE_S
+
+    def _say_once(self, error: NoDecision) -> None:
+        """Each trouble is logged when it begins, not with every pass that it costs."""
+        if not self._in_trouble:
+            log.error("%s", error, exc_info=error.__cause__)
+        self._in_trouble = True
 
     async def _wait(self, wait_s: float) -> None:
         try:
@@ -101,7 +120,7 @@ class Passes:
         except TimeoutError:
             return
         # A pass that takes long waits longer for company, so that a burst never means a pass for each event.
-        await asyncio.sleep(max(self._timing.coalesce_s, 2.0 * self._last_pass_s))
+        await asyncio.sleep(max(self._timing.coalesce_s, min(2.0 * self._last_pass_s, COMPANY_S)))
 
     async def once(self) -> float:
         """One pass. Returns after how many seconds time alone calls for the next."""
@@ -129,21 +148,29 @@ class Passes:
         return found.next_s
 
     async def _decide(self, now_s: float) -> Plan | None:
-        if self.policy is None or self.placer is None:
+        if not self.decider.chosen:
             return None
         state = self._committer.state
         snapshot, held_back = self._snapshotter.take(state, now_s, self.options)
         rng = random.Random(state.seq)  # noqa: S311 - a seed that replays, not a secret
-        plan = await self._cycle(snapshot, self.policy, self.placer, state.policy_memory, rng)
+        asked = self.decider.plan(snapshot, state.policy_memory, rng)
+        plan = await (asked if self.decider.at_once(snapshot) else self._meanwhile(asked))
+        if self._in_trouble:
+            log.info("policy %s decides again", state.policy)
+        self._in_trouble = False
         self._explain, self._held_back = cache(plan.explain), held_back
         return plan
 
-    async def _cycle(
-        self, snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[str, object], rng: random.Random
-    ) -> Plan:
-        if len(snapshot.jobs) <= SMALL:
-            return cycle(snapshot, policy, placer, memory, rng)
-        return await asyncio.to_thread(cycle, snapshot, policy, placer, memory, rng)
+    async def _meanwhile(self, asked: Coroutine[None, None, Plan]) -> Plan:
+        """Time limits and signals do not wait for a decision that takes long."""
+        deciding = asyncio.ensure_future(asked)
+        try:
+            while not (await asyncio.wait({deciding}, timeout=MEANWHILE_S))[0]:
+                with suppress(StoreError):  # the committer has said why; the next pass tries again
+                    await self._do_what_is_due(self._clock.now_s())
+        finally:
+            deciding.cancel()
+        return deciding.result()
 
     async def _enact(self, plan: Plan) -> None:
         events = events_of(plan, self._committer.state, self._clock.now_s())

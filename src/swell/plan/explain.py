@@ -9,6 +9,9 @@ from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
 
+AHEAD_LISTED = 100
+"""Of jobs ahead so many are named, all are counted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
@@ -27,9 +30,12 @@ class Explanation:
     job: JobId
     summary: str  # one line, the WHY column
     sentences: tuple[str, ...]
-    ahead: tuple[Ahead, ...] = ()
+    ahead: tuple[Ahead, ...] = ()  # the first AHEAD_LISTED of them
+    ahead_count: int = 0
     advice: str = ""  # the cheapest change that would let it start
+    missing: str = ""  # what of this answer is not worked out yet, or was too much to work out
     starts: str = ""  # when it will start and end, by the forecast
+    trouble: str = ""  # why nothing is decided at present; what is said here is then of the last decision
 
 
 def sentence(reason: Reason) -> str:
@@ -53,12 +59,13 @@ def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
 def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
     sentences = [_standing(record, now_s)]
     sentences += [sentence(_with_now(reason, now_s)) for reason in reasons]
-    ahead = () if record.ended or record.holding else _ahead(state, record)
+    ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record)
     return Explanation(
         job=record.id,
         summary=summary(record, reasons, now_s),
         sentences=tuple(dict.fromkeys(text for text in sentences if text)),
         ahead=ahead,
+        ahead_count=count,
     )
 
 
@@ -71,25 +78,30 @@ def _standing(record: JobRecord, now_s: float) -> str:
     return f"queued for {duration(waited_s)} with priority {record.priority}"
 
 
-def _ahead(state: State, record: JobRecord) -> tuple[Ahead, ...]:
-    """Jobs that hold GPUs it could use, or wait for such with more priority or for longer."""
-    found: list[Ahead] = []
+def _ahead(state: State, record: JobRecord) -> tuple[tuple[Ahead, ...], int]:
+    """Jobs that hold GPUs it could use, or wait for such with more priority or for longer: the first, and how many."""
+    listed: list[Ahead] = []
+    count = 0
+    mine = (-record.priority, record.submitted_s, record.id)
     for job_id in state.active:
         other = state.jobs[job_id]
-        before = (-other.priority, other.submitted_s, other.id) < (-record.priority, record.submitted_s, record.id)
-        if other.id != record.id and (other.holding or before) and _could_share_a_type(record, other):
-            gpus = other.allocation.gpus if other.allocation else other.spec.gpus.min
-            found.append(
-                Ahead(
-                    job=other.id,
-                    name=other.spec.name,
-                    user=other.spec.user,
-                    state=other.state,
-                    gpus=gpus,
-                    priority=other.priority,
-                )
-            )
-    return tuple(found)
+        before = other.holding or (-other.priority, other.submitted_s, other.id) < mine
+        if before and job_id != record.id and _could_share_a_type(record, other):
+            count += 1
+            if count <= AHEAD_LISTED:
+                listed.append(_as_ahead(other))
+    return tuple(listed), count
+
+
+def _as_ahead(other: JobRecord) -> Ahead:
+    return Ahead(
+        job=other.id,
+        name=other.spec.name,
+        user=other.spec.user,
+        state=other.state,
+        gpus=other.allocation.gpus if other.allocation else other.spec.gpus.min,
+        priority=other.priority,
+    )
 
 
 def _could_share_a_type(record: JobRecord, other: JobRecord) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -14,7 +15,7 @@ from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Node, NodeCondition, gpus_per_node
-from swell.core.snapshot import JobView, Options, Snapshot, Speed, capacity_of
+from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import HOLDING, JobRecord, JobState, State
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
@@ -35,6 +36,19 @@ class Frame:
 
 
 _NO_FRAME: tuple[None, None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What of the nodes views are made of. Of two between which only measured use or a condition changed it is the
+    same."""
+
+    gpus_per_node: dict[str, int]
+    gpu_memory_mib: int  # of the smallest GPU; 0: not known
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(self.gpus_per_node)
 
 
 class Snapshotter:
@@ -59,9 +73,23 @@ class Snapshotter:
         self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
         self._capacity = capacity_of(())
-        self._types: tuple[str, ...] = ()
-        self._gpus_per_node: dict[str, int] = {}
-        self._gpu_memory_mib = 0
+        self._parts: dict[str, tuple[Node, Capacity, Cluster]] = {}  # of each node, by name
+        self._cluster = Cluster({}, 0)
+
+    def branch(self, state: State, book: SpeedBook) -> Snapshotter:
+        """One for a copy of the state that was last taken: what does not change there is not made again. `book` must
+        know of all that has not changed what the book of this one knows."""
+        other = copy(self)
+        other._book, other._state = book, state
+        other._ask_always = not book.follows_records
+        other._records, other._views, other._frames = dict(self._records), dict(self._views), dict(self._frames)
+        other._matters, other._answers = dict(self._matters), dict(self._answers)
+        other._conditional, other._parts = dict(self._conditional), dict(self._parts)
+        return other
+
+    def answers(self) -> dict[JobId, tuple[Speed, Remaining]]:
+        """What the book has answered, of the jobs in the last snapshot and those held back from it."""
+        return dict(self._answers)
 
     def take(self, state: State, now_s: float, options: Options) -> tuple[Snapshot, dict[JobId, Reason]]:
         """The snapshot of all jobs that may run now, and why each of the others may not."""
@@ -74,18 +102,29 @@ class Snapshotter:
         return Snapshot.taken(now_s, views, self._nodes, self._capacity, options), held_back
 
     def _look_at_nodes(self, state: State) -> None:
+        """A node that changed is looked at again, the others are not; views are made anew only if what they are made
+        of has changed."""
         known = tuple(state.nodes.values())
         if known == self._known:
             return
         self._known = known
         nodes = tuple(node for _, node in sorted(state.nodes.items()) if node.condition is not NodeCondition.LOST)
-        if nodes != self._nodes:
-            self._nodes = nodes
-            self._capacity = capacity_of(nodes)
+        if nodes == self._nodes:
+            return
+        self._nodes = nodes
+        self._parts = {node.name: self._part(node) for node in nodes}
+        self._capacity = _capacity([capacity for _, capacity, _ in self._parts.values()])
+        cluster = _cluster([part for _, _, part in self._parts.values()])
+        if cluster != self._cluster:
+            self._cluster = cluster
             self._forget_all()
-            self._gpus_per_node = gpus_per_node(nodes)
-            self._types = tuple(sorted(self._gpus_per_node))
-            self._gpu_memory_mib = min((g.memory_mib for n in nodes for g in n.gpus if g.memory_mib), default=0)
+
+    def _part(self, node: Node) -> tuple[Node, Capacity, Cluster]:
+        before = self._parts.get(node.name)
+        if before is not None and before[0] is node:
+            return before
+        smallest = min((gpu.memory_mib for gpu in node.gpus if gpu.memory_mib), default=0)
+        return node, capacity_of((node,)), Cluster(gpus_per_node((node,)), smallest)
 
     def _forget_all(self) -> None:
         for kept in self._kept():
@@ -126,10 +165,10 @@ class Snapshotter:
             self._conditional[job] = None
         else:
             self._conditional.pop(job, None)
-        self._make(record, self._book.speed(record, self._gpus_per_node), self._book.remaining(record))
+        self._make(record, self._book.speed(record, self._cluster.gpus_per_node), self._book.remaining(record))
 
     def _ask_again(self, job: JobId, record: JobRecord) -> None:
-        speed, remaining = self._book.speed(record, self._gpus_per_node), self._book.remaining(record)
+        speed, remaining = self._book.speed(record, self._cluster.gpus_per_node), self._book.remaining(record)
         before = self._answers[job]
         if before[0] is not speed or before[1] is not remaining:
             self._make(record, speed, remaining)
@@ -137,9 +176,9 @@ class Snapshotter:
     def _make(self, record: JobRecord, speed: Speed, remaining: Remaining) -> None:
         spec, frame = self._frames.get(record.id, _NO_FRAME)
         if frame is None or spec is not record.spec:
-            frame = frame_of(record, self._types, self._gpus_per_node)
+            frame = frame_of(record, self._cluster.types, self._cluster.gpus_per_node)
             self._frames[record.id] = (record.spec, frame)
-        view = view_of(record, speed, remaining, frame, self._restart_cost_s, self._gpu_memory_mib)
+        view = view_of(record, speed, remaining, frame, self._restart_cost_s, self._cluster.gpu_memory_mib)
         if record.spec.gpus.share and self._book.alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = view
@@ -160,6 +199,28 @@ class Snapshotter:
     def _wait_since(self, job: JobId, since_s: float) -> None:
         if self._views[job].waiting_since_s != since_s:
             self._views[job] = replace(self._views[job], waiting_since_s=since_s)
+
+
+def _capacity(parts: Sequence[Capacity]) -> Capacity:
+    """Of all nodes, from that of each."""
+    gpu_milli: dict[str, int] = {}
+    for part in parts:
+        for gpu_type, milli in part.gpu_milli.items():
+            gpu_milli[gpu_type] = gpu_milli.get(gpu_type, 0) + milli
+    return Capacity(
+        gpu_milli=dict(sorted(gpu_milli.items())),
+        cpus=sum(part.cpus for part in parts),
+        memory_mib=sum(part.memory_mib for part in parts),
+    )
+
+
+def _cluster(parts: Sequence[Cluster]) -> Cluster:
+    most: dict[str, int] = {}
+    for part in parts:
+        for gpu_type, count in part.gpus_per_node.items():
+            most[gpu_type] = max(most.get(gpu_type, 0), count)
+    smallest = min((part.gpu_memory_mib for part in parts if part.gpu_memory_mib), default=0)
+    return Cluster(dict(sorted(most.items())), smallest)
 
 
 _of_job = attrgetter(

@@ -40,7 +40,7 @@ def load_policy_file(path: str) -> tuple[str, ...]:
         )
     for kind in found:
         _check(path, kind)
-        register(kind.name, _complete(kind))
+        register(kind.name, _complete(kind), path)
     return tuple(kind.name for kind in found)
 
 

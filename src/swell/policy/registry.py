@@ -40,6 +40,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 DEFAULT_POLICY = "swell"
 
 _custom: dict[str, Callable[[], Policy]] = {}
+_files: dict[str, None] = {}  # that they came from, in order
 
 
 def names() -> tuple[str, ...]:
@@ -47,22 +48,46 @@ def names() -> tuple[str, ...]:
 
 
 def policy_named(name: str) -> Policy:
+    """A new one: what it caches is shared with nobody."""
+    return _maker(name)()
+
+
+def check_name(name: str) -> None:
+    """Raise `NotFound` if there is no such policy. Runs nothing of it."""
+    _maker(name)
+
+
+def is_custom(name: str) -> bool:
+    """From a file of one's own: its code may do anything, so it decides where it can be given up."""
+    return name in _custom
+
+
+def _maker(name: str) -> Callable[[], Policy]:
     make = POLICIES.get(name) or _custom.get(name)
     if make is None:
         raise NotFound(f"there is no policy named {name!r}; {instead_of(name, names())}")
-    return make()
+    return make
 
 
-def register(name: str, make: Callable[[], Policy]) -> None:
-    """Add a policy of one's own (see `policy.custom`). Registering a name again replaces it; built-in ones stay."""
+def custom_files() -> tuple[str, ...]:
+    """Whoever loads these has the same policies: for processes that decide beside the daemon."""
+    return tuple(_files)
+
+
+def register(name: str, make: Callable[[], Policy], path: str = "") -> None:
+    """Add a policy of one's own (see `policy.custom`), from the file at `path`. Registering a name again replaces it;
+    built-in ones stay."""
     if name in POLICIES:
         raise SwellError(f"there is a built-in policy named {name!r}; give yours another name")
     _custom[name] = make
+    if path:
+        _files[path] = None
 
 
 def options_of(name: str) -> opts.Options:
     """What may be set about a policy."""
-    return policy_named(name).OPTIONS
+    declared: opts.Options = getattr(_maker(name), "OPTIONS", {})
+    return declared
 
 
 def check_options(name: str, given: Mapping[str, opts.Value]) -> None:

@@ -7,7 +7,7 @@ the job and submit it again, behind the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from swell.core.capacity import accepts_type, has_labels
@@ -16,9 +16,11 @@ from swell.core.ids import JobId
 from swell.core.job import PRIORITIES, GpuRequest, JobSpec
 from swell.core.lifecycle import apply
 from swell.core.resources import GpuHealth, Node, NodeCondition
-from swell.core.snapshot import Options
+from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, JobState, State
-from swell.ports import Placer, Policy, SpeedBook
+from swell.core.state import copy_of as same
+from swell.plan.snapshotter import Snapshotter
+from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Expected, _Errors, copy_of
 
@@ -36,42 +38,87 @@ class Relaxation:
     stops: tuple[JobId, ...] = ()  # jobs that stop or shrink for it
 
 
-def relax(
-    state: State, book: SpeedBook, policy: Policy, placer: Placer, options: Options, now_s: float, job: JobId
-) -> Relaxation | None:
-    """None if it runs, has ended, would start anyway, or nothing that is tried would start it."""
-    record = state.jobs.get(job)
-    if record is None or record.state is not JobState.QUEUED:
-        return None
-    if started(state, book, policy, placer, options, now_s, job) is not None:
-        return None
-    for candidate in _candidates(state, record, now_s):
-        changed = copy_of(state)
-        for event in candidate.events:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """`change` is None if the job starts anyway, or nothing that was tried would start it. `left_out` says of how many
+    changes there was no time to find out."""
+
+    change: Relaxation | None = None
+    left_out: int = 0
+
+
+class Trial:
+    """One moment, decided once as it is, then with changes: only what a change touches is looked at again.
+
+    The state is not changed. For one thread; `policy` and `placer` cache, so they are of nobody else's."""
+
+    def __init__(
+        self, state: State, book: SpeedBook, policy: Policy, placer: Placer, options: Options, now_s: float
+    ) -> None:
+        self._state = copy_of(state)
+        self._book = book
+        self._now_s = now_s
+        self._setup = Setup(nodes=(), policy=policy, placer=placer, options=options, until_s=now_s)
+        world = Expected(book, self._state, now_s, _Errors(0, 0))
+        self._snapshotter = Snapshotter(world)
+        self._snapshotter.take(self._state, now_s, options)
+        self._as_it_is = self._decided(same(self._state), book)
+
+    def cheapest(self, job: JobId, enough: Callable[[], bool] = lambda: False) -> Found:
+        """The first change that works, of those tried until it is `enough`."""
+        record = self._state.jobs.get(job)
+        if record is None or record.state is not JobState.QUEUED or self._as_it_is.jobs[job].holding:
+            return Found()
+        candidates = list(_candidates(self._state, record, self._now_s))
+        for tried, candidate in enumerate(candidates):
+            if enough():
+                return Found(left_out=len(candidates) - tried)
+            stops = self._with(candidate, record)
+            if stops is not None:
+                return Found(change=replace(candidate, stops=stops, advice=_with_stops(candidate.advice, stops)))
+        return Found()
+
+    def _with(self, change: Relaxation, record: JobRecord) -> tuple[JobId, ...] | None:
+        """Jobs that give way if the passes of this moment start the job; None if they do not."""
+        changed = same(self._state)
+        for event in change.events:
             apply(changed, event)
-        stops = started(changed, book, policy, placer, options, now_s, candidate.job)
-        if stops is not None:
-            return replace(candidate, stops=stops, advice=_with_stops(candidate.advice, stops))
-    return None
+        before = {job: changed.jobs[job].attempts for job in changed.active if changed.jobs[job].holding}
+        future = self._decided(changed, _AsIf(self._book, change.job, record))
+        if not future.jobs[change.job].holding:
+            return None
+        return tuple(
+            other
+            for other, attempts in before.items()
+            if other in future.active and (future.jobs[other].attempts > attempts or not future.jobs[other].holding)
+        )
+
+    def _decided(self, state: State, book: SpeedBook) -> State:
+        """After the passes of this moment, in place."""
+        world = Expected(book, state, self._now_s, _Errors(0, 0))
+        snapshotter = self._snapshotter.branch(state, world)
+        simulation = Simulation(self._setup, world, world, state=state, now_s=self._now_s, snapshotter=snapshotter)
+        return simulation.run()
 
 
-def started(
-    state: State, book: SpeedBook, policy: Policy, placer: Placer, options: Options, now_s: float, job: JobId
-) -> tuple[JobId, ...] | None:
-    """Jobs that give way if the passes of this moment start the job; None if they do not."""
-    future = copy_of(state)
-    world = Expected(book, future, now_s, _Errors(0, 0))
-    setup = Setup(nodes=(), policy=policy, placer=placer, options=options, until_s=now_s)
-    before = {other: future.jobs[other].attempts for other in future.active if future.jobs[other].holding}
-    simulation = Simulation(setup, world, world, state=future, now_s=now_s)
-    simulation.run()
-    if not future.jobs[job].holding:
-        return None
-    return tuple(
-        other
-        for other, attempts in before.items()
-        if other in future.active and (future.jobs[other].attempts > attempts or not future.jobs[other].holding)
-    )
+class _AsIf:
+    """A book in which a job that is submitted again is as fast and as long as it was."""
+
+    def __init__(self, book: SpeedBook, again: JobId, record: JobRecord) -> None:
+        self.follows_records = book.follows_records
+        self._book, self._again, self._record = book, again, record
+
+    def learn(self, event: Event) -> None:
+        """A trial teaches nothing."""
+
+    def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
+        return self._book.speed(self._record if job.id == self._again else job, gpus_per_node)
+
+    def remaining(self, job: JobRecord) -> Remaining:
+        return self._book.remaining(self._record if job.id == self._again else job)
+
+    def alone(self, job: JobId) -> bool:
+        return self._book.alone(self._record.id if job == self._again else job)
 
 
 def _candidates(state: State, record: JobRecord, now_s: float) -> Iterator[Relaxation]:

@@ -85,8 +85,10 @@ class Simulation:
         *,
         state: State | None = None,
         now_s: float = 0.0,
+        snapshotter: Snapshotter | None = None,
     ) -> None:
-        """Begins with an empty cluster, or goes on from `state` at `now_s` (which it changes: hand over a copy)."""
+        """Begins with an empty cluster, or goes on from `state` at `now_s` (which it changes: hand over a copy), with a
+        snapshotter that knows this state already if there is one."""
         self.setup = setup
         self.state = state if state is not None else State()
         self.now_s = now_s
@@ -96,7 +98,7 @@ class Simulation:
         self._world = world
         self._book = book
         self._observers = observers
-        self._snapshotter = Snapshotter(book, setup.restart_cost_s)
+        self._snapshotter = snapshotter or Snapshotter(book, setup.restart_cost_s)
         self._agenda: list[tuple[float, int, Event | Arrival]] = []
         self._coming: Iterator[tuple[float, int, Arrival]] = iter(())  # arrivals after the one on the agenda
         self._order = 0

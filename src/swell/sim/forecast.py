@@ -4,7 +4,8 @@ Once with what the models expect; once with every job shorter, once with every j
 deviation; and some times with each job off by chance. The interval of a job spans what came out. Arrivals to come are
 not known, so a forecast is what would happen if nobody submitted anything more.
 
-Work is bounded: with many jobs decisions are made in rounds, so that a sample looks at a job so many times at most.
+Work is bounded. With many jobs decisions are made in rounds; with more than FAR_JOBS the future is not followed to its
+end, but as far as MOST_LOOKS go, and the answer says how far that was (`Forecast.until_s`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import apply
 from swell.core.resources import Node, gpus_per_node
 from swell.core.snapshot import Options, Speed
-from swell.core.state import JobRecord, JobState, Run, State
+from swell.core.state import HOLDING, JobRecord, JobState, Run, State
 from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Setup, Simulation
@@ -37,7 +38,13 @@ from swell.sim.workload import Arrival
 from swell.speed.remaining import LEAST_LEFT
 
 LOOKS = 60_000
-"""Times a sample may look at a job: a few seconds of work, whatever the number of jobs."""
+"""Times a sample looks at a job, about: how long rounds are is chosen so."""
+FAR_JOBS = 1000
+"""With more jobs than this a sample ends before all of them have."""
+MOST_LOOKS = 600_000
+"""Times a sample of more than FAR_JOBS may look at a job: a second or two of work."""
+ROUND = 0.05
+"""Rounds of such a sample, as a part of what a job takes on average."""
 MIN_SIGMA = 0.25
 """However sure a model is of a job's length: what others will do to it is not known better than this."""
 HORIZON_S = 10 * 365 * 86400.0
@@ -63,6 +70,22 @@ class Outlook:
     end_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """What one sample said. Followed until `until_s` (None: to the end): jobs that are missing start later, if ever."""
+
+    outlooks: Mapping[JobId, Outlook]
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What all samples said; `until_s` as in `Ahead`."""
+
+    intervals: Mapping[JobId, Interval]
+    until_s: float | None = None
+
+
 def forecast(
     state: State,
     book: SpeedBook,
@@ -72,11 +95,13 @@ def forecast(
     now_s: float,
     samples: int = 5,
     seed: int = 0,
-) -> dict[JobId, Interval]:
-    """An interval for every job that has not ended and is not held back for ever (paused). `state` is not changed."""
-    outlooks = [
+) -> Forecast:
+    """An interval for every job that has not ended, is not held back for ever (paused) and starts within the future
+    that is followed. `state` is not changed."""
+    followed = [
         run_forward(state, book, policy, placer, options, now_s, _Errors(number, seed)) for number in range(samples)
     ]
+    outlooks = [one.outlooks for one in followed]
     expected = outlooks[0]
     found: dict[JobId, Interval] = {}
     for job, mid in expected.items():
@@ -90,7 +115,7 @@ def forecast(
             end_mid_s=mid.end_s,
             end_high_s=max(ends),
         )
-    return found
+    return Forecast(intervals=found, until_s=followed[0].until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +143,8 @@ def run_forward(
     options: Options,
     now_s: float,
     errors: _Errors | None = None,
-) -> dict[JobId, Outlook]:
-    """One sample: start and end of every job that gets to its end."""
+) -> Ahead:
+    """One sample: start and end of every job that starts within the future that is followed."""
     future = copy_of(state)
     world = Expected(book, future, now_s, errors or _Errors(0, 0))
     setup = Setup(
@@ -134,23 +159,49 @@ def run_forward(
     watch = _Watch()
     simulation = Simulation(setup, world, world, (watch,), state=future, now_s=now_s)
     simulation.expect(world.going_on(future, now_s))
-    simulation.run()
-    return watch.outlooks(future, state)
+    looks = _Looks(future, MOST_LOOKS if len(future.active) > FAR_JOBS else None)
+    simulation.on_pass = looks.at
+    try:
+        simulation.run()
+    except _Enough:
+        return Ahead(outlooks=watch.outlooks(state, world.ends(future)), until_s=simulation.now_s)
+    return Ahead(outlooks=watch.outlooks(state, {}))
+
+
+class _Enough(Exception):
+    """A sample has looked at jobs as often as it may."""
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Counts how often a sample has looked at a job."""
+
+    state: State
+    most: int | None
+    used: int = 0
+
+    def at(self, now_s: float) -> None:
+        self.used += len(self.state.active)
+        if self.most is not None and self.used > self.most:
+            raise _Enough
 
 
 def copy_of(state: State) -> State:
     """A state of its own, with the jobs that have not ended and those they wait for. Records are frozen: shared."""
-    wanted = dict.fromkeys(state.active)
-    for job in state.active:
-        wanted.update(dict.fromkeys(d for d in state.jobs[job].spec.depends_on if d in state.jobs))
+    jobs = state.jobs
+    wanted = {job: jobs[job] for job in state.active}
+    needed = {job for record in wanted.values() if (on := record.spec.depends_on) for job in on if job in jobs}
+    if needed - wanted.keys():
+        wanted = {job: jobs[job] for job in sorted(needed | wanted.keys())}
     return replace(
         state,
-        jobs={job: state.jobs[job] for job in sorted(wanted)},
+        jobs=wanted,
         active=dict(state.active),
         ended={job: None for job in state.ended if job in wanted},
         keys={},
         nodes=dict(state.nodes),
         counts={},
+        recent=[],
     )
 
 
@@ -160,9 +211,12 @@ def _interval_s(state: State, world: Expected) -> float:
     rounds = LOOKS // max(1, jobs)
     if 4 * jobs <= rounds:
         return 0.0
+    total_1_s = world.total_1_s(state)
+    if jobs > FAR_JOBS:
+        return max(1.0, ROUND * total_1_s / jobs)
     gpus = max(1, sum(len(node.gpus) for node in state.nodes.values()))
     longest_s = max((world.alone_s(state.jobs[job]) for job in state.active), default=0.0)
-    return max(1.0, longest_s / rounds, world.total_1_s() / gpus / rounds)
+    return max(1.0, longest_s / rounds, total_1_s / gpus / rounds)
 
 
 @dataclass(slots=True)
@@ -184,18 +238,25 @@ class _Task:
 
 
 class Expected:
-    """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens."""
+    """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens.
 
-    follows_records = False
+    A job that waits is looked at when somebody asks for it: nothing happens to it before."""
+
+    follows_records = True
 
     def __init__(self, book: SpeedBook, state: State, now_s: float, errors: _Errors) -> None:
         self._book = book
         self._errors = errors
+        self._now_s = now_s
         self._per_node = gpus_per_node(state.nodes.values())
         self._tasks: dict[JobId, _Task] = {}
         self._remaining: dict[JobId, tuple[JobRecord, Remaining]] = {}
         for job_id in state.active:
-            self._look_at(state.jobs[job_id], now_s)
+            if (job := state.jobs[job_id]).state in HOLDING:
+                self._look_at(job, now_s)
+
+    def _task(self, job: JobRecord) -> _Task:
+        return self._tasks.get(job.id) or self._look_at(job, self._now_s)
 
     def _look_at(self, job: JobRecord, now_s: float) -> _Task:
         speed, left = self._book.speed(job, self._per_node), self._book.remaining(job)
@@ -226,10 +287,15 @@ class Expected:
         return events
 
     def alone_s(self, job: JobRecord) -> float:
-        return self._tasks[job.id].expected_s
+        return self._task(job).expected_s
 
-    def total_1_s(self) -> float:
-        return sum(task.expected_s for task in self._tasks.values())
+    def total_1_s(self, state: State) -> float:
+        return sum(self._task(state.jobs[job]).expected_s for job in state.active)
+
+    def ends(self, state: State) -> dict[JobId, float]:
+        """When the jobs that hold something will be done if nothing changes any more."""
+        holding = [state.jobs[job] for job in state.active if state.jobs[job].holding]
+        return {job.id: _done_s(self._task(job)) for job in holding}
 
     def submitted(self, job: JobRecord, arrival: Arrival) -> None:
         self._look_at(job, job.submitted_s)
@@ -244,15 +310,15 @@ class Expected:
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         assert job.run is not None  # it is stopping
-        self._tasks[job.id].settle(now_s)
+        self._task(job).settle(now_s)
         return (RunEnded(run=job.run.id, reason=ExitReason.STOPPED, at_s=now_s),)
 
     def lost(self, job: JobRecord, now_s: float) -> None:
-        self._tasks[job.id].settle(now_s)
+        self._task(job).settle(now_s)
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         assert job.run is not None  # it was just resized
-        self._tasks[job.id].settle(now_s)
+        self._task(job).settle(now_s)
         return (self._end(job, job.run, now_s),)
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
@@ -260,10 +326,9 @@ class Expected:
 
     def _end(self, job: JobRecord, run: Run, from_s: float) -> RunEnded:
         """It makes progress from then on; that is when it will be done."""
-        task = self._tasks[job.id]
+        task = self._task(job)
         task.as_of_s, task.rate = from_s, self._rate(task, run)
-        left_s = max(1e-3, task.expected_s * task.factor / task.rate)
-        return RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=from_s + left_s)
+        return RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=_done_s(task))
 
     def _rate(self, task: _Task, run: Run) -> float:
         allocation = run.allocation
@@ -273,19 +338,24 @@ class Expected:
         """A forecast learns nothing."""
 
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
-        return self._tasks[job.id].speed
+        return self._task(job).speed
 
     def remaining(self, job: JobRecord) -> Remaining:
         cached = self._remaining.get(job.id)
         if cached is not None and cached[0] is job:
             return cached[1]
-        task = self._tasks[job.id]
+        task = self._task(job)
         left = Remaining(at_speed_1_s=task.expected_s, as_of_s=task.as_of_s, sigma=task.sigma, known=task.known)
         self._remaining[job.id] = (job, left)
         return left
 
     def alone(self, job: JobId) -> bool:
         return self._book.alone(job)
+
+
+def _done_s(task: _Task) -> float:
+    """When it will be done at the rate it has."""
+    return task.as_of_s + max(1e-3, task.expected_s * task.factor / max(1e-6, task.rate))
 
 
 @dataclass(slots=True)
@@ -299,9 +369,10 @@ class _Watch:
         elif isinstance(event, RunEnded) and event.reason is ExitReason.FINISHED:
             self.ends[event.run.job] = event.at_s
 
-    def outlooks(self, future: State, state: State) -> dict[JobId, Outlook]:
+    def outlooks(self, state: State, foreseen: Mapping[JobId, float]) -> dict[JobId, Outlook]:
+        """Of jobs that have ended, and of those whose end is foreseen."""
         found: dict[JobId, Outlook] = {}
-        for job, end_s in sorted(self.ends.items()):
+        for job, end_s in sorted({**foreseen, **self.ends}.items()):
             record = state.jobs.get(job)
             run = record.run if record is not None and record.holding else None
             start_s = run.planned_s if run is not None else self.starts.get(job, end_s)
@@ -341,11 +412,11 @@ def what_if(
     change: Change,
 ) -> list[Effect]:
     """Start and end of every job before and after a change, by id. `state` is not changed."""
-    before = run_forward(state, book, policy, placer, options, now_s)
+    before = run_forward(state, book, policy, placer, options, now_s).outlooks
     changed = _changed(state, change, now_s)
     if change.policy_options is not None:
         options = replace(options, policy=change.policy_options)
-    after = run_forward(changed, book, change.policy or policy, change.placer or placer, options, now_s)
+    after = run_forward(changed, book, change.policy or policy, change.placer or placer, options, now_s).outlooks
     return [
         Effect(job=job, name=changed.jobs[job].spec.name, before=before.get(job), after=after.get(job))
         for job in sorted(changed.active)

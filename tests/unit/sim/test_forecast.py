@@ -51,14 +51,16 @@ class Live:
     def forecast(self, **changes: object) -> dict[int, object]:
         arguments = {"samples": 5, **changes}
         return dict(
-            forecast(self.state, self.book, self.policy, self.placer, self.options, self.now_s, **arguments)  # type: ignore[arg-type]
+            forecast(  # type: ignore[arg-type]
+                self.state, self.book, self.policy, self.placer, self.options, self.now_s, **arguments
+            ).intervals
         )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_the_truth_known_the_forecast_is_what_happens(policy: str) -> None:
     live = Live(policy)
-    said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s, samples=1)
+    said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s, samples=1).intervals
     assert set(said) == set(live.state.active)
     errors = [
         abs(interval.end_mid_s - live.ends[job]) / (live.ends[job] - live.now_s) for job, interval in said.items()
@@ -77,7 +79,7 @@ def test_the_same_seed_says_the_same_and_intervals_are_in_order() -> None:
     live = Live("srjf")
     said = forecast(live.state, Book(), live.policy, live.placer, live.options, live.now_s)
     assert said == forecast(live.state, Book(), live.policy, live.placer, live.options, live.now_s)
-    for interval in said.values():
+    for interval in said.intervals.values():
         assert interval.start_low_s <= interval.start_mid_s <= interval.start_high_s
         assert live.now_s <= interval.end_low_s <= interval.end_mid_s <= interval.end_high_s
 
@@ -125,7 +127,7 @@ def test_what_if_of_a_policy_compares_both() -> None:
 def test_accuracy_counts_what_was_first_said() -> None:
     live = Live("fifo")
     accuracy = Accuracy()
-    said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s)
+    said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s).intervals
     for job, interval in said.items():
         accuracy.said(job, live.now_s, interval)
         accuracy.happened(job, live.ends[job])

@@ -1,0 +1,165 @@
+"""Asks the policy and the placer for a plan. A policy that crashes or never returns costs that decision, nothing else.
+
+Built-in policies decide about few jobs on the loop, about many in a thread; policies of one's own (`policy_files`)
+always in a thread, which is given up after `late_s`: Python cannot end a thread, so it is left to itself (it does not
+keep the daemon from stopping) and no second one is started for the same choice while it lives. Whoever chooses another
+policy meanwhile is not kept waiting by the first.
+
+Policies and placers are made here, for live decisions only: what they cache is never shared with forecasts or explain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from swell.core.decision import Plan
+from swell.core.errors import SwellError
+from swell.core.snapshot import Snapshot
+from swell.placement.registry import placer_named
+from swell.plan.cycle import cycle
+from swell.policy.registry import is_custom, policy_named
+from swell.ports import Placer, Policy
+
+SMALL = 200
+"""Up to so many jobs a decision takes less time than handing it to a thread is worth."""
+WAY_BACK = "`swell policy fifo` goes back to one that works"
+
+
+class NoDecision(SwellError):
+    """There is no plan from this pass; the message says why, and what goes on meanwhile."""
+
+
+class Superseded(SwellError):
+    """Another policy was chosen while this one was deciding; ask again."""
+
+
+@dataclass(eq=False)
+class Choice:
+    """A policy and a placer as they were chosen, made when they are first asked."""
+
+    policy: str
+    placer: str
+    made: tuple[Policy, Placer] | None = None
+    running: threading.Thread | None = None
+    since_s: float = 0.0
+
+    def plan(self, snapshot: Snapshot, memory: Mapping[str, object], rng: random.Random) -> Plan:
+        if self.made is None:
+            self.made = policy_named(self.policy), placer_named(self.placer)
+        plan = cycle(snapshot, *self.made, memory, rng)
+        if not is_custom(self.policy):
+            return plan
+        # Reasons are made when they are read, which would run a stranger's code on the loop.
+        reasons = plan.explain()
+        return replace(plan, explain=lambda: reasons)
+
+
+class Decider:
+    def __init__(self, late_s: float) -> None:
+        self._late_s = late_s
+        self._choice: Choice | None = None
+        self._changed = asyncio.Event()
+        self.trouble = ""  # why there was no plan from the last pass; empty: there was one
+
+    @property
+    def chosen(self) -> bool:
+        return self._choice is not None
+
+    def choose(self, policy: str, placer: str) -> None:
+        """From the next pass on; one that is under way is abandoned."""
+        self._choice = Choice(policy, placer)
+        self.trouble = ""
+        self._changed.set()
+
+    def at_once(self, snapshot: Snapshot) -> bool:
+        """Whether `plan` answers without giving way to anything else."""
+        return self._choice is not None and not is_custom(self._choice.policy) and len(snapshot.jobs) <= SMALL
+
+    async def plan(self, snapshot: Snapshot, memory: Mapping[str, object], rng: random.Random) -> Plan:
+        """Raises NoDecision or Superseded."""
+        choice = self._choice
+        assert choice is not None  # whoever asks has looked at `chosen`
+        try:
+            if not self.at_once(snapshot):
+                plan = await self._in_thread(choice, snapshot, memory, rng)
+            else:
+                plan = choice.plan(snapshot, memory, rng)
+        except Superseded:
+            raise
+        except NoDecision as error:
+            self.trouble = str(error)
+            raise
+        except Exception as error:
+            choice.made = None  # what it has cached may be half done
+            self.trouble = (
+                f"policy {choice.policy} failed: {type(error).__name__}: {error}. Runs go on as last decided, nothing "
+                f"new starts, and it is asked again; {WAY_BACK}"
+            )
+            raise NoDecision(self.trouble) from error
+        self.trouble = ""
+        return plan
+
+    async def _in_thread(
+        self, choice: Choice, snapshot: Snapshot, memory: Mapping[str, object], rng: random.Random
+    ) -> Plan:
+        if choice.running is not None and choice.running.is_alive():
+            raise self._late(choice)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Plan] = loop.create_future()
+
+        def ask() -> None:
+            try:
+                plan = choice.plan(snapshot, memory, rng)
+            except BaseException as error:  # also sys.exit() in a policy
+                failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                _tell(loop, answer, failure)
+            else:
+                _tell(loop, answer, plan)
+
+        choice.running, choice.since_s = threading.Thread(target=ask, name="policy", daemon=True), time.monotonic()
+        choice.running.start()
+        return await self._answer(choice, answer)
+
+    async def _answer(self, choice: Choice, answer: asyncio.Future[Plan]) -> Plan:
+        self._changed.clear()
+        changed = asyncio.ensure_future(self._changed.wait())
+        either: set[asyncio.Future[Any]] = {answer, changed}
+        try:
+            await asyncio.wait(either, timeout=self._late_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        if self._choice is not choice:
+            raise Superseded(f"another policy was chosen while {choice.policy} was deciding")
+        if not answer.done():
+            choice.made = None  # the thread goes on with what it has
+            raise self._late(choice)
+        choice.running = None
+        return answer.result()
+
+    def _late(self, choice: Choice) -> NoDecision:
+        return NoDecision(
+            f"policy {choice.policy} has been deciding for {time.monotonic() - choice.since_s:.0f} s (it has "
+            f"{self._late_s:g} s). Runs go on as last decided and nothing new starts until it answers; {WAY_BACK}"
+        )
+
+
+def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Plan], said: Plan | Exception) -> None:
+    """From the thread. Nobody listens any more when the pass was given up, or the loop has ended."""
+
+    def tell() -> None:
+        if answer.done():
+            return
+        if isinstance(said, Exception):
+            answer.set_exception(said)
+        else:
+            answer.set_result(said)
+
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(tell)

@@ -1,0 +1,126 @@
+"""What is worked out beside the daemon: forecasts, what-if, and what would let a job start. Pure but for its clock.
+
+`Desk` takes requests as bytes and answers with bytes. It runs in a thread of the daemon where that is cheap, else in a
+process of its own (`daemon.lookahead_process`), started and bounded by `daemon.helper`. Policies and placers
+are made here for each moment: what they cache is shared with no live decision.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from swell.core.ids import JobId
+from swell.daemon.moments import Answers, Difference, KnownBook, Moment, Receiver, packed, unpacked
+from swell.placement.registry import placer_named
+from swell.policy.registry import policy_named
+from swell.ports import Placer, Policy
+from swell.sim.cheapest_change import Trial
+from swell.sim.forecast import Change, Effect, Forecast, forecast, what_if
+
+ADVICE_CPU_S = 1.0
+"""Of one job: so long changes are tried that would let it start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advise:
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What would let the job start, in words; empty if nothing would, or it starts anyway."""
+
+    text: str = ""
+    missing: str = ""  # what is missing of the answer, if anything is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """`change` with policy and placer by name; `answers` of the jobs that it submits."""
+
+    change: Change
+    policy: str = ""
+    placer: str = ""
+    answers: Answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresee:
+    samples: int
+
+
+Task = Advise | Compare | Foresee
+Result = Advice | Sequence[Effect] | Forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`moment` is None if it is the one sent before."""
+
+    moment: Difference | None
+    task: Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """`failure` is empty, or what went wrong."""
+
+    result: Result | None = None
+    failure: str = ""
+    cpu_s: float = 0.0
+
+
+class Desk:
+    def __init__(self) -> None:
+        self._receiver = Receiver()
+        self._moment: Moment | None = None
+        self._trial: Trial | None = None  # of that moment
+
+    def handle(self, data: bytes) -> bytes:
+        began_s = time.thread_time()
+        try:
+            request = unpacked(data)
+            assert isinstance(request, Request)
+            if request.moment is not None:
+                self._moment, self._trial = self._receiver.moment(request.moment), None
+            assert self._moment is not None  # the first request brings one
+            result = self._do(request.task, self._moment)
+        except Exception as error:
+            self._trial = None
+            return packed(Done(failure=f"{type(error).__name__}: {error}", cpu_s=time.thread_time() - began_s))
+        return packed(Done(result=result, cpu_s=time.thread_time() - began_s))
+
+    def _do(self, task: Task, now: Moment) -> Result:
+        if isinstance(task, Advise):
+            return self._advise(task.job, now)
+        if isinstance(task, Compare):
+            return _compare(task, now)
+        policy, placer = _made(now)
+        return forecast(
+            now.state, KnownBook(now.answers, now.alone), policy, placer, now.options, now.now_s, task.samples
+        )
+
+    def _advise(self, job: JobId, now: Moment) -> Advice:
+        began_s = time.thread_time()
+        if self._trial is None:
+            self._trial = Trial(now.state, KnownBook(now.answers, now.alone), *_made(now), now.options, now.now_s)
+        found = self._trial.cheapest(job, lambda: time.thread_time() - began_s > ADVICE_CPU_S)
+        left_out = f"there was no time to try {found.left_out} more changes that might start it sooner"
+        return Advice(text=found.change.advice if found.change else "", missing=left_out if found.left_out else "")
+
+
+def _made(now: Moment) -> tuple[Policy, Placer]:
+    return policy_named(now.state.policy), placer_named(now.state.placer)
+
+
+def _compare(task: Compare, now: Moment) -> Sequence[Effect]:
+    policy, placer = _made(now)
+    change = replace(
+        task.change,
+        policy=policy_named(task.policy) if task.policy else None,
+        placer=placer_named(task.placer) if task.placer else None,
+    )
+    book = KnownBook({**now.answers, **task.answers}, now.alone)
+    return what_if(now.state, book, policy, placer, now.options, now.now_s, change)
