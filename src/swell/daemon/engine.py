@@ -16,13 +16,14 @@ from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Options
-from swell.core.state import ENDED, JobRecord, Run, State, was_given
+from swell.core.state import ENDED, JobRecord, JobState, Run, State, was_given
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
 from swell.daemon.forecasts import Forecasts, forecast_sentence
 from swell.daemon.job_id_watermark import JobIdWatermark
+from swell.daemon.listing import IN_MEMORY, active_jobs
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes, Timing
@@ -291,6 +292,8 @@ class Engine:
         return record
 
     async def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
+        if query.group in IN_MEMORY and self._committer.durable_seq >= self.state.seq:
+            return active_jobs(self.state, query)
         return await asyncio.to_thread(self._record.jobs, query)
 
     async def runs(self, job: JobId) -> Sequence[Run]:
@@ -319,8 +322,11 @@ class Engine:
 
     def _forecast_sentence(self, record: JobRecord) -> str:
         said = forecast_sentence(record, self.eta(record.id), self._forecasts.until_s, self._clock.now_s())
-        active = (self.state.jobs[job] for job in self.state.active)
-        guessed = said and not all(self.book.remaining(job).known for job in active if job.holding or job is record)
+        if not said:
+            return ""
+        active = map(self.state.jobs.__getitem__, self.state.active)
+        matter = (job for job in active if job.state is not JobState.QUEUED or job is record)
+        guessed = not all(self.book.remaining(job).known for job in matter)
         return f"{said} (a guess: not every job has said, or shown, how long it takes)" if guessed else said
 
     def eta(self, job: JobId) -> Interval | None:

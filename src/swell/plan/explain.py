@@ -82,11 +82,14 @@ def _ahead(state: State, record: JobRecord) -> tuple[tuple[Ahead, ...], int]:
     """Jobs that hold GPUs it could use, or wait for such with more priority or for longer: the first, and how many."""
     listed: list[Ahead] = []
     count = 0
-    mine = (-record.priority, record.submitted_s, record.id)
-    for job_id in state.active:
-        other = state.jobs[job_id]
-        before = other.holding or (-other.priority, other.submitted_s, other.id) < mine
-        if before and job_id != record.id and _could_share_a_type(record, other):
+    priority, since = record.priority, (record.submitted_s, record.id)
+    for other in map(state.jobs.__getitem__, state.active):
+        if other.state is JobState.QUEUED and (
+            other.priority < priority
+            or (other.priority == priority and (other.submitted_s, other.id) >= since)  # itself as well
+        ):
+            continue
+        if _could_share_a_type(record, other):
             count += 1
             if count <= AHEAD_LISTED:
                 listed.append(_as_ahead(other))
@@ -107,7 +110,7 @@ def _as_ahead(other: JobRecord) -> Ahead:
 def _could_share_a_type(record: JobRecord, other: JobRecord) -> bool:
     """Of GPUs: what the other one holds, or would take, could be used by this one as well."""
     mine, theirs = record.spec.gpus.types, other.spec.gpus.types
-    if other.allocation is not None and other.allocation.gpu_type:
+    if other.state is not JobState.QUEUED and other.allocation is not None and other.allocation.gpu_type:
         theirs = (other.allocation.gpu_type,)
     if not mine and not theirs:
         return True

@@ -1,0 +1,29 @@
+"""Jobs that wait or run, listed from memory as the store would list them: people look at nothing more often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from swell.core.state import JobRecord, JobState, State
+from swell.ports import JobQuery
+
+IN_MEMORY = frozenset({"queued", "running"})
+
+
+def active_jobs(state: State, query: JobQuery) -> Sequence[JobRecord]:
+    """A page of a group that is IN_MEMORY, newest first."""
+    return list(islice(_found(state, query), query.limit))
+
+
+def _found(state: State, query: JobQuery) -> Iterator[JobRecord]:
+    waits, jobs = query.group == "queued", state.jobs
+    for job in reversed(state.active):
+        record = jobs[job]
+        if (
+            (record.state is JobState.QUEUED) == waits
+            and (not query.after or job < query.after)
+            and (not query.user or record.spec.user == query.user)
+            and (not query.batch or record.batch == query.batch)
+        ):
+            yield record
