@@ -257,7 +257,25 @@ class FilesFound:
     jobs: tuple[JobId, ...]
 
 
-Observation = RunUp | RunGone | NodeSeen | FilesFound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress:
+    """What a run's own record says of its training, whether or not the daemon was there to hear it. Told when a run is
+    adopted, when it ends, and when the record has been ahead for a while."""
+
+    run: RunId
+    resumed: int  # epochs that were done when this run began
+    epochs: int  # done by now, over all attempts
+    total: int  # 0: the training does not say
+    began_s: float
+    at_s: float  # of the last epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """The truth about the runs that `observe` was asked about has been told, as far as their machines answered."""
+
+
+Observation = RunUp | RunGone | RunProgress | NodeSeen | FilesFound | Adopted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,8 +343,9 @@ class Executor(Protocol):
         ...
 
     def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
-        """First the truth about `known` runs (adoption after a restart; those never launched are not mentioned),
-        then everything that happens, until cancelled. A machine that cannot be reached delays only its own runs."""
+        """First the truth about `known` runs (adoption after a restart; those never launched are not mentioned), then
+        `Adopted` if there were any, then everything that happens, until cancelled. A machine that cannot be reached
+        delays only its own runs."""
         ...
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:

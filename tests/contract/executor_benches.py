@@ -16,7 +16,7 @@ from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.hosts import Tuning, local_executor
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
-from swell.ports import Executor, FilesFound, Launch, NodeSeen, Observation, Order, Worker
+from swell.ports import Adopted, Executor, FilesFound, Launch, NodeSeen, Observation, Order, Worker
 
 RUN = RunId(7, 1)
 LIMIT_S = 20.0
@@ -156,11 +156,14 @@ class Watcher:
         self.executor = executor
         self.nodes = nodes
         self.told: list[Observation] = []
+        self.adopted = False
         self._task = asyncio.create_task(self._collect(known))
 
     async def _collect(self, known: Sequence[RunId]) -> None:
         async for observation in self.executor.observe(known):
-            if self.nodes or not isinstance(observation, NodeSeen | FilesFound):
+            if isinstance(observation, Adopted):
+                self.adopted = True
+            elif self.nodes or not isinstance(observation, NodeSeen | FilesFound):
                 self.told.append(observation)
 
     async def until(self, kind: type, run: RunId = RUN, count: int = 1) -> Observation:

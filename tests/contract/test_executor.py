@@ -187,6 +187,7 @@ def test_another_executor_finds_the_truth_about_known_runs(bench: Bench) -> None
             assert_same_end(await watch.until(RunGone, ended), first)
             await watch.until(RunUp, running)
             await watch.moments()
+            assert watch.adopted
             assert watch.of(running) == ["RunUp"]
             assert watch.of(never) == []
             await watch.executor.signal(running, kill=False)

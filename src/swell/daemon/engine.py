@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from swell.plan.explain import Explanation, explain
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
+    Adopted,
     Clock,
     Executor,
     FilesFound,
@@ -47,6 +49,7 @@ from swell.ports import (
     PastRun,
     Record,
     RunGone,
+    RunProgress,
     Stored,
 )
 from swell.sim.forecast import Change, Effect, Interval, copy_of
@@ -54,6 +57,8 @@ from swell.speed.describe import DescribedBook
 
 log = logging.getLogger(__name__)
 
+ADOPTION_S = 5.0
+"""At a start nothing is decided before executors have told what runs, or this time is over."""
 DECIDES = ("recovery", "watch", "passes")
 """Tasks without which nothing is decided, or not from what is."""
 
@@ -92,6 +97,8 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self.book = book
+        self._adopted = asyncio.Event()
+        self._reported: dict[RunId, int] = {}  # epochs that a run reported itself, where its own record was ahead
         self._effects = Effects(executor, lambda: self.state.nodes, self._observed, clock.now_s)
         self._passes = Passes(
             committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
@@ -121,7 +128,7 @@ class Engine:
         self.tasks.start("recovery", self._committer.keep_healthy)
         self.tasks.start("checkpoints", self._committer.keep_checkpoints)
         self.tasks.start("watch", self._watch)
-        self.tasks.start("passes", self._passes.run)
+        self.tasks.start("passes", self._decide)
         self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment))
         self.tasks.start("logs", self._logs.run)
         self.tasks.start("training checkpoints", self._checkpoints.run)
@@ -130,6 +137,14 @@ class Engine:
 
     def _holding(self) -> list[JobRecord]:
         return [self.state.jobs[job] for job in self.state.active if self.state.jobs[job].holding]
+
+    async def _decide(self) -> None:
+        """What runs is looked at first: a training may have gone on, or ended, while no daemon was there."""
+        if self._holding():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ADOPTION_S):
+                    await self._adopted.wait()
+        await self._passes.run()
 
     def _found(self, events: Sequence[Event]) -> None:
         """A write that the store seemed to refuse is on disk after all: what follows from it is done now."""
@@ -191,13 +206,21 @@ class Engine:
             await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:
                 signalled = isinstance(seen, RunGone) and self._effects.signalled(seen.run)
-                await self._commit(events_seen(self.state, seen, signalled=signalled))
+                events = events_seen(self.state, seen, signalled=signalled)
+                if isinstance(seen, RunProgress) and events:
+                    began = any(isinstance(event, ev.TrainingBegan) for event in events)
+                    known = seen.resumed if began else self.state.jobs[seen.run.job].epochs_done
+                    self._reported.setdefault(seen.run, known)
+                await self._commit(events)
             except StoreError:
                 continue
             break
+        if isinstance(seen, Adopted):
+            self._adopted.set()
         if isinstance(seen, RunGone):
             self._effects.ended(seen.run)
             self._stops.ended(seen.run)
+            self._reported.pop(seen.run, None)
 
     async def _commit(self, events: Sequence[Event]) -> None:
         if events:
@@ -413,14 +436,18 @@ class Engine:
         now_s = self._clock.now_s()
         record = self.state.jobs.get(run.job)
         events: list[Event] = []
+        # A report whose answer got lost is sent again: what is known is not learned twice. How fast epochs were that
+        # are only known from the run's own record is still news.
+        done = self._reported.get(run, record.epochs_done) if record is not None else 0
         if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
             began = report.began
             events.append(ev.TrainingBegan(run=run, at_s=now_s, epoch=began.epoch, epochs=began.epochs))
-        done = record.epochs_done if record is not None else 0
-        # A report whose answer got lost is sent again: what is known is not learned twice.
-        events += [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
+            done = began.epoch  # also where that sets the job back
+        epochs = [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
+        if run in self._reported:
+            self._reported[run] = max([done, *(epoch.epoch for epoch in epochs)])
         if record is not None:
-            await self._commit(events)
+            await self._commit([*events, *epochs])
         return await self._stops.heard(
             run, report.rank, report.world_size, report.position, report.ack, steps=report.steps
         )

@@ -9,7 +9,7 @@ from swell.core.events import Event, StopWhy
 from swell.core.exits import reason_when_stopping
 from swell.core.resources import Node
 from swell.core.state import JobRecord, State
-from swell.ports import FilesFound, NodeSeen, Observation, RunGone, RunUp
+from swell.ports import Adopted, FilesFound, NodeSeen, Observation, RunGone, RunProgress, RunUp
 
 
 def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Event]:
@@ -17,13 +17,15 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
     or may have been, sent a signal by this daemon."""
     if isinstance(seen, NodeSeen):
         return _node(state, seen)
-    if isinstance(seen, FilesFound):
+    if isinstance(seen, FilesFound | Adopted):
         return []
     record = state.jobs.get(seen.run.job)
     if record is None or record.run is None or record.run.id != seen.run or not record.holding:
         return []
     if isinstance(seen, RunUp):
         return [] if record.run.started_s is not None else [ev.RunStarted(run=seen.run, at_s=seen.at_s)]
+    if isinstance(seen, RunProgress):
+        return _progress(record, seen)
     return [
         ev.RunEnded(
             run=seen.run,
@@ -33,6 +35,18 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
             message=_message(record, seen),
         )
     ]
+
+
+def _progress(record: JobRecord, seen: RunProgress) -> list[Event]:
+    """What the run did while nobody listened. Without times: how fast it was is only in its own reports."""
+    events: list[Event] = []
+    done = record.epochs_done
+    if record.run is not None and record.run.began_s is None:
+        done = seen.resumed
+        events.append(ev.TrainingBegan(run=seen.run, at_s=seen.began_s, epoch=done, epochs=seen.total))
+    if seen.epochs > done:
+        events.append(ev.EpochEnded(run=seen.run, at_s=seen.at_s, epoch=seen.epochs, count=seen.epochs - done))
+    return events
 
 
 def _message(record: JobRecord, gone: RunGone) -> str:

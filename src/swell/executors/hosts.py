@@ -23,6 +23,7 @@ from swell.executors.tracking import Place, Tracked, Tuning
 from swell.executors.transport import LocalTransport, Transport, Unreachable
 from swell.executors.verdict import (
     OVER,
+    Epochs,
     Roster,
     Seen,
     Sight,
@@ -36,6 +37,7 @@ from swell.executors.verdict import (
     verdict,
 )
 from swell.ports import (
+    Adopted,
     Answer,
     Clock,
     Done,
@@ -47,6 +49,7 @@ from swell.ports import (
     Order,
     Refused,
     RunGone,
+    RunProgress,
     RunUp,
     Unknown,
     Worker,
@@ -154,6 +157,8 @@ class HostExecutor:
                 await self._safely(self._adopt(run))
             await self._safely(self._tell_files())
             await self._safely(self._inspect(self._here, list(self._tracked)))
+            if known:
+                self._told.put_nowait(Adopted())
             watches = [asyncio.create_task(self._watch(place)) for place in self._places()]
             while True:
                 yield await self._told.get()
@@ -220,7 +225,8 @@ class HostExecutor:
         Its machines may be out of reach now; their watches find it when they are back."""
         roster = await self._roster(run)
         if (tracked := self._tracked.get(run)) is not None:
-            tracked.up_told = False
+            tracked.up_told = tracked.looked = False
+            tracked.epochs_told = tracked.epochs is None
         elif roster is not None:
             now_s = self._clock.monotonic_s()
             self._tracked[run] = Tracked(roster=roster, untouched=False, asked_s=now_s)
@@ -331,6 +337,7 @@ class HostExecutor:
             tracked.up_told = True
             self._told.put_nowait(RunUp(run=run, at_s=sight.up_s))
         gone = verdict(tracked.roster, sight, now_s)
+        self._tell_progress(tracked, sight.epochs, over=gone is not None)
         if gone is None:
             gone = await self._tend(tracked, sight)
         elif tracked.failed:
@@ -338,6 +345,29 @@ class HostExecutor:
         if gone is not None:
             del self._tracked[run]
             await self._tell_gone(tracked.roster, gone)
+
+    def _tell_progress(self, tracked: Tracked, epochs: Epochs | None, *, over: bool) -> None:
+        """At the first look and the last; in between only if the training's own report is late."""
+        now_s, first = self._clock.monotonic_s(), not tracked.looked
+        tracked.looked = True
+        if epochs is None:
+            return
+        if tracked.epochs is None or (epochs.done, epochs.total) != (tracked.epochs.done, tracked.epochs.total):
+            tracked.epochs, tracked.epochs_s, tracked.epochs_told = epochs, now_s, False
+        late = now_s >= tracked.epochs_s + self._tuning.report_s
+        if tracked.epochs_told or not (first or over or late):
+            return
+        tracked.epochs_told = True
+        self._told.put_nowait(
+            RunProgress(
+                run=tracked.roster.run,
+                resumed=epochs.resumed,
+                epochs=epochs.done,
+                total=epochs.total,
+                began_s=epochs.began_s,
+                at_s=epochs.at_s,
+            )
+        )
 
     async def _tell_gone(self, roster: Roster, gone: RunGone) -> None:
         """A GPU that is not clean is told before it is free to be given away. Others' news does not wait for it."""

@@ -219,6 +219,7 @@ def _swell(
         "SWELL_SHARED_GPU": "1" if run.allocation.share else "0",
         "SWELL_ADAPTIVE_BATCH": "1" if record.spec.adaptive_batch else "0",
     }
+    env["SWELL_JOURNAL"] = posixpath.join(context.runs_dir, str(run.id), "epochs")
     if record.spec.launcher in launchers.CARRIED:
         env["SWELL_LEFT_MARK"] = posixpath.join(checkpoints(record, context), f".left-{run.id}")
     return env

@@ -15,6 +15,7 @@ from swell.core.ids import JobId, RunId
 from swell.core.resources import Node
 from swell.executors.verdict import OVER, Roster, Seen, Sight, Stage, breaks_gang, ends_of, roster_of, verdict
 from swell.ports import (
+    Adopted,
     Answer,
     Clock,
     Done,
@@ -225,6 +226,8 @@ class ScriptedExecutor:
         self._told.put_nowait(FilesFound(jobs=tuple(sorted({run.job for run in self._theatre.plays}))))
         for node in self._theatre.nodes:
             self._told.put_nowait(NodeSeen(node=node, at_s=self._clock.now_s()))
+        if known:
+            self._told.put_nowait(Adopted())
         while True:
             yield await self._told.get()
 

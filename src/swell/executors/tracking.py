@@ -9,7 +9,7 @@ from typing import Any
 
 from swell.core.ids import RunId
 from swell.executors.transport import Transport
-from swell.executors.verdict import Roster, Sight
+from swell.executors.verdict import Epochs, Roster, Sight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class Tuning:
     ask_times: int = 4
     answer_s: float = 30.0  # a machine that has not answered a call by then is out of reach
     straggler_s: float = 5.0  # from the first failure in a gang to SIGTERM for the others
+    report_s: float = 2.0  # a training's own report has so long to arrive before its record is told instead
     force_s: float = 5.0  # a shim that was asked to kill its worker has so long; then it is done past it
 
 
@@ -36,6 +37,10 @@ class Tracked:
     sight: Sight | None = None
     untouched: bool = True  # report it also if it was never wholly started
     up_told: bool = False
+    looked: bool = False
+    epochs: Epochs | None = None  # as last seen in its own record
+    epochs_s: float = 0.0  # monotonic, since when
+    epochs_told: bool = True
     failed: str = ""  # why it could not be started; never the job's fault: that is in a worker's exit record
     withdrawn: bool = False  # refused before a shim was asked for: there is nothing that could start
     begun: bool = False  # a shim was asked for, or may have been

@@ -82,11 +82,23 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Epochs:
+    """The run's own record of how far its training is."""
+
+    resumed: int  # done when this run began
+    done: int  # by now, over all attempts
+    total: int  # 0: the training does not say
+    began_s: float
+    at_s: float  # of the last one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """All workers of a run, looked at together. `stop_s`: when the run was asked to stop."""
 
     workers: tuple[Seen, ...]
     stop_s: float | None = None
+    epochs: Epochs | None = None
 
     @property
     def up_s(self) -> float | None:
@@ -106,16 +118,27 @@ class Sight:
 
 def sight_from_json(looks: Sequence[Mapping[str, Any]], now_s: float) -> Sight:
     """From what each node said, in its own time, to ours: what is how long ago there was as long ago here."""
-    workers = [_seen(worker, look, now_s) for look in looks for worker in look["workers"]]
-    stops = [_at_s(look, look["stop"], now_s) for look in looks if look["stop"] is not None]
-    return Sight(workers=tuple(sorted(workers, key=lambda seen: seen.rank)), stop_s=min(stops, default=None))
+    return together([_sight(look, now_s) for look in looks])
+
+
+def _sight(look: Mapping[str, Any], now_s: float) -> Sight:
+    noted, epochs = look.get("epochs"), None
+    if noted:
+        began_s, at_s = (_at_s(look, noted[name], now_s) for name in ("began_s", "at_s"))
+        epochs = Epochs(resumed=noted["resumed"], done=noted["done"], total=noted["total"], began_s=began_s, at_s=at_s)
+    return Sight(
+        workers=tuple(_seen(worker, look, now_s) for worker in look["workers"]),
+        stop_s=None if look["stop"] is None else _at_s(look, look["stop"], now_s),
+        epochs=epochs,
+    )
 
 
 def together(sights: Sequence[Sight]) -> Sight:
-    """What each node showed of one run, as one."""
+    """What each node showed of one run, as one. Rank 0 notes the epochs, on whichever node it is."""
     workers = sorted((seen for sight in sights for seen in sight.workers), key=lambda seen: seen.rank)
     stops = [sight.stop_s for sight in sights if sight.stop_s is not None]
-    return Sight(workers=tuple(workers), stop_s=min(stops, default=None))
+    epochs = max((sight.epochs for sight in sights if sight.epochs), key=lambda noted: noted.done, default=None)
+    return Sight(workers=tuple(workers), stop_s=min(stops, default=None), epochs=epochs)
 
 
 def _seen(worker: Mapping[str, Any], look: Mapping[str, Any], now_s: float) -> Seen:

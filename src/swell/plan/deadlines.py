@@ -16,6 +16,8 @@ from swell.core.state import ENDED, JobRecord, JobState, Run, State
 
 UNKNOWN_BOUNDARY_S = 300.0
 """A preempted run whose next checkpoint cannot be foreseen is expected to write it within this time."""
+AFTER_LAST_EPOCH_S = 900.0
+"""So long after its last epoch a run is not stopped for others' sake: it ends by itself."""
 URGENT = frozenset({StopWhy.CANCELLED, StopWhy.TIMED_OUT, StopWhy.NOT_WHOLE})
 """Stops that do not wait for a checkpoint."""
 
@@ -81,7 +83,11 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
     stop = run.stop
     if stop is None:
         return None
-    if stop.why in URGENT or not _has_boundaries(record, run):
+    if stop.why in URGENT:
+        return stop.at_s
+    if 0 < record.epochs_total <= record.epochs_done:
+        return None if stop.why in VOLUNTARY else max(stop.at_s, _last_epoch_s(run) + AFTER_LAST_EPOCH_S)
+    if not _has_boundaries(record, run):
         return stop.at_s
     if run.began_s is None and run.saved_s is not None and run.saved_s > stop.at_s:
         return run.saved_s  # a script without the library has just saved: the next moment is the best one
@@ -89,6 +95,12 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
         return None
     wait_s = min(patience.preempt_wait_s, 1.5 * boundary_in_s(run, stop.at_s) + 5.0)
     return stop.at_s + max(record.spec.grace_s, wait_s)
+
+
+def _last_epoch_s(run: Run) -> float:
+    """Since when what runs is the code after all epochs: stopped there, it would run again from its beginning."""
+    times_s = (run.last_epoch_s, run.began_s, run.started_s)
+    return next((at_s for at_s in times_s if at_s is not None), run.planned_s)
 
 
 def _has_boundaries(record: JobRecord, run: Run) -> bool:

@@ -21,6 +21,7 @@ from typing import Any, Callable, Iterable, Iterator, Sized, TypeVar  # noqa: UP
 from swell.sdk import checkpoint as ck
 from swell.sdk.gate import PATIENCE_S, Gate
 from swell.sdk.gpu import GpuMemory
+from swell.sdk.journal import Journal
 from swell.sdk.link import Link
 from swell.sdk.meter import Meter, epoch_entry
 from swell.sdk.outbox import Outbox
@@ -64,6 +65,7 @@ class Training:
         self._meter, self._outbox = Meter(), Outbox()
         self._termination = Termination()
         self._gate = Gate(PATIENCE_S, lambda: self._termination.asked)
+        self._journal = Journal(self._settings.journal)
         self._memory = GpuMemory(self._settings.shared_gpu)
         self._link: Link | None = None
         self._metrics: dict[str, float] = {}
@@ -155,6 +157,7 @@ class Training:
             yield self._epoch or 0
             self.end_epoch()
         self._settle()
+        self._note()
 
     def steps(self, loader: Iterable[Item]) -> Iterator[Item]:
         """The batches of `loader`, timed. After a stop within an epoch, those already done are passed over."""
@@ -205,6 +208,7 @@ class Training:
         self._next = self._epochs_done = epoch
         self._total = epochs or self._total
         self._saved = True
+        self._note()
 
     def measure(self, samples: int = 0) -> None:
         """The end of a step. `samples`: how many this process has used in it."""
@@ -267,6 +271,7 @@ class Training:
         self._saved = True
         self._next, self._skip = (found.epochs_done, found.step) if found else (0, 0)
         self._epochs_done = self._next
+        self._note()
         return found.value if found else default
 
     def _reached(self) -> tuple[int, int]:
@@ -346,6 +351,7 @@ class Training:
             self._settings, self._gate, self._outbox, lambda: self._place, self._position, self._in_background
         )
         self._link.epochs = self._total
+        self._note()
         self._link.start()
         atexit.register(self._at_exit)
 
@@ -355,6 +361,7 @@ class Training:
         if entry is None:
             return
         self._epochs_done = entry["epoch"]
+        self._note()
         if not self._settings.inside or self._place.rank != 0:
             return
         at_s = time.time()
@@ -364,6 +371,11 @@ class Training:
                 self._outbox.add_point(name, at_s, value)
         self._speed_told = True
         self._outbox.add_epoch({**entry, **self._circumstances(), "metrics": dict(self._metrics)})
+
+    def _note(self) -> None:
+        """What is behind us, where no lost report can take it away."""
+        if self._settings.inside and self._place.rank == 0:
+            self._journal.note(self._epochs_done, self._total)
 
     def _tell_speed(self) -> None:
         """From within a long first epoch of this run: nothing has ended, but how long it will take is known."""

@@ -25,6 +25,7 @@ class Settings(NamedTuple):
     gpu_type: str = ""
     batch_size: int = 0
     dataset_size: int = 0
+    journal: str = ""  # where the run keeps its own record of epochs
     left_mark: str = ""  # set under launchers that hide exit codes: touch this file and leave with 0
     shared_gpu: bool = False
     adaptive_batch: bool = False
@@ -57,6 +58,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         gpu_type=environ.get("SWELL_GPU_TYPE", ""),
         batch_size=number(environ, "BATCH_SIZE"),
         dataset_size=number(environ, "TRAINING_SET_SIZE"),
+        journal=environ.get("SWELL_JOURNAL", ""),
         left_mark=environ.get("SWELL_LEFT_MARK", ""),
         shared_gpu=environ.get("SWELL_SHARED_GPU") == "1",
         adaptive_batch=environ.get("SWELL_ADAPTIVE_BATCH") == "1",

@@ -18,17 +18,45 @@ from swell.shim.processes import Stat, send, stat_of
 from swell.shim.shim import KILL_NOW
 
 LOOK_SWEEP_S = 2.0
+_LINE = 256
+"""More than a line of the journal is long."""
 _BUSY = (errno.EAGAIN, errno.EACCES)
 
 
 def look(run_directory: str, ranks: list[int]) -> Json:
-    """The truth about a run's workers here: {"now", "boot", "stop", "workers": [{"rank", "stage", "up_s", …, "exit"}]}.
+    """The truth about a run's workers here: {"now", "boot", "stop", "epochs", "workers": [{"rank", "stage", …}]}.
 
     Times are `boot_s` of this machine, as is "now". Stages: absent (no claim) · starting · up · ending (ended, not all
     swept yet) · ended · lost (its shim died with it, and what it left was swept). A helper that somebody has stopped
     (SIGSTOP) is woken in passing: nothing of a run depends on it staying stopped."""
     workers = [_look(os.path.join(run_directory, str(rank)), rank) for rank in ranks]
-    return {"now": boot_s(), "boot": boot_id(), "stop": touched_s(run_directory, "stop"), "workers": workers}
+    return {
+        "now": boot_s(),
+        "boot": boot_id(),
+        "stop": touched_s(run_directory, "stop"),
+        "epochs": read_journal(os.path.join(run_directory, "epochs")),
+        "workers": workers,
+    }
+
+
+def read_journal(path: str) -> Json | None:
+    """What the training itself noted (`sdk.journal`): "resumed", "done", "total", "began_s", "at_s"; None: nothing."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(_LINE)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE))
+            last = file.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+        resumed, _, began_s = first.split()
+        done, total, at_s = last.split()
+        return {
+            "resumed": int(resumed),
+            "done": int(done),
+            "total": int(total),
+            "began_s": float(began_s),
+            "at_s": float(at_s),
+        }
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _look(directory: str, rank: int) -> Json:

@@ -143,6 +143,8 @@ class Book:
         job = event.run.job
         entry = self._enter(job)
         worth_fitting = entry.measurements.add(event)
+        if not event.epoch_s:
+            return  # found in the run's own record: how far it is, not how fast
         family, batching = entry.home, event.batching
         entry.adaptive = batching is not None
         if family is not None and batching is not None:

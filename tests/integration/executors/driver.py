@@ -14,7 +14,7 @@ from pathlib import Path
 from contract.executor_benches import as_is, ready
 from swell.core.ids import RunId
 from swell.executors.hosts import Tuning, local_executor
-from swell.ports import FilesFound, Launch, Worker
+from swell.ports import Adopted, FilesFound, Launch, Worker
 
 
 class RealClock:
@@ -35,7 +35,7 @@ async def drive(runs: Path, known: list[str], launches: dict[str, list[list[str]
         tasks.append(executor.launch(ready(Launch(run=RunId.parse(name), workers=workers, grace_s=1.0))))
     started = asyncio.gather(*tasks)
     async for told in executor.observe([RunId.parse(name) for name in known]):
-        if isinstance(told, FilesFound):
+        if isinstance(told, FilesFound | Adopted):
             continue
         run, reason = str(told.run), str(getattr(told, "reason", ""))  # type: ignore[union-attr]
         print(json.dumps({"kind": type(told).__name__, "run": run, "reason": reason}), flush=True)

@@ -13,7 +13,7 @@ from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.state import JobState, State
 from swell.daemon.watch import events_seen
 from swell.plan.deadlines import Force
-from swell.ports import NodeSeen, RunGone, RunUp
+from swell.ports import NodeSeen, RunGone, RunProgress, RunUp
 
 RUN = RunId(1, 1)
 NODE = Node(name="n1", gpus=(Gpu(index=0),))
@@ -84,3 +84,41 @@ def test_a_cordoned_node_that_reports_in_stays_cordoned() -> None:
     bigger = Node(name="n1", gpus=(Gpu(index=0), Gpu(index=1)))
     replay(events_seen(state, NodeSeen(node=bigger, at_s=6.0), signalled=False), state)
     assert (state.nodes["n1"].condition, len(state.nodes["n1"].gpus)) == (NodeCondition.CORDONED, 2)
+
+
+def progress(epochs: int, total: int = 9) -> RunProgress:
+    return RunProgress(run=RUN, resumed=0, epochs=epochs, total=total, began_s=3.0, at_s=7.0)
+
+
+def test_epochs_that_nobody_heard_of_are_found_in_the_run_s_own_record() -> None:
+    state = running()
+    replay(events_seen(state, progress(4), signalled=False), state)
+    job = state.jobs[1]
+    assert (job.epochs_done, job.epochs_total, job.uses_library) == (4, 9, True)
+    assert job.run is not None
+    assert (job.run.began_s, job.run.last_epoch_s) == (3.0, 7.0)
+    assert events_seen(state, progress(4), signalled=False) == []
+    assert events_seen(state, progress(3), signalled=False) == [], "a record never sets a job back"
+
+
+def test_a_run_that_only_began_has_no_epoch_yet() -> None:
+    state = running()
+    [began] = events_seen(state, progress(0), signalled=False)
+    assert began == ev.TrainingBegan(run=RUN, at_s=3.0, epoch=0, epochs=9)
+
+
+def test_the_record_of_an_old_attempt_changes_nothing() -> None:
+    old = RunProgress(run=RunId(1, 7), resumed=0, epochs=4, total=9, began_s=3.0, at_s=7.0)
+    assert events_seen(running(), old, signalled=False) == []
+
+
+def test_a_run_that_resumed_from_an_older_checkpoint_sets_the_job_back_once() -> None:
+    state = running()
+    replay([ev.TrainingBegan(run=RUN, at_s=3.0, epochs=9), ev.EpochEnded(run=RUN, at_s=4.0, epoch=6, count=6)], state)
+    replay([ev.RunEnded(run=RUN, reason=ExitReason.SHIM_LOST, at_s=5.0)], state)
+    again = RunId(1, 2)
+    allocation = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
+    replay([ev.RunPlanned(run=again, allocation=allocation, at_s=6.0), ev.RunStarted(run=again, at_s=7.0)], state)
+    seen = RunProgress(run=again, resumed=5, epochs=5, total=9, began_s=8.0, at_s=8.0)
+    replay(events_seen(state, seen, signalled=False), state)
+    assert state.jobs[1].epochs_done == 5

@@ -86,6 +86,7 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "SWELL_GPU_TYPE": "a100",
         "SWELL_JOB": "7",
         "SWELL_JOB_NAME": "resnet",
+        "SWELL_JOURNAL": "/h/runs/7.2/epochs",
         "SWELL_LAUNCHER": "single",
         "SWELL_LOCAL_RANK": "0",
         "SWELL_NODES": "1",

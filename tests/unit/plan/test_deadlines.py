@@ -11,7 +11,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import State
-from swell.plan.deadlines import Force, Patience, due
+from swell.plan.deadlines import AFTER_LAST_EPOCH_S, Force, Patience, due
 
 RUN = RunId(1, 1)
 ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
@@ -135,3 +135,29 @@ def test_a_job_that_depends_on_one_that_failed_is_cancelled_with_the_reason() ->
 def test_a_back_off_says_when_to_look_again() -> None:
     state = world(PLANNED, ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=5.0), retries=1, backoff_s=8.0)
     assert due(state, 6.0, PATIENCE).next_s == 13.0
+
+
+def test_after_its_last_epoch_a_run_is_not_stopped_for_others_for_a_bounded_time() -> None:
+    last = ev.EpochEnded(run=RUN, at_s=90.0, epoch=9, count=9)
+    for why in (StopWhy.PREEMPTED, StopWhy.PAUSED):
+        state = world(PLANNED, STARTED, BEGAN, last, stop(why), grace_s=1.0)
+        assert due(state, 90.0 + AFTER_LAST_EPOCH_S - 1.0, PATIENCE).signals == ()
+        assert due(state, 100.0, PATIENCE).next_s == 90.0 + AFTER_LAST_EPOCH_S
+        assert due(state, 90.0 + AFTER_LAST_EPOCH_S, PATIENCE).signals == ((RUN, Force.TERM),)
+    for why in (StopWhy.RESIZING, StopWhy.MIGRATING):
+        state = world(PLANNED, STARTED, BEGAN, last, stop(why), grace_s=1.0)
+        assert due(state, 90.0 + 10 * AFTER_LAST_EPOCH_S, PATIENCE).signals == ()
+
+
+def test_after_its_last_epoch_a_run_is_still_cancelled_and_limited_at_once() -> None:
+    last = ev.EpochEnded(run=RUN, at_s=90.0, epoch=9, count=9)
+    for why in (StopWhy.CANCELLED, StopWhy.TIMED_OUT):
+        state = world(PLANNED, STARTED, BEGAN, last, stop(why), grace_s=1.0)
+        assert due(state, 100.0, PATIENCE).signals == ((RUN, Force.TERM),)
+
+
+def test_an_attempt_that_found_all_epochs_done_is_at_its_end_from_its_start() -> None:
+    resumed = ev.TrainingBegan(run=RUN, at_s=3.0, epoch=9, epochs=9)
+    state = world(PLANNED, STARTED, resumed, stop(at_s=10.0), grace_s=1.0)
+    assert due(state, 10.0, PATIENCE).signals == ()
+    assert due(state, 10.0, PATIENCE).next_s == 3.0 + AFTER_LAST_EPOCH_S

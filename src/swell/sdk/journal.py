@@ -1,0 +1,30 @@
+"""The run's own record of how far it is: one short line per epoch in the run's directory, whoever listens.
+
+A report may be lost with the daemon that was to hear it; this line is not. The daemon reads it when it adopts a run and
+when the run ends. Lines are `EPOCHS_DONE TOTAL BOOT_S` (seconds of CLOCK_BOOTTIME), appended whole.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+class Journal:
+    """Written by rank 0. Never fails and never waits for a disk: training must not notice."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+        self._last = (-1, -1)
+
+    def note(self, done: int, total: int) -> None:
+        if not self._path or (done, total) == self._last:
+            return
+        self._last = (done, total)
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.write(self._fd, f"{done} {total} {time.clock_gettime(time.CLOCK_BOOTTIME):.3f}\n".encode())
+        except (OSError, AttributeError):  # a full disk, a directory that is gone, a system without that clock
+            pass
