@@ -21,7 +21,7 @@ from swell.store.journal import Journal
 from swell.store.sql import Connection, SqlStore
 from swell.store.sqlite import SqliteDatabase
 
-FILES = dict.fromkeys(("swell.db", "swell.db-shm", "swell.db-wal", "swell.db.lock"), 0)
+FILES = dict.fromkeys(("swell.db", "swell.db-shm", "swell.db-wal", "swell.db.last", "swell.db.lock"), 0)
 LOG = [event for job in range(1, 301) for event in short_life(job)]
 
 

@@ -18,6 +18,7 @@ from swell.core.errors import StoreDamaged, StoreError
 from swell.core.events import EVENT_TYPES, Event
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, Run, State
+from swell.store.secrets import concealed
 
 T = TypeVar("T")
 
@@ -33,8 +34,9 @@ _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 def encode(value: Event | JobRecord | Run) -> bytes:
+    """Without values of secrets."""
     try:
-        return _encoder.encode(value)
+        return _encoder.encode(concealed(value))
     except (TypeError, ValueError, OverflowError) as error:  # a lone surrogate in a name, a number beyond 64 bits
         raise StoreError(f"a {type(value).__name__} cannot be written down: {error}") from error
 
@@ -61,7 +63,10 @@ def _read(decoder: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decoder(body)
     except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"a record in the tables cannot be read: {error}") from error
+        raise StoreDamaged(
+            f"a record in the tables for reading cannot be read ({error}). The log has it: `swell down`, "
+            "`swell doctor --rebuild`, `swell up`."
+        ) from error
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -70,35 +75,37 @@ class _Head(msgspec.Struct, frozen=True):
     parts: int
     crc: int
     state: State
+    chain: bytes  # the link of the last event in it
 
 
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
 _decode_jobs = msgspec.msgpack.Decoder(dict[JobId, JobRecord]).decode
 
 
-def encode_state(state: State) -> list[bytes]:
-    """A checkpoint, in compressed parts. Compression lets other threads run, which the encoding alone does not."""
+def encode_state(state: State, chain: bytes) -> list[bytes]:
+    """A checkpoint, in compressed parts, without values of secrets. Compression lets other threads run, which the
+    encoding alone does not."""
     parts = [zlib.compress(_encoder.encode(chunk), 1) for chunk in _chunks(state.jobs)]
-    head = _Head(parts=len(parts), crc=_crc(parts), state=_without_jobs(state))
+    head = _Head(parts=len(parts), crc=_crc(parts), state=_without_jobs(state), chain=chain)
     return [zlib.compress(_encoder.encode(head), 1), *parts]
 
 
-def decode_state(parts: list[bytes]) -> State:
-    """The state of `encode_state`. Raises `StoreDamaged` if a part is missing or was changed."""
+def decode_state(parts: list[bytes]) -> tuple[State, bytes]:
+    """State and link of `encode_state`. Raises `StoreDamaged` if a part is missing or was changed."""
     try:
         head = _decode_head(zlib.decompress(parts[0]))
         if head.parts != len(parts) - 1 or head.crc != _crc(parts[1:]):
             raise StoreDamaged(f"the checkpoint at event {head.state.seq} is not whole")
         for part in parts[1:]:
             head.state.jobs.update(_decode_jobs(zlib.decompress(part)))
-    except (IndexError, zlib.error, msgspec.MsgspecError) as error:
+    except (IndexError, TypeError, zlib.error, msgspec.MsgspecError) as error:
         raise StoreDamaged(f"a checkpoint cannot be read: {error}") from error
-    return head.state
+    return head.state, head.chain
 
 
 def _chunks(jobs: Mapping[JobId, JobRecord]) -> Iterator[dict[JobId, JobRecord]]:
     items = iter(jobs.items())
-    while chunk := dict(islice(items, CHUNK_JOBS)):
+    while chunk := {job: concealed(record) for job, record in islice(items, CHUNK_JOBS)}:
         yield chunk
 
 

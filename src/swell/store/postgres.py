@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
-from swell.store.sql import Connection, Dialect
+from swell.store.dialect import Connection, Dialect
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,13 +25,13 @@ DIALECT = Dialect(
 )
 _FULL = ("53100", "53400")  # disk full, configured limit
 _DAMAGED = ("XX001", "XX002")
-_KEPT = ("events", "checkpoints", "jobs", "runs", "nodes", "gpus", "migrations", "writer", "schema_versions")
 
 
 class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._url = url
         self._psycopg = _driver()
+        self._examined: Connection | None = None  # becomes the writer
 
     @property
     def where(self) -> str:
@@ -40,7 +42,16 @@ class PostgresDatabase:
     def dialect(self) -> Dialect:
         return DIALECT
 
+    @contextmanager
+    def examine(self) -> Iterator[Connection | None]:
+        """By the connection that will write, since the lock is its session's; no file of ours is at stake."""
+        self._examined = self.writer()
+        yield self._examined
+
     def writer(self) -> Connection:
+        if self._examined is not None:
+            examined, self._examined = self._examined, None
+            return examined
         connection = self._connect()
         try:
             connection.execute("SET synchronous_commit = on")
@@ -93,12 +104,30 @@ class PostgresDatabase:
         schema = f"swell_backup_v{version}_{cursor.fetchone()[0]}"
         cursor.execute("BEGIN")
         cursor.execute(f"CREATE SCHEMA {schema}")
-        for table in _KEPT:
+        cursor.execute(DIALECT.tables)
+        for table in sorted({name for (name,) in cursor.fetchall()}):
             cursor.execute(f"CREATE TABLE {schema}.{table} AS TABLE {table}")
         cursor.execute("COMMIT")
 
+    def scrub(self, connection: Connection) -> None:
+        connection.cursor().execute("VACUUM secrets")
+
+    def remember(self, seq: int, chain: bytes) -> None:
+        """The server keeps its own word."""
+
+    def remembered(self) -> tuple[int, bytes] | None:
+        return None
+
+    @property
+    def accept(self) -> str:
+        return "Restore the newer one from a backup."
+
     def close(self) -> None:
-        """The lock went with the writer's connection."""
+        """The lock goes with the writer's connection; one that was refused has not become the writer."""
+        examined, self._examined = self._examined, None
+        if examined is not None:
+            with suppress(Exception):  # what is wrong with it is being reported already
+                examined.close()
 
 
 def _line(error: Exception) -> str:

@@ -1,13 +1,20 @@
 """The tables, as numbered steps. A released step never changes; a change of the tables is a new step at the end.
 
 Written once for both databases: types are those of SQLite, and the PostgreSQL adapter maps them. Times that people read
-are UTC in ISO 8601; `body` and `record` are the same facts for machines (see codec). Environment variables of jobs,
-which may be secrets, are only in those.
+are UTC in ISO 8601; `body` and `record` are the same facts for machines (see codec). Environment variables of jobs
+are only in those; the values of those that are secrets only in the table `secrets`, and deleted with their job.
 """
 
 from __future__ import annotations
 
-SCHEMA_STEPS: tuple[tuple[str, ...], ...] = (
+from collections.abc import Callable
+
+from swell.store import migrate
+from swell.store.dialect import Cursor
+
+Step = str | Callable[[Cursor, migrate.Sql], None]
+
+SCHEMA_STEPS: tuple[tuple[Step, ...], ...] = (
     (
         "CREATE TABLE events (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, job INTEGER,"
         " body BLOB NOT NULL)",
@@ -40,6 +47,11 @@ SCHEMA_STEPS: tuple[tuple[str, ...], ...] = (
     (  # who had which GPUs when (`runs_between`)
         "CREATE INDEX runs_ended ON runs (ended_at)",
         "CREATE INDEX events_of_allocations ON events (job) WHERE kind IN ('RunPlanned', 'RunResized')",
+    ),
+    (
+        "CREATE TABLE secrets (job INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (job, name))",
+        "ALTER TABLE events ADD COLUMN chain BLOB",
+        migrate.seal_log,
     ),
 )
 

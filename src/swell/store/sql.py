@@ -7,92 +7,30 @@ changes in the tables; after a failure it is read again.
 
 from __future__ import annotations
 
-import gc
-import secrets
+import logging
+import secrets as random_bytes
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from swell.core.errors import InvalidTransition, StoreBusy, StoreDamaged, StoreError, StoreFenced, StoreTooNew
+from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFenced, StoreTooNew
 from swell.core.events import Event, job_of
 from swell.core.ids import JobId
-from swell.core.lifecycle import replay
 from swell.core.resources import Node
 from swell.core.state import JobRecord, Run, State, copy_of
 from swell.ports import JobQuery, PastRun, Stored
-from swell.store import codec, rows
+from swell.store import chain, codec, rows, secrets
+from swell.store.dialect import Connection, Cursor, Database
 from swell.store.projection import Changes, past_run, project, states_of
+from swell.store.replaying import Read, Tip, tip_of
 from swell.store.schema import SCHEMA_STEPS, VERSION, VERSION_TABLE
 
-PAGE = 20_000
-"""Events read from the database at a time."""
+log = logging.getLogger(__name__)
 
 KEEP_CHECKPOINTS = 2
 ALL = 2**62
-
-
-class Cursor(Protocol):
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Any: ...
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Any: ...
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> list[Any]: ...
-
-
-class Connection(Protocol):
-    """The common part of DB-API connections in autocommit mode; transactions are begun and ended in SQL."""
-
-    def cursor(self) -> Cursor: ...
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """SQL is written in this package for SQLite; this says what another database calls it."""
-
-    begin: str  # a transaction that will write
-    read_writer: str  # epoch and holder, which nobody else may change before we commit
-    tables: str  # names of the tables there are
-    mark: str = "?"
-    types: Mapping[str, str] = field(default_factory=dict)  # of columns
-
-    def sql(self, text: str) -> str:
-        """The statement as this database wants it."""
-        if text.startswith("CREATE TABLE"):
-            for ours, theirs in self.types.items():
-                text = text.replace(f" {ours}", f" {theirs}")
-        return text if self.mark == "?" else text.replace("?", self.mark)
-
-
-class Database(Protocol):
-    """What differs between databases."""
-
-    @property
-    def where(self) -> str:
-        """Its name for people, without passwords."""
-        ...
-
-    @property
-    def dialect(self) -> Dialect: ...
-
-    def writer(self) -> Connection:
-        """Take the writer's lock (or raise StoreBusy) and connect."""
-        ...
-
-    def reader(self) -> Connection: ...
-    def explain(self, error: Exception) -> StoreError | None:
-        """A driver's error in our words; None for what is not the database's fault."""
-        ...
-
-    def backup(self, connection: Connection, version: int) -> None:
-        """Copy what is there before its tables are changed."""
-        ...
-
-    def close(self) -> None:
-        """Give the writer's lock back."""
-        ...
 
 
 class SqlStore:
@@ -103,7 +41,8 @@ class SqlStore:
         self._holder = holder
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
-        self._state: State | None = None
+        self._tip: Tip | None = None  # None: to be read
+        self._just_opened = True  # and read by that
         self._reader: Connection | None = None
         self._epoch = 0
         self._cluster_id = ""
@@ -129,28 +68,44 @@ class SqlStore:
 
     def append(self, first_seq: int, events: Sequence[Event]) -> None:
         with self._write_lock:
-            state = self._current()
-            if first_seq != state.seq + 1:
-                raise StoreError(f"event {first_seq} cannot follow event {state.seq} in {self._db.where}")
+            tip = self._current()
+            if first_seq != tip.state.seq + 1:
+                raise StoreError(f"event {first_seq} cannot follow event {tip.state.seq} in {self._db.where}")
             if not events:
                 return
-            self._state = None  # until this batch is in; a failure leaves it to be read again
-            log = _log_rows(first_seq, events)
-            changes = project(state, events)
+            self._just_opened = False
+            self._tip = None  # until this batch is in; a failure leaves it to be read again
+            entries = chain.linked(tip.chain, _log_rows(first_seq, events))
+            changes = project(tip.state, events)
             with self._transaction() as cursor:
-                cursor.executemany(self._upserts["events"], log)
-                self._write(cursor, changes)
-            self._state = state
+                cursor.executemany(self._upserts["events"], entries)
+                self._upsert(cursor, "secrets", list(secrets.rows_of(events)))
+                erased = self._write(cursor, changes)
+            self._tip = Tip(tip.state, entries[-1][-1])
+            self._db.remember(tip.state.seq, self._tip.chain)
+            if erased:
+                self._scrub()
 
-    def _write(self, cursor: Cursor, changes: Changes) -> None:
+    def _scrub(self) -> None:
+        try:
+            with self._explained():
+                self._db.scrub(self._writing())
+        except StoreError as error:
+            log.warning("secrets of a removed job are deleted, but what they left on disk is not erased yet: %s", error)
+
+    def _write(self, cursor: Cursor, changes: Changes) -> bool:
+        """True if secrets were deleted."""
         self._upsert(cursor, "jobs", [rows.job_row(job) for job in changes.jobs.values()])
         self._upsert(cursor, "runs", [rows.run_row(run) for run in changes.runs.values()])
         self._upsert(cursor, "migrations", [rows.move_row(move) for move in changes.moves])
+        erased = 0
         for job in changes.removed:
             for sql in _REMOVE_JOB:
                 cursor.execute(self._sql(sql), (job,))
+            erased += cursor.rowcount
         for name, node in changes.nodes.items():
             self._write_node(cursor, name, node)
+        return erased > 0
 
     def _write_node(self, cursor: Cursor, name: str, node: Node | None) -> None:
         for sql in ("DELETE FROM nodes WHERE name = ?", "DELETE FROM gpus WHERE node = ?"):
@@ -168,9 +123,9 @@ class SqlStore:
             cursor.execute(self._sql("UPDATE writer SET since = ?"), (rows.when(time.time()),))
 
     def checkpoint(self, state: State) -> None:
-        parts = codec.encode_state(state)  # before the lock: appends go on meanwhile
+        parts = codec.encode_state(state, self._link_at(state.seq))  # before the lock: appends go on meanwhile
         with self._write_lock:
-            last = self._current().seq
+            last = self._current().state.seq
             if state.seq > last:
                 raise StoreError(f"a checkpoint at event {state.seq} is ahead of the log, which ends at {last}")
             with self._transaction() as cursor:
@@ -178,6 +133,11 @@ class SqlStore:
                 values = [(state.seq, number, part) for number, part in enumerate(parts)]
                 cursor.executemany(self._sql("INSERT INTO checkpoints VALUES (?, ?, ?)"), values)
                 cursor.execute(self._sql(_FORGET_CHECKPOINTS), (KEEP_CHECKPOINTS,))
+
+    def _link_at(self, seq: int) -> bytes:
+        """Of the event of this number, if it is in the log."""
+        found = self._read("SELECT chain FROM events WHERE seq = ?", (seq,))
+        return bytes(found[0][0]) if found else chain.START
 
     @contextmanager
     def _transaction(self) -> Iterator[Cursor]:
@@ -238,13 +198,8 @@ class SqlStore:
     # Opening
 
     def _open(self) -> None:
+        version = self._examine()
         cursor = self._writing().cursor()
-        version = self._version(cursor)
-        if version > VERSION:
-            raise StoreTooNew(
-                f"{self._db.where} was written by a later version of Swell (its tables have version {version}, this "
-                f"Swell knows {VERSION}). It was not touched. Install that version, or use another database."
-            )
         if 0 < version < VERSION:
             self._db.backup(self._writing(), version)
         cursor.execute(self._db.dialect.begin)
@@ -255,6 +210,48 @@ class SqlStore:
         except BaseException:
             self._roll_back()
             raise
+        tip = self._current()
+        self._db.remember(tip.state.seq, tip.chain)
+
+    def _examine(self) -> int:
+        """Look before anything is opened for writing: what is refused is left as it was."""
+        with self._db.examine() as connection:
+            if connection is None:
+                return 0
+            version = self._version(connection.cursor())
+            if version > VERSION:
+                raise StoreTooNew(
+                    f"{self._db.where} was written by a later version of Swell (its tables have version {version}, "
+                    f"this Swell knows {VERSION}). It was not touched. Install that version, or use another database."
+                )
+            if version == VERSION:
+                self._tip = self._examined_tip(connection)
+            return version
+
+    def _examined_tip(self, connection: Connection) -> Tip:
+        def read(sql: str, values: Sequence[Any]) -> list[Any]:
+            cursor = connection.cursor()
+            cursor.execute(self._sql(sql), values)
+            return cursor.fetchall()
+
+        tip = tip_of(read, self._db.where)
+        if (known := self._db.remembered()) is not None:
+            self._check_remembered(tip, known, read)
+        return tip
+
+    def _check_remembered(self, tip: Tip, known: tuple[int, bytes], read: Read) -> None:
+        seq, link = known
+        if tip.state.seq < seq:
+            raise StoreDamaged(
+                f"{self._db.where} has lost events: its log ends at event {tip.state.seq}, but {seq} were committed. "
+                f"Its write-ahead log was cut or deleted, or an older copy was put in its place. {self._db.accept}"
+            )
+        found = read("SELECT chain FROM events WHERE seq = ?", (seq,))
+        if found and bytes(found[0][0]) != link:
+            raise StoreDamaged(
+                f"{self._db.where} holds another log than the one that was written here: event {seq} differs. "
+                f"{self._db.accept}"
+            )
 
     def _version(self, cursor: Cursor) -> int:
         cursor.execute(self._db.dialect.tables)
@@ -273,7 +270,10 @@ class SqlStore:
             cursor.execute(self._sql(VERSION_TABLE))
         for number, statements in enumerate(SCHEMA_STEPS[version:], start=version + 1):
             for statement in statements:
-                cursor.execute(self._sql(statement))
+                if isinstance(statement, str):
+                    cursor.execute(self._sql(statement))
+                else:
+                    statement(cursor, self._sql)
             insert = self._sql("INSERT INTO schema_versions VALUES (?, ?)")
             cursor.execute(insert, (number, rows.when(time.time())))
 
@@ -296,43 +296,38 @@ class SqlStore:
 
     def load(self) -> State:
         with self._write_lock:
-            self._state = None
-            return copy_of(self._current())
+            if not self._just_opened:
+                self._tip = None
+            self._just_opened = False
+            return copy_of(self._current().state)
 
-    def _current(self) -> State:
-        if self._state is None:
+    def _current(self) -> Tip:
+        if self._tip is None:
             with self._explained():
-                self._state = self._replayed()
-        return self._state
-
-    def _replayed(self) -> State:
-        state = self._latest_checkpoint()
-        with _no_garbage_collection():
-            while page := self._read(_EVENTS, (state.seq, PAGE)):
-                first, last = page[0][0], page[-1][0]
-                if first != state.seq + 1 or last - first != len(page) - 1:
-                    raise StoreDamaged(f"{self._db.where} has a gap in its log after event {state.seq}. {_RESTORE}")
-                try:
-                    replay((codec.decode(kind, body) for _, kind, body in page), state)
-                except (StoreDamaged, InvalidTransition) as error:
-                    raise StoreDamaged(f"{self._db.where}: event {state.seq + 1}: {error}. {_RESTORE}") from error
-        return state
-
-    def _latest_checkpoint(self) -> State:
-        """A checkpoint that cannot be read costs time, not facts: the one before it and the log have them all."""
-        for (seq,) in self._read("SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC", ()):
-            parts = [body for (body,) in self._read("SELECT body FROM checkpoints WHERE seq = ? ORDER BY part", (seq,))]
-            with suppress(StoreDamaged), _no_garbage_collection():
-                return codec.decode_state(parts)
-        return State()
+                self._tip = tip_of(self._read, self._db.where)
+        return self._tip
 
     def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
         sql, values = _jobs_sql(query)
-        return [codec.decode_record(body) for (body,) in self._read(sql, values)]
+        return [record for job, body in self._read(sql, values) if (record := self._listed(job, body)) is not None]
+
+    def _listed(self, job: JobId, body: bytes) -> JobRecord | None:
+        """One row that cannot be read does not take the others with it."""
+        try:
+            return self._whole(job, body)
+        except StoreDamaged as error:
+            log.error("job %s is left out of a list: %s", job, error)
+            return None
 
     def job(self, job: JobId) -> JobRecord | None:
-        found = self._read("SELECT record FROM jobs WHERE id = ?", (job,))
-        return codec.decode_record(found[0][0]) if found else None
+        found = self._read("SELECT id, record FROM jobs WHERE id = ?", (job,))
+        return self._whole(*found[0]) if found else None
+
+    def _whole(self, job: JobId, body: bytes) -> JobRecord:
+        record = codec.decode_record(body)
+        if not record.spec.secrets:
+            return record
+        return secrets.revealed(record, self._read("SELECT job, name, value FROM secrets WHERE job = ?", (job,)))
 
     def runs(self, job: JobId) -> Sequence[Run]:
         found = self._read("SELECT record FROM runs WHERE job = ? ORDER BY attempt", (job,))
@@ -388,13 +383,10 @@ class SqlStore:
 
 
 def new_cluster_id() -> str:
-    return secrets.token_hex(8)
+    return random_bytes.token_hex(8)
 
 
-_RESTORE = "Nothing was changed. Restore it from a copy, or move it away to start anew."
-
-
-def _log_rows(first_seq: int, events: Sequence[Event]) -> list[rows.Row]:
+def _log_rows(first_seq: int, events: Sequence[Event]) -> list[tuple[Any, ...]]:
     return [
         (seq, event.at_s, type(event).__name__, job_of(event), codec.encode(event))
         for seq, event in enumerate(events, start=first_seq)
@@ -404,25 +396,12 @@ def _log_rows(first_seq: int, events: Sequence[Event]) -> list[rows.Row]:
 def _jobs_sql(query: JobQuery) -> tuple[str, list[Any]]:
     states = states_of(query)
     values: list[Any] = list(states)
-    sql = f"SELECT record FROM jobs WHERE state IN ({', '.join('?' * len(states))})"  # noqa: S608 - only marks
+    sql = f"SELECT id, record FROM jobs WHERE state IN ({', '.join('?' * len(states))})"  # noqa: S608 - only marks
     for column, value in (("owner = ?", query.user), ("batch = ?", query.batch), ("id < ?", query.after)):
         if value:
             sql += f" AND {column}"
             values.append(value)
     return f"{sql} ORDER BY id DESC LIMIT ?", [*values, query.limit]
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Reading a log makes a million objects and no rubbish; looking for some would double the time."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _upsert_sql(table: str, columns: str, keys: int) -> str:
@@ -436,7 +415,8 @@ def _upsert_sql(table: str, columns: str, keys: int) -> str:
 
 
 _UPSERTS = {
-    "events": "INSERT INTO events (seq, at_s, kind, job, body) VALUES (?, ?, ?, ?, ?)",
+    "events": "INSERT INTO events (seq, at_s, kind, job, body, chain) VALUES (?, ?, ?, ?, ?, ?)",
+    "secrets": "INSERT INTO secrets (job, name, value) VALUES (?, ?, ?)",
     "jobs": _upsert_sql("jobs", rows.JOB_COLUMNS, 1),
     "runs": _upsert_sql("runs", rows.RUN_COLUMNS, 2),
     "nodes": _upsert_sql("nodes", rows.NODE_COLUMNS, 1),
@@ -454,6 +434,7 @@ _REMOVE_JOB = (
     "DELETE FROM jobs WHERE id = ?",
     "DELETE FROM runs WHERE job = ?",
     "DELETE FROM migrations WHERE job = ?",
+    "DELETE FROM secrets WHERE job = ?",  # last: its count is asked for
 )
 _FORGET_CHECKPOINTS = (
     "DELETE FROM checkpoints WHERE seq NOT IN (SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC LIMIT ?)"

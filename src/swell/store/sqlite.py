@@ -1,7 +1,7 @@
 """SQLite: one file, write-ahead log, every commit on disk before it is answered.
 
-Beside `swell.db` lie `swell.db-wal` (SQLite's own) and `swell.db.lock`, which the writer holds locked as long as it
-lives and which says who it is.
+Beside `swell.db` lie `swell.db-wal` and `swell.db-shm` (SQLite's own), `swell.db.lock`, which the writer holds locked
+as long as it lives and which says who it is, and `swell.db.last`, which says how far the log went.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ import fcntl
 import os
 import shutil
 import sqlite3
-import struct
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
-from swell.store.sql import Connection, Dialect
+from swell.store.dialect import Connection, Dialect
+from swell.store.sqlite_file import check_file
+from swell.store.watermark import Watermark
 
 BUSY_S = 5.0
 """How long to wait for somebody who has the file locked, such as a person with a SQL shell."""
+
+SCRUB_MS = 200
+"""How long to wait for readers when the write-ahead log is emptied: others wait to write meanwhile."""
 
 DIALECT = Dialect(
     begin="BEGIN IMMEDIATE",
@@ -30,8 +35,6 @@ DIALECT = Dialect(
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_MAGIC = b"SQLite format 3\0"
-_HEADER = struct.Struct(">16sH")  # the magic words and the page size, where 1 stands for 65536
 _MIN_FREE = 1 << 16
 """An input/output error with less free space than this is a full disk by another name."""
 
@@ -41,6 +44,7 @@ class SqliteDatabase:
         self._path = path
         self._holder = holder
         self._lock_fd: int | None = None
+        self._last = Watermark(Path(f"{path}.last"))
 
     @property
     def where(self) -> str:
@@ -50,14 +54,30 @@ class SqliteDatabase:
     def dialect(self) -> Dialect:
         return DIALECT
 
+    @contextmanager
+    def examine(self) -> Iterator[Connection | None]:
+        """By a connection that cannot write; what SQLite makes for it is taken away again."""
+        self._take_lock()
+        if not self._there():
+            yield None
+            return
+        before = {path for path in (self._wal(), self._shm()) if path.exists()}
+        mode = "ro" if self._has_wal() else "ro&immutable=1"
+        try:
+            with closing(self._connect(mode)) as connection:
+                yield connection
+        finally:
+            for path in {self._wal(), self._shm()} - before:
+                path.unlink(missing_ok=True)
+
     def writer(self) -> Connection:
-        if self._lock_fd is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = self._lock()
-            self._make_if_missing()
+        self._take_lock()
+        if not self._path.exists():
+            self._make()
         connection = self._connect("rw")
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
         return connection
 
@@ -67,6 +87,11 @@ class SqliteDatabase:
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"
         return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+    def _take_lock(self) -> None:
+        if self._lock_fd is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = self._lock()
 
     def _lock(self) -> int:
         path = Path(f"{self._path}.lock")
@@ -86,33 +111,25 @@ class SqliteDatabase:
             raise
         return fd
 
-    def _make_if_missing(self) -> None:
+    def _there(self) -> bool:
+        """False for a database that is yet to be made. Raises if the file cannot be one, or is gone."""
         if self._path.exists():
-            self._check_header()
-            return
+            check_file(self._path, self.where, _HELP)
+            return True
         wal = self._wal()
         if wal.exists():
             raise StoreDamaged(f"{self.where} is gone, but {wal.name} beside it is still there. {_HELP}")
-        self._make()
-
-    def _check_header(self) -> None:
-        """SQLite takes a file of a few bytes for a new database, and a last page cut short for a page of zeros."""
-        size = self._path.stat().st_size
-        with self._path.open("rb") as file:
-            header = file.read(_HEADER.size)
-        if size < _HEADER.size:
-            raise StoreDamaged(f"{self.where} is damaged: it has only {size} bytes. {_HELP}")
-        magic, page_size = _HEADER.unpack(header)
-        if magic != _MAGIC:
-            raise StoreDamaged(f"{self.where} is not a database: something else is in that file. {_HELP}")
-        if size % (65536 if page_size == 1 else page_size) and not self._has_wal():
-            raise StoreDamaged(f"{self.where} is damaged: it has been cut short. {_HELP}")
+        if (known := self._last.read()) is not None and known[0] > 0:
+            raise StoreDamaged(f"{self.where} is gone; {known[0]} events were committed to it. {self.accept}")
+        return False
 
     def _wal(self) -> Path:
         return Path(f"{self._path}-wal")
 
+    def _shm(self) -> Path:
+        return Path(f"{self._path}-shm")
+
     def _has_wal(self) -> bool:
-        """Then the end of the file may be unfinished, and SQLite finishes it from there."""
         return self._wal().exists() and self._wal().stat().st_size > 0
 
     def _make(self) -> None:
@@ -160,7 +177,31 @@ class SqliteDatabase:
             os.close(fd)
         _sync_directory(copy.parent)
 
+    def scrub(self, connection: Connection) -> None:
+        """Freed pages are overwritten as they are freed (`secure_delete`); here the write-ahead log is emptied."""
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {SCRUB_MS}")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        busy = cursor.fetchone()[0]
+        cursor.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
+        if busy:
+            raise StoreBusy(f"{self.where} is being read")
+
+    def remember(self, seq: int, chain: bytes) -> None:
+        self._last.write(seq, chain)
+
+    def remembered(self) -> tuple[int, bytes] | None:
+        return self._last.read()
+
+    @property
+    def accept(self) -> str:
+        return (
+            f"Nothing in it was changed. Bring the newer files back; or, to go on without the events that are missing, "
+            f"delete {self._last.path}."
+        )
+
     def close(self) -> None:
+        self._last.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
