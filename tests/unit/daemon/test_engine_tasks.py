@@ -92,9 +92,13 @@ def test_these_are_all_tasks_and_none_is_beside_the_group() -> None:
         before = asyncio.all_tasks()
         async with world() as one:
             assert one.engine.tasks.names == NAMES
-            ours = {task for name in NAMES if (task := one.engine.tasks.current(name)) is not None}
-            others = {task.get_name() for task in asyncio.all_tasks() - before - ours}
-            assert others == {f"keep {name}" for name in NAMES}
+            keepers = {f"keep {name}" for name in NAMES}
+
+            def beside() -> set[str]:
+                ours = {one.engine.tasks.current(name) for name in NAMES}
+                return {task.get_name() for task in asyncio.all_tasks() - before if task not in ours} - keepers
+
+            await one.until(lambda: not beside())  # what is under way at the start comes to its end
 
     asyncio.run(main())
 
