@@ -7,9 +7,12 @@ from dataclasses import replace
 from swell.core import events as ev
 from swell.core.events import Event, StopWhy
 from swell.core.exits import reason_when_stopping
-from swell.core.resources import Node
+from swell.core.resources import Gpu, Node
 from swell.core.state import JobRecord, State
 from swell.ports import Adopted, FilesFound, NodeSeen, Observation, RunGone, RunProgress, RunUp
+
+FALL_MIB = 1024
+"""Memory of a GPU that others use has to fall by so much, or to nothing, to be told of."""
 
 
 def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Event]:
@@ -68,4 +71,15 @@ def _node(state: State, seen: NodeSeen) -> list[Event]:
 
 
 def _same(known: Node, seen: Node) -> bool:
-    return known == replace(seen, condition=known.condition, why=known.why)
+    gpus = seen.gpus
+    if len(gpus) == len(known.gpus):
+        gpus = tuple(map(_steadied, known.gpus, gpus))
+    return known == replace(seen, gpus=gpus, condition=known.condition, why=known.why)
+
+
+def _steadied(known: Gpu, seen: Gpu) -> Gpu:
+    """With the use by others that is known, if it has only fallen a little: a use that goes up and down by a grain of
+    measurement is one event, not one each time. A rise counts at once, so that nobody is given what is in use."""
+    fell_mib = known.others_memory_mib - seen.others_memory_mib
+    little = 0 < fell_mib < FALL_MIB and seen.others_memory_mib > 0
+    return replace(seen, others_memory_mib=known.others_memory_mib) if little else seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from swell.core import events as ev
@@ -9,7 +11,7 @@ from swell.core.events import ExitReason, StopWhy
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
-from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.core.resources import Allocation, Gpu, GpuHealth, Node, NodeCondition, Part
 from swell.core.state import JobState, State
 from swell.daemon.watch import events_seen
 from swell.plan.deadlines import Force
@@ -122,3 +124,20 @@ def test_a_run_that_resumed_from_an_older_checkpoint_sets_the_job_back_once() ->
     seen = RunProgress(run=again, resumed=5, epochs=5, total=9, began_s=8.0, at_s=8.0)
     replay(events_seen(state, seen, signalled=False), state)
     assert state.jobs[1].epochs_done == 5
+
+
+@pytest.mark.parametrize(
+    ("before_mib", "now_mib", "told"),
+    [(0, 256, True), (2048, 2304, True), (2304, 2048, False), (2304, 1280, True), (256, 0, True), (2048, 2048, False)],
+)
+def test_measured_use_that_only_falls_a_little_is_no_event(before_mib: int, now_mib: int, told: bool) -> None:
+    before, now = (replace(NODE, gpus=(Gpu(index=0, others_memory_mib=mib),)) for mib in (before_mib, now_mib))
+    state = replay([ev.NodeObserved(node=before, at_s=0.0)])
+    assert bool(events_seen(state, NodeSeen(node=now, at_s=1.0), signalled=False)) is told
+
+
+def test_a_gpu_that_is_quarantined_is_told_whatever_its_measured_use_does() -> None:
+    before = replace(NODE, gpus=(Gpu(index=0, others_memory_mib=512),))
+    now = replace(NODE, gpus=(Gpu(index=0, others_memory_mib=256, health=GpuHealth.QUARANTINED),))
+    state = replay([ev.NodeObserved(node=before, at_s=0.0)])
+    assert events_seen(state, NodeSeen(node=now, at_s=1.0), signalled=False)
