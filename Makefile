@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: demo test test-slow test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
+.PHONY: web lint-web test-web demo test test-slow test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -27,14 +27,22 @@ $(READY): $(RUNS)
 	$(BIN)/pip install -q -e '.[dev]'
 	@touch $@
 
+# Without Node.js everything but the dashboard works: web/build.py says what to do.
+web: ## build the dashboard into src/swell/web/static
+	$(PYTHON) web/build.py
+
+lint-web: ## type-check and lint the dashboard, where there is Node.js
+	@if command -v npm >/dev/null; then cd web && { [ -d node_modules ] || npm ci; } && npm run --silent check; \
+	else echo "lint-web: left out, there is no npm here"; fi
+
 demo: $(RUNS) ## set everything up and watch seven trainings share four slots
 	$(BIN)/swell demo
 
 test: $(READY) lint ## everything that runs in under ten minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not perf and not torch and not frameworks' tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not perf and not torch and not frameworks and not web' tests
 
 test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
-	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks' tests
+	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks and not web' tests
 
 chaos: $(READY) ## 200 kills of the daemon with 500 jobs, every crash point, the gibibyte of log
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s -m chaos tests/chaos
@@ -62,10 +70,14 @@ $(HOROVOD)/.ready:
 test-torch: $(READY) $(TORCH)/.ready ## PyTorch and Lightning, in an environment of their own (0.9 GB)
 	$(BIN)/python -m pytest -m torch tests/torch
 
+test-web: $(READY) web ## the dashboard in a real browser (Chromium), against a real daemon
+	$(BIN)/pip install -q -e '.[web-test]'
+	$(BIN)/python -m pytest -m web tests/web
+
 test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow and Horovod (2.6 GB; builds Horovod once)
 	$(BIN)/python -m pytest -m frameworks tests/frameworks
 
-lint: $(READY) ## ruff, mypy strict, import contracts
+lint: $(READY) lint-web ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
@@ -79,7 +91,7 @@ bench-policies: $(READY) ## every policy on the public workloads; tables for doc
 
 system-packages: ## Debian packages that the tests use; needs root
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql gcc libc6-dev
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql gcc libc6-dev chromium
 
 clean:
-	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis out dist build
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis out dist build web/node_modules src/swell/web/static

@@ -1,0 +1,464 @@
+/** One job: its runs, its speed, its losses, its output, why it is where it is, and what can be done to it. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { Link, useLocation } from "wouter-preact";
+import { act, setPriority, verbsOf } from "./actions";
+import { get, post, request, stream } from "./api";
+import { when } from "./jobs";
+import { jobs, now, onJob } from "./live";
+import { LogView } from "./log";
+import { clock, count, duration, hasEnded, type JobDetail, memory, type Run } from "./model";
+import { draft } from "./submit";
+import { colourOf, theme } from "./theme";
+import { Chart, type Line } from "./ui/chart";
+import { failed, GpuRange, Progress, State, tell } from "./ui/parts";
+
+interface Speed {
+  family: string;
+  reference_type: string;
+  source: string;
+  confidence: number;
+  epoch_1_s: number;
+  curves: Record<string, [number, number][]>;
+  points: { gpus: number; gpu_type: string; epochs: number; epoch_s: number; speed: number }[];
+}
+
+interface Explanation {
+  summary: string;
+  sentences: string[];
+  ahead: { job: number; name: string; state: string; gpus: number; priority: number }[];
+  advice: string;
+  starts: string;
+}
+
+interface Epoch {
+  epoch: number;
+  metrics: Record<string, number>;
+  epoch_s: number;
+  gpus: number;
+}
+
+export function JobView({ id }: { id: number }) {
+  const job = useSignal<JobDetail | null>(null);
+  const runs = useSignal<Run[]>([]);
+  const speed = useSignal<Speed | null>(null);
+  const why = useSignal<Explanation | null>(null);
+  const epochs = useSignal<Epoch[]>([]);
+  const wrong = useSignal("");
+
+  useEffect(() => {
+    let gone = false;
+    let busy = false;
+    let again = false;
+    const load = async (): Promise<void> => {
+      if (busy) {
+        again = true;
+        return;
+      }
+      busy = true;
+      try {
+        job.value = await get<JobDetail>(`/v1/jobs/${id}`);
+        const parts = await Promise.all([
+          get<{ runs: Run[] }>(`/v1/jobs/${id}/runs`),
+          get<Speed>(`/v1/jobs/${id}/speed`),
+          get<Explanation>(`/v1/jobs/${id}/explain`),
+          epochsOf(id),
+        ]);
+        if (gone) return;
+        [runs.value, speed.value, why.value, epochs.value] = [parts[0].runs, parts[1], parts[2], parts[3]];
+        wrong.value = "";
+      } catch (error) {
+        wrong.value = (error as Error).message;
+      } finally {
+        busy = false;
+        if (again && !gone) {
+          again = false;
+          setTimeout(() => void load(), 2000);
+        }
+      }
+    };
+    void load();
+    const stop = onJob(id, () => void load());
+    return () => {
+      gone = true;
+      stop();
+    };
+  }, [id]);
+
+  if (!job.value)
+    return (
+      <section class="page">
+        <h1>Job {id}</h1>
+        <p role="status">{wrong.value || "loading…"}</p>
+      </section>
+    );
+  const shown = { ...job.value, ...jobs.get(id) } as JobDetail;
+  return (
+    <section class="page job" aria-labelledby="job-title">
+      <header class="bar">
+        <h1 id="job-title">
+          <i class="swatch big" style={{ background: colourOf(id) }} /> {shown.name} <small>#{id}</small>
+        </h1>
+        <State job={shown} />
+        <div class="spacer" />
+        <Actions job={shown} />
+      </header>
+      <p class="why-line">{shown.why}</p>
+      <div class="cards">
+        <Facts job={shown} />
+        {why.value && <Why why={why.value} />}
+      </div>
+      <Runs runs={runs.value} job={shown} />
+      <div class="cards">
+        {speed.value && shown.gpus.max > 0 && <SpeedUp speed={speed.value} job={shown} />}
+        <Metrics epochs={epochs.value} />
+      </div>
+      <LogView job={id} attempts={shown.attempts} />
+      <details class="card">
+        <summary>Specification</summary>
+        <pre tabIndex={0}>{JSON.stringify(shown.spec, null, 2)}</pre>
+      </details>
+    </section>
+  );
+}
+
+/** Reports of epochs: of the last twenty thousand events. */
+async function epochsOf(id: number): Promise<Epoch[]> {
+  const found: Epoch[] = [];
+  const path = `/v1/events?follow=false&job=${id}&last=20000`;
+  for await (const message of stream(path, "", AbortSignal.timeout(20_000)))
+    if (message.event === "EpochEnded") found.push(message.data as Epoch);
+  return found;
+}
+
+function Actions({ job }: { job: JobDetail }) {
+  const [, go] = useLocation();
+  const clone = (): void => {
+    draft.value = cloneOf(job);
+    go("/submit");
+  };
+  const remove = async (): Promise<void> => {
+    try {
+      await request("DELETE", `/v1/jobs/${job.id}`);
+      tell(`job ${job.id} is removed, with all it left on disk`);
+      go("/jobs");
+    } catch (error) {
+      failed(error);
+    }
+  };
+  return (
+    <div class="actions" role="toolbar" aria-label="Actions">
+      {verbsOf(job).map((verb) => (
+        <button
+          type="button"
+          key={verb}
+          class={verb === "cancel" ? "danger" : ""}
+          onClick={() => void act([job], verb)}
+        >
+          {verb[0]?.toUpperCase() + verb.slice(1)}
+        </button>
+      ))}
+      {!hasEnded(job) && (
+        <label>
+          Priority{" "}
+          <select
+            value={String(job.priority)}
+            onChange={(event) => void setPriority([job], event.currentTarget.value)}
+            aria-label="Priority"
+          >
+            {[
+              [-10, "low"],
+              [0, "normal"],
+              [10, "high"],
+              [20, "urgent"],
+            ].map(([value, name]) => (
+              <option key={name} value={String(value)}>
+                {name}
+              </option>
+            ))}
+            {![-10, 0, 10, 20].includes(job.priority) && (
+              <option value={String(job.priority)}>{job.priority}</option>
+            )}
+          </select>
+        </label>
+      )}
+      {hasEnded(job) && (
+        <button type="button" onClick={() => void resubmit(job, go)}>
+          Run again
+        </button>
+      )}
+      <button type="button" onClick={clone}>
+        Clone and edit
+      </button>
+      {hasEnded(job) && (
+        <button type="button" class="danger" onClick={() => void remove()}>
+          Remove
+        </button>
+      )}
+    </div>
+  );
+}
+
+async function resubmit(job: JobDetail, go: (to: string) => void): Promise<void> {
+  try {
+    const answer = await post<{ ids: number[] }>("/v1/jobs", documentOf(job));
+    tell(`submitted again as job ${answer.ids[0]}`);
+    go(`/jobs/${answer.ids[0]}`);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/** The spec as a job file would say it: what is at its default is left out. */
+function documentOf(job: JobDetail): Record<string, unknown> {
+  const spec = job.spec;
+  const found: Record<string, unknown> = { name: spec.name, command: spec.command };
+  const gpus = spec.gpus as Record<string, unknown>;
+  const sizes: Record<string, unknown> = { min: gpus.min, max: gpus.max };
+  if (gpus.share) Object.assign(sizes, { share: true, memory: `${gpus.memory_mib} MiB` });
+  for (const key of ["types", "prefer", "exclude"])
+    if ((gpus[key] as unknown[])?.length) sizes[key] = gpus[key];
+  found.gpus = gpus.max === 0 ? 0 : sizes;
+  const secrets = new Set(spec.secrets as string[]);
+  const env = Object.fromEntries(Object.entries(spec.env as object).filter(([name]) => !secrets.has(name)));
+  if (Object.keys(env).length) found.env = env;
+  const plain: [string, unknown][] = [
+    ["team", ""],
+    ["priority", 0],
+    ["cpus", 1],
+    ["epochs", 0],
+    ["batch_size", 0],
+    ["launcher", "single"],
+    ["files", ""],
+    ["workdir", ""],
+    ["image", ""],
+    ["retries", 0],
+    ["uses_library", false],
+    ["checkpoint_dir", ""],
+    ["family", ""],
+    ["preemptible", "auto"],
+  ];
+  for (const [key, usual] of plain)
+    if (spec[key] !== usual && spec[key] !== undefined) found[key] = spec[key];
+  return found;
+}
+
+function cloneOf(job: JobDetail): string {
+  const lines = Object.entries(documentOf(job)).map(([key, value]) => `${key}: ${JSON.stringify(value)}`);
+  const secrets = job.spec.secrets as string[];
+  if (secrets.length) lines.push(`# its secrets are not shown; say them again: ${secrets.join(", ")}`);
+  return `${lines.join("\n")}\n`;
+}
+
+function Facts({ job }: { job: JobDetail }) {
+  const facts: [string, preact.ComponentChildren][] = [
+    ["Owner", [job.user, job.team && `team ${job.team}`].filter(Boolean).join(", ") || "—"],
+    ["GPUs", <GpuRange key="g" job={job} />],
+    ["Where", job.where.join(" ") || "—"],
+    ["Progress", <Progress key="p" job={job} />],
+    ["When", when(job)],
+    ["Submitted", clock(job.submitted_s, true)],
+    ["Waited", duration(job.waited_s)],
+    ["Ran", `${duration(job.ran_s)} in ${count(job.attempts, "attempt")}`],
+    [
+      "Changes",
+      `${job.resizes} resizes, ${job.preemptions} preemptions, ${job.migrations} moves, ${job.failures} failures`,
+    ],
+    ["A restart costs", job.restart_cost_s === null ? "not measured yet" : duration(job.restart_cost_s)],
+    ["GPU memory", job.gpu_memory_mib ? `${memory(job.gpu_memory_mib)} at most` : "not measured"],
+  ];
+  if (job.message) facts.push(["Ended", job.message]);
+  return (
+    <dl class="card facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Why({ why }: { why: Explanation }) {
+  return (
+    <section class="card" aria-labelledby="why-title">
+      <h2 id="why-title">Why</h2>
+      <ul class="sentences">
+        {why.sentences.map((one) => (
+          <li key={one}>{one}</li>
+        ))}
+      </ul>
+      {why.starts && <p>{why.starts}</p>}
+      {why.advice && (
+        <p class="advice">
+          <b>What would help:</b> {why.advice}
+        </p>
+      )}
+      {(why.ahead?.length ?? 0) > 0 && (
+        <p class="faint">
+          Ahead or on the same GPUs:{" "}
+          {why.ahead.slice(0, 8).map((one, i) => (
+            <span key={one.job}>
+              {i > 0 && ", "}
+              <Link href={`/jobs/${one.job}`}>{one.name}</Link> ({one.state}, {count(one.gpus, "GPU")})
+            </span>
+          ))}
+          {why.ahead.length > 8 && ` and ${why.ahead.length - 8} more`}
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Runs({ runs, job }: { runs: Run[]; job: JobDetail }) {
+  if (runs.length === 0) return null;
+  const from = (runs[0] as Run).planned_s;
+  const to = Math.max(...runs.map((run) => run.ended_s ?? now()), from + 1);
+  const most = Math.max(1, ...runs.map((run) => run.gpus));
+  const part = (t: number): number => (100 * (t - from)) / (to - from);
+  return (
+    <section class="card runs" aria-labelledby="runs-title">
+      <h2 id="runs-title">Runs</h2>
+      <div class="steps" aria-hidden="true">
+        {runs.map((run) => (
+          <i
+            key={run.id}
+            title={`${run.gpus} GPUs: ${run.reason}`}
+            style={{
+              left: `${part(run.planned_s)}%`,
+              width: `${Math.max(0.3, part(run.ended_s ?? now()) - part(run.planned_s))}%`,
+              height: `${(100 * Math.max(0.15, run.gpus)) / most}%`,
+              background: colourOf(job.id),
+            }}
+          />
+        ))}
+      </div>
+      <div class="table-scroll" tabIndex={0} role="region" aria-label="Runs">
+        <table>
+          <thead>
+            <tr>
+              <th>Attempt</th>
+              <th>From</th>
+              <th>For</th>
+              <th>GPUs</th>
+              <th>Where</th>
+              <th>Why this many</th>
+              <th>How it ended</th>
+            </tr>
+          </thead>
+          <tbody>
+            {[...runs].reverse().map((run) => (
+              <tr key={run.id}>
+                <td>{run.attempt}</td>
+                <td>{clock(run.planned_s)}</td>
+                <td>{duration((run.ended_s ?? now()) - run.planned_s)}</td>
+                <td>{run.gpus}</td>
+                <td>{run.where.join(" ")}</td>
+                <td>{run.reason}</td>
+                <td>{endOf(run)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function endOf(run: Run): string {
+  const stop = run.stop ? `${run.stop.why}${run.stop.reason ? `: ${run.stop.reason}` : ""}` : "";
+  if (run.ended_s === null) return stop ? `stopping (${stop})` : "runs";
+  const code = run.exit_code ? ` (exit code ${run.exit_code})` : "";
+  return stop && run.exit_reason === "stopped"
+    ? stop
+    : `${run.exit_reason}${code}${run.message ? `: ${run.message}` : ""}`;
+}
+
+const INK = {
+  light: ["#0b62d6", "#b3480b", "#0a7a55", "#8a3ab9"],
+  dark: ["#6cb2ff", "#ffb072", "#4fd6a6", "#d79bff"],
+};
+const ink = (i: number): string => INK[theme.value][i % 4] as string;
+
+function SpeedUp({ speed, job }: { speed: Speed; job: JobDetail }) {
+  const types = Object.keys(speed.curves).filter(
+    (type) =>
+      Object.keys(speed.curves).length === 1 ||
+      speed.points.some((p) => p.gpu_type === type) ||
+      type === speed.reference_type,
+  );
+  const xs = useMemo(() => {
+    const all = new Set([
+      0,
+      ...types.flatMap((type) => (speed.curves[type] ?? []).map(([n]) => n)),
+      ...speed.points.map((p) => p.gpus),
+    ]);
+    return [...all].sort((a, b) => a - b);
+  }, [speed]);
+  const curve = types.map((type) => {
+    const known = new Map<number, number>([[0, 0], ...(speed.curves[type] ?? [])]);
+    return xs.map((x) => known.get(x) ?? null);
+  });
+  const points = types.map((type) => {
+    const own = new Map(
+      speed.points.filter((p) => p.gpu_type === type || types.length === 1).map((p) => [p.gpus, p.speed]),
+    );
+    return xs.map((x) => own.get(x) ?? null);
+  });
+  const lines: Line[] = [
+    ...types.map((type, i) => ({ label: `${type}: model`, colour: ink(i) })),
+    ...types.map((type, i) => ({ label: `${type}: measured`, colour: ink(i), points: true })),
+    { label: "ideal", colour: theme.value === "dark" ? "#7d8aa3" : "#77839a", dash: true },
+  ];
+  const says: Record<string, string> = {
+    measured: "from its own epochs",
+    family: "from earlier jobs of its family",
+    prior: "a guess before anything was measured",
+  };
+  return (
+    <div class="card" data-testid="speed">
+      <Chart
+        title={`Speed-up: ${says[speed.source] ?? speed.source} (confidence ${Math.round(100 * speed.confidence)} %)`}
+        x="GPUs"
+        data={[xs, ...curve, ...points, xs] as uPlot.AlignedData}
+        lines={lines}
+      />
+      <p class="faint">
+        1 is one {speed.reference_type || "GPU"}
+        {speed.epoch_1_s ? `, where an epoch takes ${duration(speed.epoch_1_s)}` : ""}. Job may have{" "}
+        {job.gpus.min} to {job.gpus.max}.
+      </p>
+    </div>
+  );
+}
+
+function Metrics({ epochs }: { epochs: Epoch[] }) {
+  const names = useMemo(
+    () => [...new Set(epochs.flatMap((one) => Object.keys(one.metrics ?? {})))].slice(0, 4),
+    [epochs],
+  );
+  const data = useMemo(() => {
+    const xs = epochs.map((one) => one.epoch);
+    return [
+      xs,
+      ...names.map((name) => epochs.map((one) => one.metrics?.[name] ?? null)),
+    ] as uPlot.AlignedData;
+  }, [epochs]);
+  if (names.length === 0)
+    return (
+      <p class="card faint">
+        No metric yet. <code>run.log(loss=…)</code> in the training code shows it here.
+      </p>
+    );
+  return (
+    <div class="card" data-testid="metrics">
+      <Chart
+        title="Metrics"
+        x="epoch"
+        data={data}
+        lines={names.map((label, i) => ({ label, colour: ink(i) }))}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,122 @@
+/** Machines: what they have, who is on them, and whether they may be given more. */
+import { Link } from "wouter-preact";
+import { post } from "./api";
+import { cluster, jobs, jobsVersion } from "./live";
+import { count, type Gpu, type Machine, memory } from "./model";
+import { colourOf } from "./theme";
+import { failed, tell } from "./ui/parts";
+
+async function change(machine: Machine, action: "cordon" | "uncordon" | "drain"): Promise<void> {
+  try {
+    await post(`/v1/nodes/${encodeURIComponent(machine.name)}/${action}`, { why: "from the dashboard" });
+    tell(`${machine.name}: ${action === "uncordon" ? "takes jobs again" : `${action}ed`}`);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+export function MachinesView() {
+  const { nodes } = cluster.value;
+  return (
+    <section class="page" aria-labelledby="machines-title">
+      <header class="bar">
+        <h1 id="machines-title">Machines</h1>
+        <p class="summary">
+          {count(nodes.length, "machine")},{" "}
+          {count(
+            nodes.reduce((sum, one) => sum + one.gpus_total, 0),
+            "GPU",
+          )}
+        </p>
+      </header>
+      <div class="machine-cards">
+        {nodes.map((machine) => (
+          <MachineCard key={machine.name} machine={machine} />
+        ))}
+      </div>
+      {nodes.length === 0 && <p class="card empty">No machine yet.</p>}
+    </section>
+  );
+}
+
+const MEANS: Record<string, string> = {
+  ready: "takes jobs",
+  cordoned: "keeps what it runs, takes nothing new",
+  draining: "what it runs is checkpointed and moved away",
+  quarantined: "set aside by Swell",
+  away: "not heard of for a while; its jobs may still run",
+  lost: "not heard of for too long",
+};
+
+function MachineCard({ machine }: { machine: Machine }) {
+  jobsVersion.value;
+  const busy = machine.gpus.filter((gpu) => gpu.jobs.length).length;
+  return (
+    <article class="card machine" data-node={machine.name}>
+      <h2>
+        {machine.name} <span class={`state ${machine.condition}`}>{machine.condition}</span>
+      </h2>
+      <p class="faint">
+        {MEANS[machine.condition] ?? ""}
+        {machine.why && `: ${machine.why}`}
+      </p>
+      <p>
+        <b>
+          {busy} of {machine.gpus_total}
+        </b>{" "}
+        GPUs in use · {count(machine.cpus, "CPU")} · {memory(machine.memory_mib)} · {machine.executor}{" "}
+        {machine.address}
+      </p>
+      <ul class="gpus">
+        {machine.gpus.map((gpu) => (
+          <GpuCell key={gpu.index} gpu={gpu} />
+        ))}
+      </ul>
+      <div class="actions">
+        {machine.condition === "ready" ? (
+          <>
+            <button type="button" onClick={() => void change(machine, "cordon")}>
+              Cordon
+            </button>
+            <button type="button" onClick={() => void change(machine, "drain")}>
+              Drain
+            </button>
+          </>
+        ) : (
+          <button type="button" onClick={() => void change(machine, "uncordon")}>
+            Uncordon
+          </button>
+        )}
+      </div>
+    </article>
+  );
+}
+
+function GpuCell({ gpu }: { gpu: Gpu }) {
+  const first = gpu.jobs[0];
+  const job = first === undefined ? undefined : jobs.get(first);
+  const state = gpu.others
+    ? "used by somebody else"
+    : gpu.health !== "ok"
+      ? `${gpu.health}: ${gpu.why}`
+      : "free";
+  return (
+    <li
+      class={first === undefined ? "" : "busy"}
+      style={first === undefined ? {} : { background: colourOf(first) }}
+    >
+      <small>
+        {gpu.type === "gpu" ? "slot" : gpu.type} {gpu.index}
+        {gpu.memory_mib ? `, ${memory(gpu.memory_mib)}` : ""}
+      </small>
+      {first === undefined ? (
+        <span>{state}</span>
+      ) : (
+        <Link href={`/jobs/${first}`}>
+          {job?.name ?? `job ${first}`}
+          {gpu.jobs.length > 1 && ` +${gpu.jobs.length - 1}`}
+        </Link>
+      )}
+    </li>
+  );
+}

@@ -1,0 +1,85 @@
+/** Small parts that several views use. */
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Refused } from "../api";
+import { gpusText, type Job } from "../model";
+import { colourOf } from "../theme";
+
+/** A line at the bottom of the page: what was done, or why not. */
+export const notice = signal<{ text: string; bad: boolean } | null>(null);
+let hide = 0;
+
+export function tell(text: string, bad = false): void {
+  notice.value = { text, bad };
+  clearTimeout(hide);
+  hide = window.setTimeout(() => (notice.value = null), bad ? 10_000 : 4000);
+}
+
+export function failed(error: unknown): void {
+  tell(error instanceof Refused || error instanceof Error ? error.message : String(error), true);
+}
+
+export function Notice() {
+  const said = notice.value;
+  return (
+    <div class="notice" role="status" aria-live="polite" hidden={!said} data-bad={said?.bad ? "yes" : "no"}>
+      {said?.text}
+      {said && (
+        <button type="button" class="quiet" onClick={() => (notice.value = null)}>
+          Close
+        </button>
+      )}
+    </div>
+  );
+}
+
+export function State({ job }: { job: Job }) {
+  const name = job.paused && job.state === "queued" ? "paused" : job.state;
+  return <span class={`state ${name}`}>{name}</span>;
+}
+
+export function Progress({ job }: { job: Job }) {
+  const { epochs_done, epochs_total, fraction } = job.progress;
+  if (fraction === null) return <span class="faint">{epochs_done ? `epoch ${epochs_done}` : "—"}</span>;
+  const percent = Math.round(100 * fraction);
+  return (
+    <span class="progress" title={`${epochs_done} of ${epochs_total} epochs`}>
+      <progress max={100} value={percent} aria-label={`progress of job ${job.id}`} />
+      <span>{percent} %</span>
+    </span>
+  );
+}
+
+/** min — now — max as a little ruler. */
+export function GpuRange({ job }: { job: Job }) {
+  const { min, max, held } = job.gpus;
+  if (max === 0) return <span class="faint">CPU only</span>;
+  const cells = Math.min(max, 16);
+  return (
+    <span class="gpu-range" title={`holds ${held}, may have ${min} to ${max}`}>
+      <span aria-hidden="true" class="cells">
+        {Array.from({ length: cells }, (_, i) => {
+          const on = i < Math.round((held * cells) / max);
+          return <i key={i} class={on ? "on" : ""} style={on ? { background: colourOf(job.id) } : {}} />;
+        })}
+      </span>
+      <span>{gpusText(job)}</span>
+    </span>
+  );
+}
+
+export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const box = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const shown = box.current;
+    shown?.showModal();
+    return () => shown?.close();
+  }, []);
+  return (
+    <dialog ref={box} onClose={props.onClose} aria-label={props.title}>
+      <h2>{props.title}</h2>
+      {props.children}
+    </dialog>
+  );
+}
