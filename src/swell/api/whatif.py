@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from swell.api.deps import caller, engine_of, json_response, known_parameters, now_s
 from swell.api.port import Engine
+from swell.api.problems import MEDIA_TYPE
 from swell.core.errors import NotFound
 from swell.core.job import JobSpec
 from swell.core.resources import Node
@@ -37,9 +38,17 @@ class ChangeBody(BaseModel):
     submit: Annotated[list[dict[str, Any]], Field(description="Jobs, as in POST /v1/jobs.", max_length=100)] = []
 
 
-@router.post("/v1/what-if")
+_BUSY: dict[str, Any] = {
+    "description": "Too much is being worked out at present; ask again after Retry-After seconds.",
+    "headers": {"Retry-After": {"schema": {"type": "integer"}}},
+    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+@router.post("/v1/what-if", responses={503: _BUSY})
 async def ask_what_if(request: Request, body: ChangeBody) -> Response:
-    """Start and end of every job before and after, and the mean time to completion of each."""
+    """Start and end of every job before and after, and the mean time to completion of each. Worked out beside the
+    daemon, one at a time: 503 with Retry-After when it is not its turn within 10 s, or takes longer than 25 s."""
     engine = engine_of(request)
     effects = await engine.what_if(_change(engine, body, caller(request)))
     now = now_s()

@@ -47,6 +47,11 @@ class Helper:
         self._idle: asyncio.TimerHandle | None = None
 
     @property
+    def pid(self) -> int | None:
+        """Of the child, if there is one."""
+        return self._child[0].pid if self._child is not None else None
+
+    @property
     def full(self) -> bool:
         """As many wait as may."""
         return self._waiting >= self._most_waiting
