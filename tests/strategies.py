@@ -149,14 +149,16 @@ def _next_event(state: State, at_s: float) -> st.SearchStrategy[Event]:
     return st.one_of(*choices)
 
 
+_PAIRS = tuple((Gpu(index=0, type="a"), Gpu(index=1, type="a", health=health)) for health in GpuHealth)
+
+
 def _node_event(at_s: float) -> st.SearchStrategy[Event]:
     at, name = st.just(at_s), st.sampled_from(NODES)
-    node = st.builds(Node, name=name, gpus=st.just((Gpu(index=0, type="a"), Gpu(index=1, type="a"))))
+    node = st.builds(Node, name=name, gpus=st.sampled_from(_PAIRS))
     return st.one_of(
         st.builds(ev.NodeObserved, node=node, at_s=at),
         st.builds(ev.NodeConditionChanged, node=name, condition=st.sampled_from(NodeCondition), at_s=at, why=names),
         st.builds(ev.NodeRemoved, node=name, at_s=at),
-        st.builds(ev.GpuHealthChanged, node=name, gpu=st.integers(0, 1), health=st.sampled_from(GpuHealth), at_s=at),
         st.builds(ev.PolicySet, name=st.sampled_from(["fifo", "elastic-fifo"]), at_s=at),
         st.builds(ev.PolicyRemembered, memory=st.just({"rounds": [1, 2]}), at_s=at),
     )

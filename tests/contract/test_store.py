@@ -20,8 +20,8 @@ from swell.core.lifecycle import replay
 from swell.core.resources import Allocation, Part
 from swell.core.state import KEEP_ENDED, JobState, State
 from swell.ports import JobQuery, Record, Store, Stored
-from swell.store import open_store
 from swell.store.memory import MemoryStore
+from swell.store.open import open_store
 from swell.store.sql import SqlStore
 
 AnyStore = MemoryStore | SqlStore

@@ -11,7 +11,7 @@ from contract.postgres_server import Server
 from lives import submitted
 from swell.core.errors import StoreBusy, StoreError, StoreFenced
 from swell.core.lifecycle import replay
-from swell.store import open_store
+from swell.store.open import open_store
 from swell.store.postgres import LOCK_KEY, PostgresDatabase
 
 

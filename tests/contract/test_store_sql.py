@@ -18,7 +18,9 @@ from lives import T0, moving_life, short_life, submitted, two_nodes
 from swell.core import events as ev
 from swell.core.errors import StoreBusy, StoreError, StoreFenced, StoreTooNew
 from swell.core.lifecycle import replay
-from swell.store import open_store, sql
+from swell.core.resources import Gpu, GpuHealth, Node
+from swell.store import sql
+from swell.store.open import open_store
 from swell.store.schema import VERSION
 from swell.store.sql import SqlStore
 
@@ -26,7 +28,7 @@ WRITER = """
 import asyncio, sys
 from lives import submitted
 from swell.core.errors import StoreBusy
-from swell.store import open_store
+from swell.store.open import open_store
 from swell.store.journal import Journal
 
 async def main(url):
@@ -146,7 +148,8 @@ def test_never_writes_after_another_took_over(sql_url: str) -> None:
 def test_the_tables_can_be_read_with_plain_sql(sql_url: str) -> None:
     log = [*two_nodes(), *moving_life(1), submitted(2, name="waits", user="bob", team="vision", priority=5)]
     log += [ev.NodeConditionChanged(node="n2", condition=ev.NodeCondition.CORDONED, at_s=T0, why="fan")]
-    log += [ev.GpuHealthChanged(node="n1", gpu=1, health=ev.GpuHealth.QUARANTINED, at_s=T0, why="memory in use")]
+    gpus = (Gpu(index=0, type="gpu"), Gpu(index=1, type="gpu", health=GpuHealth.QUARANTINED, why="memory in use"))
+    log += [ev.NodeObserved(node=Node(name="n1", gpus=gpus, cpus=8), at_s=T0)]
     with opened(sql_url) as store:
         store.append(1, log)
         jobs = (

@@ -16,8 +16,9 @@ from lives import short_life, submitted
 from swell.core.errors import StoreDamaged, StoreError, StoreFenced, StoreFull
 from swell.core.lifecycle import replay
 from swell.core.state import State
-from swell.store import open_store, sqlite
+from swell.store import sqlite
 from swell.store.journal import Journal
+from swell.store.open import open_store
 from swell.store.sql import Connection, SqlStore
 from swell.store.sqlite import SqliteDatabase
 

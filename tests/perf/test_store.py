@@ -15,9 +15,10 @@ from lives import short_life, submitted
 from swell.core.events import Event
 from swell.core.state import copy_of
 from swell.ports import JobQuery
-from swell.store import codec, open_store
+from swell.store import codec
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
+from swell.store.open import open_store
 from swell.store.sql import SqlStore
 
 pytestmark = pytest.mark.perf

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swell.core.agreement import Agreement, Position, StopView
+from swell.core.agreement import Agreement, Position, StopPoint
 from swell.sdk.gate import Gate
 
 
@@ -49,7 +49,7 @@ class World:
     agreement: Agreement = field(default_factory=Agreement)
     requests: list[tuple[int, int, Position, Position | None]] = field(default_factory=list)
     parked: list[tuple[int, int, Position | None]] = field(default_factory=list)
-    answers: list[tuple[int, int, StopView | None]] = field(default_factory=list)
+    answers: list[tuple[int, int, StopPoint | None]] = field(default_factory=list)
 
     def send(self, rank: Rank) -> None:
         begun, promised = rank.gate.word()

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from swell.api.deps import engine_of, json_response, run_of
 from swell.api.problems import ApiError
-from swell.daemon.reports import Position, RunReport
+from swell.core.agreement import Position
+from swell.daemon.reports import RunReport
 
 MAX_WAIT_S = 60.0
 _decoder = msgspec.json.Decoder(RunReport)

@@ -43,7 +43,7 @@ SHARE = 20.0
 """Work that took t is followed by a pause of SHARE × t at least: one part in twenty of a core at most."""
 
 _OF_RUNS = ev.RunPlanned | ev.RunStarted | ev.RunResized | ev.RunStopRequested | ev.RunEnded
-_OF_CLUSTER = ev.NodeObserved | ev.NodeConditionChanged | ev.NodeRemoved | ev.GpuHealthChanged | ev.PolicySet
+_OF_CLUSTER = ev.NodeObserved | ev.NodeConditionChanged | ev.NodeRemoved | ev.PolicySet
 
 
 class Live:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
+from swell.core.agreement import Position
 from swell.core.decision import Reason
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, Run, State
-from swell.daemon.reports import Position, RunReport, StopView
+from swell.daemon.reports import RunReport, StopView
 from swell.ports import JobQuery, LogChunk, PastRun, Stored
 from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.describe import DescribedBook

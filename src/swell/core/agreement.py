@@ -36,11 +36,11 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopView:
-    """What a rank is told: stop before `at`; leave once `agreed`."""
+class StopPoint:
+    """Where all ranks stop: before `at`. They leave only once that is `agreed`."""
 
     at: Position
-    agreed: bool
+    agreed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +86,11 @@ class Agreement:
         assert self.decided is not None
         return replace(self, confirmed=True)
 
-    def view(self) -> StopView | None:
+    def view(self) -> StopPoint | None:
         """What to tell any rank that asks."""
         if self.proposal is None:
             return None
-        return StopView(at=self.proposal, agreed=self.confirmed)
+        return StopPoint(at=self.proposal, agreed=self.confirmed)
 
     def news_for(self, ack: Position | None) -> bool:
         """Must a rank that has promised `ack` be answered at once, or may its long poll wait?"""

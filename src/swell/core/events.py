@@ -13,7 +13,7 @@ from enum import StrEnum
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Allocation, GpuHealth, Node, NodeCondition
+from swell.core.resources import Allocation, Node, NodeCondition
 
 
 class StopWhy(StrEnum):
@@ -255,15 +255,6 @@ class NodeRemoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHealthChanged:
-    node: str
-    gpu: int
-    health: GpuHealth
-    at_s: float
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
     name: str
     at_s: float
@@ -297,7 +288,7 @@ JobEvent = (
     | PriorityChanged
     | JobRemoved
 )
-NodeEvent = NodeObserved | NodeConditionChanged | NodeRemoved | GpuHealthChanged
+NodeEvent = NodeObserved | NodeConditionChanged | NodeRemoved
 Event = JobEvent | NodeEvent | IdsSkipped | PolicySet | PolicyRemembered
 
 EVENT_TYPES: Mapping[str, type] = {
@@ -322,7 +313,6 @@ EVENT_TYPES: Mapping[str, type] = {
         NodeObserved,
         NodeConditionChanged,
         NodeRemoved,
-        GpuHealthChanged,
         PolicySet,
         PolicyRemembered,
     )

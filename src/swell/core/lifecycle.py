@@ -478,16 +478,6 @@ def _node_removed(state: State, event: ev.NodeRemoved) -> None:
     state.nodes.pop(event.node, None)
 
 
-def _gpu_health(state: State, event: ev.GpuHealthChanged) -> None:
-    node = state.nodes.get(event.node)
-    if node is None:
-        return
-    gpus = tuple(
-        evolve(gpu, health=event.health, why=event.why) if gpu.index == event.gpu else gpu for gpu in node.gpus
-    )
-    state.nodes[event.node] = evolve(node, gpus=gpus)
-
-
 def _policy_set(state: State, event: ev.PolicySet) -> None:
     if event.name != state.policy:
         state.policy_memory = {}
@@ -520,7 +510,6 @@ _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.NodeObserved: _node_observed,
     ev.NodeConditionChanged: _node_condition,
     ev.NodeRemoved: _node_removed,
-    ev.GpuHealthChanged: _gpu_health,
     ev.PolicySet: _policy_set,
     ev.PolicyRemembered: _policy_remembered,
 }

@@ -64,8 +64,6 @@ class JobView:
     remaining_1_s: float = 0.0  # remaining time at speed 1, as of `as_of_s`
     as_of_s: float = 0.0
     rate_now: float = 0.0  # speed at which remaining_1_s shrinks since then; 0 when it does not run
-    remaining_known: bool = False  # measured or said by its user; False: a prior
-    remaining_sigma: float = 0.5  # relative standard deviation of remaining_1_s
     restart_cost_s: float = 30.0  # time lost by a stop and start; 0 for jobs that scale in place
     attained_gpu_s: float = 0.0  # service, as of as_of_s; grows with held_n while it runs
     first_started_s: float | None = None
@@ -135,10 +133,6 @@ class Capacity:
 
     def gpus(self, gpu_type: str) -> int:
         return self.gpu_milli.get(gpu_type, 0) // GPU_MILLI
-
-    @property
-    def total_gpus(self) -> int:
-        return sum(self.gpu_milli.values()) // GPU_MILLI
 
 
 @made_fast

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swell.core import events as ev
+from swell.core.agreement import Position
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, NotFound, StoreError
 from swell.core.events import Event, ExitReason
@@ -28,7 +29,7 @@ from swell.daemon.listing import IN_MEMORY, active_jobs
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes, Timing
-from swell.daemon.reports import Position, RunReport, StopView
+from swell.daemon.reports import RunReport, StopView
 from swell.daemon.stops import Stops
 from swell.daemon.supervisor import Supervisor
 from swell.daemon.watch import events_seen

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from swell.core.agreement import Position, StopPoint
 from swell.core.events import Batching, EpochEnded
 from swell.core.ids import RunId
 
-Position = tuple[int, int]
 Series = Mapping[str, tuple[tuple[float, float], ...]]
 """Measurements by name: (time, value) pairs in order."""
 
@@ -58,14 +58,6 @@ class RunReport:
     began: Began | None = None
     epochs: tuple[EpochReport, ...] = ()
     series: Series = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopPoint:
-    """Stop before this position; leave only when `agreed`."""
-
-    at: Position
-    agreed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

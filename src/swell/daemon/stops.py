@@ -11,7 +11,7 @@ from swell.core.events import Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.state import Run
 from swell.daemon.committer import Committer
-from swell.daemon.reports import StopPoint, StopView
+from swell.daemon.reports import StopView
 from swell.ports import Clock
 
 MAX_WAIT_S = 30.0
@@ -137,4 +137,4 @@ class Stops:
         view = agreement.view() if agreement is not None else None
         if view is None:
             return StopView()
-        return StopView(stop=StopPoint(at=view.at, agreed=view.agreed), poll_s=0.2)
+        return StopView(stop=view, poll_s=0.2)

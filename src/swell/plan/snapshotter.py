@@ -345,8 +345,6 @@ def view_of(
         remaining_1_s=remaining.at_speed_1_s,
         as_of_s=remaining.as_of_s,
         rate_now=rate_now,
-        remaining_known=remaining.known,
-        remaining_sigma=remaining.sigma,
         restart_cost_s=_restart_cost_s(record, restart_cost_s),
         attained_gpu_s=attained,
         first_started_s=record.first_started_s,

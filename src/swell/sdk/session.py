@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Sized, TypeVar  # noqa: UP035  see settings.py
 
-from swell.sdk import checkpoint as ck
+import swell.sdk.checkpoint as ck
 from swell.sdk.gate import PATIENCE_S, Gate
 from swell.sdk.gpu import GpuMemory
 from swell.sdk.journal import Journal

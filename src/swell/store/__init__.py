@@ -1,3 +1,1 @@
-"""Where facts are kept. `open_store` is the way in."""
-
-from swell.store.open import open_store as open_store
+"""Where facts are kept. `store.open.open_store` is the way in."""

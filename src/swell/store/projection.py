@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from swell.core.events import (
     Event,
-    GpuHealthChanged,
     JobRemoved,
     NodeConditionChanged,
     NodeObserved,
@@ -108,7 +107,7 @@ def _note_move(changes: Changes, state: State, event: Event, before: JobRecord |
 def _note_node(changes: Changes, state: State, event: Event) -> None:
     if isinstance(event, NodeObserved):
         changes.nodes[event.node.name] = state.nodes.get(event.node.name)
-    elif isinstance(event, NodeConditionChanged | NodeRemoved | GpuHealthChanged):
+    elif isinstance(event, NodeConditionChanged | NodeRemoved):
         changes.nodes[event.node] = state.nodes.get(event.node)
 
 

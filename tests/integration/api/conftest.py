@@ -13,12 +13,13 @@ from swell.api.connections import BoundedProtocol
 from swell.api.deps import Context
 from swell.config import Config
 from swell.core import events as ev
+from swell.core.agreement import StopPoint
 from swell.core.errors import Conflict, Infeasible, NotFound
 from swell.core.ids import RunId
 from swell.core.lifecycle import apply
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import State
-from swell.daemon.reports import StopPoint, StopView
+from swell.daemon.reports import StopView
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.ports import LogChunk, Stored

@@ -20,7 +20,7 @@ import pytest
 
 from contract.postgres_server import Server, binaries, running_server
 from harness import Daemon, daemon, eventually
-from swell.store import open_store
+from swell.store.open import open_store
 
 LENGTHS_S = (1, 5, 20, 60, 120) if os.environ.get("SWELL_CHAOS") == "full" else (1,)
 JOBS = 3

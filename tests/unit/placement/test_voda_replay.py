@@ -84,7 +84,6 @@ class Running:
             held_n=held.gpus if held else 0,
             remaining_1_s=self.left_1_s,
             as_of_s=now_s,
-            remaining_known=True,
             rate_now=self.rate(),
             restart_cost_s=RESTART_S,
             changed_s=self.changed_s,

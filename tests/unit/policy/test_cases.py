@@ -89,7 +89,7 @@ def test_speedups_of_any_length() -> None:
 
 def test_jobs_without_estimates_are_decided_like_others() -> None:
     """Theirs crashed for want of information: every estimate here is a prior."""
-    jobs = [view(job, 1, 4, remaining_known=False, remaining_sigma=1.0) for job in range(1, 6)]
+    jobs = [view(job, 1, 4) for job in range(1, 6)]
     for policy in POLICIES:
         assert sum(counts(decide(policy, snapshot(jobs, 4)), jobs)) == 4
 

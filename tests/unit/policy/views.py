@@ -75,7 +75,6 @@ def view(
         "gpu_types": types,
         "remaining_1_s": rem,
         "as_of_s": NOW_S,
-        "remaining_known": True,
         "waiting_since_s": None if held else NOW_S - waiting,
     }
     if held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swell.core.agreement import Agreement, StopView
+from swell.core.agreement import Agreement, StopPoint
 
 
 def two_ranks(first: tuple[int, int] = (3, 0), second: tuple[int, int] = (3, 0)) -> Agreement:
@@ -16,19 +16,19 @@ def test_nothing_is_proposed_unasked() -> None:
 
 def test_all_promise_then_it_is_decided_and_told_only_when_durable() -> None:
     asked = two_ranks().ask()
-    assert asked.view() == StopView(at=(4, 0), agreed=False)
+    assert asked.view() == StopPoint(at=(4, 0), agreed=False)
     one = asked.hear(rank=0, position=(3, 0), ack=(4, 0), world_size=2)
     assert one.decided is None
     both = one.hear(rank=1, position=(3, 0), ack=(4, 0), world_size=2)
     assert both.decided == (4, 0)
-    assert both.view() == StopView(at=(4, 0), agreed=False)
-    assert both.confirm().view() == StopView(at=(4, 0), agreed=True)
+    assert both.view() == StopPoint(at=(4, 0), agreed=False)
+    assert both.confirm().view() == StopPoint(at=(4, 0), agreed=True)
 
 
 def test_a_rank_that_passed_unaware_voids_and_the_next_one_is_further() -> None:
     asked = two_ranks().ask().hear(rank=0, position=(3, 0), ack=(4, 0), world_size=2)
     void = asked.hear(rank=1, position=(4, 0), world_size=2)
-    assert void.view() == StopView(at=(6, 0), agreed=False)
+    assert void.view() == StopPoint(at=(6, 0), agreed=False)
     late = void.hear(rank=1, position=(3, 0), ack=(4, 0), world_size=2)
     assert late.view() == void.view(), "an ack of what is void is no news"
 
@@ -47,34 +47,34 @@ def test_a_rank_that_never_speaks_keeps_the_others_from_waiting() -> None:
 def test_steps_only_when_every_rank_can() -> None:
     one = Agreement().hear(rank=0, position=(3, 7), world_size=2, steps=True)
     both = one.hear(rank=1, position=(3, 8), world_size=2, steps=True).ask()
-    assert both.view() == StopView(at=(3, 10), agreed=False)
+    assert both.view() == StopPoint(at=(3, 10), agreed=False)
     mixed = one.hear(rank=1, position=(3, 0), world_size=2).ask()
-    assert mixed.view() == StopView(at=(4, 0), agreed=False)
+    assert mixed.view() == StopPoint(at=(4, 0), agreed=False)
 
 
 def test_the_last_epoch_is_spared_for_a_resize_but_not_for_a_preemption() -> None:
     resize = two_ranks((8, 0), (8, 0)).ask(spare_last=True)
     assert resize.view() is None
-    assert resize.ask().view() == StopView(at=(9, 0), agreed=False)
+    assert resize.ask().view() == StopPoint(at=(9, 0), agreed=False)
     assert two_ranks((9, 0), (9, 0)).ask().view() is None, "the last epoch runs: it ends by itself"
 
 
 def test_proposals_come_sooner_rather_than_after_the_end() -> None:
     asked = two_ranks((7, 0), (7, 0)).ask().hear(rank=0, position=(8, 0), world_size=2)
-    assert asked.view() == StopView(at=(9, 0), agreed=False)
+    assert asked.view() == StopPoint(at=(9, 0), agreed=False)
 
 
 def test_after_a_restart_of_the_daemon_old_promises_are_taken_up() -> None:
     fresh = Agreement().ask().hear(rank=0, position=(3, 0), world_size=2)
     again = fresh.hear(rank=1, position=(3, 0), ack=(5, 0), world_size=2)
-    assert again.view() == StopView(at=(5, 0), agreed=False)
+    assert again.view() == StopPoint(at=(5, 0), agreed=False)
     assert again.hear(rank=0, position=(3, 0), ack=(5, 0), world_size=2).decided == (5, 0)
 
 
 def test_a_promise_below_the_new_proposal_is_superseded() -> None:
     fresh = two_ranks().ask()
     raised = fresh.hear(rank=1, position=(3, 0), ack=(6, 0), world_size=2)
-    assert raised.view() == StopView(at=(6, 0), agreed=False)
+    assert raised.view() == StopPoint(at=(6, 0), agreed=False)
     assert raised.news_for((4, 0))
     assert not raised.news_for((6, 0))
 

@@ -17,10 +17,11 @@ from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView
 from swell.policy._envelope import Floats, Ints, Number, with_held
 from swell.policy.base import grant, speed_at
-from swell.policy.swell import reasons, several_types
 from swell.policy.swell.columns import Columns
 from swell.policy.swell.market import Offers, Outcome, buy
+from swell.policy.swell.reasons import of_running, of_waiting
 from swell.policy.swell.settings import MOST_LATE, START, Settings
+from swell.policy.swell.several_types import move_charge, promised, share_out
 
 
 def median_lateness(lateness: Floats) -> float:
@@ -81,7 +82,7 @@ class Round:
     def give(self) -> None:
         """Sell GPUs in the sizes that pack into nodes."""
         offers, sizes = self._offers()
-        sold = Outcome.of_one(buy(offers[0])) if len(offers) == 1 else several_types.share_out(offers)
+        sold = Outcome.of_one(buy(offers[0])) if len(offers) == 1 else share_out(offers)
         self.prices = sold.prices
         for kind, of_kind in enumerate(sizes):
             rows = (sold.kind == kind).nonzero()[0]
@@ -97,8 +98,8 @@ class Round:
         all_sizes: list[Ints] = []
         for kind, capacity in enumerate(columns.capacity):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
-            charge = several_types.move_charge(columns, kind, self.left_s, self.settings.horizon_s)[:, None]
-            values = several_types.promised(speeds / (charge + charge * drag * speeds), self.needed)
+            charge = move_charge(columns, kind, self.left_s, self.settings.horizon_s)[:, None]
+            values = promised(speeds / (charge + charge * drag * speeds), self.needed)
             here = (columns.held_kind == kind).nonzero()[0]
             if len(here):
                 sizes, values = self._with_held(sizes, values, here)
@@ -111,7 +112,7 @@ class Round:
         """The chains with what these jobs hold: no restart is taken off its value."""
         held = self.columns.held[here]
         needed = None if self.needed is None else self.needed[here]
-        held_values = several_types.promised(self.columns.held_speed[here] * self.stick[here], needed)
+        held_values = promised(self.columns.held_speed[here] * self.stick[here], needed)
         all_sizes, all_values = _one_more(sizes), _one_more(values)
         fixed = (sizes[here, 0] == held) & (self.columns.top_size[here] == held)  # no other size is any use to them
         rows = here[fixed]
@@ -180,9 +181,9 @@ class Round:
         return {jobs[row].id: grant(n, types[kind]) for row, n, kind in given}
 
     def reasons(self) -> dict[JobId, tuple[Reason, ...]]:
-        waiting = reasons.of_waiting(self.jobs, self.columns, self.kind, self.worth, self.left)
+        waiting = of_waiting(self.jobs, self.columns, self.kind, self.worth, self.left)
         given = (self.n, self.kind)
-        return waiting | reasons.of_running(self.jobs, self.columns, given, self.worth, self.prices, self.left_s)
+        return waiting | of_running(self.jobs, self.columns, given, self.worth, self.prices, self.left_s)
 
 
 def _one_more(chains: NDArray[Number]) -> NDArray[Number]:
