@@ -14,7 +14,7 @@ from lives import short_life, submitted
 from swell.core.errors import StoreDamaged
 from swell.core.lifecycle import replay
 from swell.ports import JobQuery
-from swell.store import open_store
+from swell.store.open import open_store
 
 LOG = [event for job in range(1, 61) for event in short_life(job)]
 

@@ -15,7 +15,7 @@ from lives import ended, planned, short_life, submitted
 from swell.core import events as ev
 from swell.core.events import Event
 from swell.core.lifecycle import replay
-from swell.store import open_store
+from swell.store.open import open_store
 from swell.store.schema import SCHEMA_STEPS, VERSION_TABLE
 
 VALUE = "hunter2-hunter2"
