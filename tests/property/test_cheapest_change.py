@@ -108,3 +108,17 @@ def test_a_job_that_is_too_large_for_now_is_told_to_be_smaller() -> None:
     assert advice is not None
     assert advice.advice.startswith("ask for 2 GPUs instead of 4")
     assert moment.cheapest(1).change is None  # it runs
+
+
+def test_changes_that_there_is_no_time_for_are_counted() -> None:
+    state = State()
+    for node in parse_cluster("1x4"):
+        apply(state, NodeObserved(node=node, at_s=0.0))
+    whole = JobSpec(name="a", command=("x",), gpus=GpuRequest(min=4, max=4))
+    for job in (1, 2):
+        apply(state, JobSubmitted(job=job, spec=whole, at_s=0.0))
+    assert starts_within_passes(state, "fifo", 1.0, 1)
+    moment = Trial(state, Book(), policy_named("fifo"), placer_named("consolidated"), OPTIONS, 3.0)
+    found = moment.cheapest(2, enough=lambda: True)
+    assert found.change is None
+    assert found.left_out > 3

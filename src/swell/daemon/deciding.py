@@ -1,7 +1,8 @@
 """Asks the policy and the placer for a plan. A policy that crashes or never returns costs that decision, nothing else.
 
 Built-in policies decide about few jobs on the loop, about many in a thread; policies of one's own (`policy_files`)
-always in a thread, which is given up after `late_s`: Python cannot end a thread, so it is left to itself (it does not
+always in a thread, which is given up after `late_s` (an answer that comes later is about a cluster that was, and is not
+used): Python cannot end a thread, so it is left to itself (it does not
 keep the daemon from stopping) and no second one is started for the same choice while it lives. Whoever chooses another
 policy meanwhile is not kept waiting by the first.
 
@@ -29,6 +30,8 @@ from swell.ports import Placer, Policy
 
 SMALL = 200
 """Up to so many jobs a decision takes less time than handing it to a thread is worth."""
+MOST_S = 600.0
+"""The longest that a decision is waited for."""
 WAY_BACK = "`swell policy fifo` goes back to one that works"
 
 
@@ -49,6 +52,7 @@ class Choice:
     made: tuple[Policy, Placer] | None = None
     running: threading.Thread | None = None
     since_s: float = 0.0
+    took_s: float = 0.0  # the last decision, on time or late
 
     def plan(self, snapshot: Snapshot, memory: Mapping[str, object], rng: random.Random) -> Plan:
         if self.made is None:
@@ -117,6 +121,7 @@ class Decider:
         def ask() -> None:
             try:
                 plan = choice.plan(snapshot, memory, rng)
+                choice.took_s = time.monotonic() - choice.since_s
             except BaseException as error:  # also sys.exit() in a policy
                 failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
                 _tell(loop, answer, failure)
@@ -132,7 +137,7 @@ class Decider:
         changed = asyncio.ensure_future(self._changed.wait())
         either: set[asyncio.Future[Any]] = {answer, changed}
         try:
-            await asyncio.wait(either, timeout=self._late_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._patience_s(choice), return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
         if self._choice is not choice:
@@ -143,10 +148,15 @@ class Decider:
         choice.running = None
         return answer.result()
 
+    def _patience_s(self, choice: Choice) -> float:
+        """One that came back late gets twice as long as it took: a slow policy decides slowly, not never."""
+        return max(self._late_s, min(2 * choice.took_s, MOST_S))
+
     def _late(self, choice: Choice) -> NoDecision:
         return NoDecision(
             f"policy {choice.policy} has been deciding for {time.monotonic() - choice.since_s:.0f} s (it has "
-            f"{self._late_s:g} s). Runs go on as last decided and nothing new starts until it answers; {WAY_BACK}"
+            f"{self._patience_s(choice):.3g} s). Runs go on as last decided and nothing new starts until it answers; "
+            f"{WAY_BACK}"
         )
 
 

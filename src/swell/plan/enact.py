@@ -6,12 +6,13 @@ from swell.core import events as ev
 from swell.core.decision import Plan
 from swell.core.events import Event
 from swell.core.ids import RunId
+from swell.core.resources import Allocation
 from swell.core.state import JobState, State
 
 
 def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
     """Stops, resizes, starts, in that order. What no longer applies (the job ended, was paused or cancelled while the
-    plan was made) is left out; the next pass sees it as it is."""
+    plan was made, its node went away) is left out; the next pass sees it as it is."""
     events: list[Event] = [*_stops(plan, state, now_s), *_resizes(plan, state, now_s), *_starts(plan, state, now_s)]
     if plan.memory is not state.policy_memory and plan.memory != state.policy_memory:
         events.append(ev.PolicyRemembered(memory=plan.memory, at_s=now_s))
@@ -42,7 +43,13 @@ def _starts(plan: Plan, state: State, now_s: float) -> list[Event]:
     found: list[Event] = []
     for start in plan.starts:
         record = state.jobs.get(start.job)
-        if record and record.state is JobState.QUEUED and not record.paused:
+        if record and record.state is JobState.QUEUED and not record.paused and _ready(start.allocation, state):
             run = RunId(record.id, record.attempts + 1)
             found.append(ev.RunPlanned(run=run, allocation=start.allocation, at_s=now_s, reason=start.reason))
     return found
+
+
+def _ready(allocation: Allocation, state: State) -> bool:
+    """The nodes of a start still take new runs."""
+    nodes = state.nodes
+    return all((node := nodes.get(part.node)) is not None and node.schedulable for part in allocation.parts)

@@ -6,7 +6,9 @@ import asyncio
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 import pytest
 
@@ -173,3 +175,29 @@ def test_reasons_of_a_strangers_policy_are_never_put_together_on_the_loop() -> N
 def test_a_snapshot_without_gpus_is_decided_too() -> None:
     nothing = Snapshot(now_s=0.0, jobs=(), nodes=(), capacity=Capacity(gpu_milli={}))
     assert not asyncio.run(choosing("swell").plan(nothing, {}, random.Random(0))).starts
+
+
+class Slow(Sleeper):
+    """Takes its time, and comes back."""
+
+    name = "slow"
+
+    def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision:
+        type(self).asked += 1
+        time.sleep(0.2)
+        return Decision(grants={})
+
+
+def test_a_policy_that_is_slow_every_time_decides_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        decider = choosing("slow", late_s=0.05)
+        with pytest.raises(NoDecision):
+            await ask(decider)
+        async with asyncio.timeout(ANSWERS_S):
+            while decider.trouble:
+                with suppress(NoDecision):
+                    await ask(decider)
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setitem(registry._custom, "slow", Slow)
+    asyncio.run(scene())

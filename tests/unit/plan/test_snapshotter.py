@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -13,9 +14,9 @@ from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import apply, replay
-from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.snapshot import Options
-from swell.core.state import JobRecord, State
+from swell.core.state import JobRecord, State, copy_of
 from swell.plan.snapshotter import Snapshotter
 from swell.ports import Remaining
 from swell.speed.book import Book
@@ -145,3 +146,57 @@ def test_never_another_picture_than_a_fresh_one(monkeypatch: pytest.MonkeyPatch,
         if rng.random() < 0.3:
             now_s = T0 + 100.0
             assert snapshotter.take(state, now_s, Options()) == Snapshotter(book).take(state, now_s, Options())
+
+
+def cluster(*events: ev.Event) -> State:
+    nodes = [ev.NodeObserved(node=replace(NODE, name=name), at_s=0.0) for name in ("n1", "n2", "n3")]
+    return replay([*nodes, submitted(1), submitted(2), submitted(3), *events])
+
+
+CHANGES = {
+    "measured use": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0, others_memory_mib=7),)), at_s=1.0),
+    "others": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0, others=True),)), at_s=1.0),
+    "another size": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0), Gpu(index=1))), at_s=1.0),
+    "another type": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0, type="V100"),)), at_s=1.0),
+    "memory": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0, memory_mib=9),)), at_s=1.0),
+    "cordoned": ev.NodeConditionChanged(node="n1", condition=NodeCondition.CORDONED, at_s=1.0),
+    "lost": ev.NodeConditionChanged(node="n1", condition=NodeCondition.LOST, at_s=1.0),
+    "removed": ev.NodeRemoved(node="n1", at_s=1.0),
+    "added": ev.NodeObserved(node=replace(NODE, name="n0"), at_s=1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_after_a_node_has_changed_a_snapshot_is_as_if_made_anew(change: ev.Event) -> None:
+    book, state = Book(), cluster()
+    snapshotter = Snapshotter(book)
+    snapshotter.take(state, 2.0, Options())
+    apply(state, change)
+    again, _ = snapshotter.take(state, 3.0, Options())
+    anew, _ = Snapshotter(book).take(state, 3.0, Options())
+    assert again == anew
+    assert list(again.capacity.gpu_milli) == list(anew.capacity.gpu_milli)
+
+
+@pytest.mark.parametrize("change", ["measured use", "others", "cordoned", "added"])
+def test_views_are_not_made_again_for_what_they_are_not_made_of(change: str) -> None:
+    state = cluster()
+    snapshotter = Snapshotter(Book())
+    before, _ = snapshotter.take(state, 2.0, Options())
+    apply(state, CHANGES[change])
+    after, _ = snapshotter.take(state, 2.0, Options())
+    assert all(one is other for one, other in zip(before.jobs, after.jobs, strict=True))
+    assert after.nodes != before.nodes
+
+
+def test_a_branch_follows_its_own_state_and_leaves_the_first_alone() -> None:
+    book, state = Book(), cluster()
+    snapshotter = Snapshotter(book)
+    first, _ = snapshotter.take(state, 2.0, Options())
+    other = copy_of(state)
+    branch = snapshotter.branch(other, book)
+    for event in (submitted(4), ev.PriorityChanged(job=2, priority=9, at_s=2.0), ev.JobCancelled(job=1, at_s=2.0)):
+        apply(other, event)
+    apply(other, CHANGES["added"])
+    assert branch.take(other, 2.0, Options())[0] == Snapshotter(book).take(other, 2.0, Options())[0]
+    assert snapshotter.take(state, 2.0, Options())[0] == first

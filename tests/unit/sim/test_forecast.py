@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from statistics import median
+
 import pytest
 
 from swell.core.events import Event, JobPaused, RunEnded
@@ -9,6 +12,7 @@ from swell.core.job import GpuRequest, JobSpec
 from swell.core.lifecycle import apply
 from swell.core.snapshot import Options
 from swell.core.state import State
+from swell.daemon.forecasts import forecast_sentence
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
@@ -19,6 +23,7 @@ from swell.sim.forecast_accuracy import Accuracy
 from swell.sim.generate import Recipe, generate
 from swell.speed.book import Book
 
+module = importlib.import_module("swell.sim.forecast")
 POLICIES = ("fifo", "elastic-fifo", "srjf", "afs-l")
 
 
@@ -133,3 +138,21 @@ def test_accuracy_counts_what_was_first_said() -> None:
         accuracy.happened(job, live.ends[job])
     assert accuracy.summary()["jobs"] == len(said)
     assert accuracy.summary()["mean_error"] < 0.02
+
+
+def test_with_very_many_jobs_it_looks_as_far_as_it_may_and_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live("fifo", jobs=60)
+    whole = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s, samples=1)
+    monkeypatch.setattr(module, "FAR_JOBS", 10)
+    monkeypatch.setattr(module, "MOST_LOOKS", 8 * len(live.state.active))
+    monkeypatch.setattr(module, "LOOKS", 0)
+    near = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s, samples=1)
+    assert whole.until_s is None
+    assert near.until_s is not None
+    assert 0 < len(near.intervals) < len(whole.intervals)
+    holding = {job for job in live.state.active if live.state.jobs[job].holding}
+    assert holding <= set(near.intervals), "what runs has an end, also beyond what was looked at"
+    later = sorted(set(whole.intervals) - set(near.intervals))
+    starts = {job: interval.start_mid_s for job, interval in whole.intervals.items()}
+    assert median(starts[job] for job in later) > median(starts[job] for job in near.intervals)
+    assert "starts in more than" in forecast_sentence(live.state.jobs[max(later)], None, near.until_s, live.now_s)
