@@ -44,7 +44,7 @@ test: $(READY) lint ## everything that runs in under ten minutes on two cores
 test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
 	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks and not web' tests
 
-chaos: $(READY) ## 200 kills of the daemon with 500 jobs, every crash point, the gibibyte of log
+chaos: $(READY) ## 1,000 kills of daemons and 500 of shims over 5,000 jobs, every crash point, the gibibyte of log
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s -m chaos tests/chaos
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s tests/integration/daemon/test_trouble.py
 
