@@ -225,7 +225,7 @@ def _last_port(config: Config) -> int:
 async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator[Engine]:
     store = open_store(config.database_url)
     book = WatchedBook(Book())
-    clock = SystemClock()
+    clock = SystemClock(config.home / "clock.json")
     prepare = LocalPreparation(
         url=url,
         token_of=partial(run_token, secret),
@@ -249,6 +249,7 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
     )
     try:
         await engine.start()
+        engine.tasks.start("clock", clock.keep)
         engine.tasks.start("sweep", lambda: _sweep(config, engine, clock))
         yield engine
         await engine.stop()

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from swell import __version__
 from swell.api import cluster, inside, jobs, live, openapi, problems, timeline, ui, validate, whatif
 from swell.api.attempts import Attempts
-from swell.api.deps import Context, now_s
+from swell.api.deps import Context
 from swell.api.guard import Guard
 from swell.api.port import Engine
 from swell.api.sessions import Sessions
@@ -29,7 +29,7 @@ from swell.web.assets import Assets
 def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     app = FastAPI(title="Swell", version=__version__, docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
     app.state.context = Context(engine=engine, config=config)
-    app.state.sessions = sessions = Sessions(token, now_s)
+    app.state.sessions = sessions = Sessions(token, time.time)
     app.state.attempts = Attempts(time.monotonic)
     app.state.assets = Assets()
     app.state.live = live.Live()

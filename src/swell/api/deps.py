@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -65,8 +64,9 @@ async def known_parameters(request: Request) -> None:
             raise ApiError(422, "Not valid", str(problem), [problem])
 
 
-def now_s() -> float:
-    return time.time()
+def now_s(engine: Engine) -> float:
+    """By the daemon's clock, in which all times of jobs are told."""
+    return engine.now_s()
 
 
 def find_job(engine: Engine, ref: str) -> JobId:
@@ -110,7 +110,7 @@ def bounded(text: str) -> int | None:
 
 
 def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
-    now, per_node = now_s(), gpus_per_node(engine.state.nodes.values())
+    now, per_node = now_s(engine), gpus_per_node(engine.state.nodes.values())
     return [
         job_view(
             record,

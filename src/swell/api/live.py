@@ -100,7 +100,7 @@ class Live:
         return True
 
     async def _all(self, engine: Engine) -> AsyncIterator[bytes]:
-        reset = {"version": __version__, "now_s": now_s(), "seq": engine.state.seq, **cluster_view(engine)}
+        reset = {"version": __version__, "now_s": now_s(engine), "seq": engine.state.seq, **cluster_view(engine)}
         yield message("reset", {**reset, "jobs": len(engine.state.jobs)}, f"{self._boot}-{self._number}")
         jobs = sorted(engine.state.jobs, reverse=True)
         for start in range(0, len(jobs), AT_ONCE):
@@ -130,7 +130,7 @@ class Live:
                 self._wake.clear()
                 began_s = time.thread_time()
                 try:
-                    await self._tell(self._change(engine))
+                    await self._tell(self._change(engine), now_s(engine))
                 except Exception:
                     log.exception("open pages could not be told of a change; the next one is tried")
                 pause_s = max(TOGETHER_S, SHARE * (time.thread_time() - began_s))
@@ -187,10 +187,10 @@ class Live:
             self._shown[record.id] = (record, engine.eta(record.id), line["why"])
         return lines
 
-    async def _tell(self, change: dict[str, Any]) -> None:
+    async def _tell(self, change: dict[str, Any], at_s: float) -> None:
         if not change:
             return
-        change["now_s"] = now_s()
+        change["now_s"] = at_s
         async with self._news:
             self._number += 1
             self._kept.append((self._number, message("change", change, f"{self._boot}-{self._number}")))

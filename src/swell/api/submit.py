@@ -98,7 +98,7 @@ class _Submission:
         return found
 
     def _given(self, resolve: Any) -> Given:
-        return Given(now_s=now_s(), user=self.user, resolve=resolve)
+        return Given(now_s=now_s(self.context.engine), user=self.user, resolve=resolve)
 
     def _checked(self, document: Document, given: Given) -> list[JobSpec]:
         specs = expand(document, given)

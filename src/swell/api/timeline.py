@@ -49,7 +49,8 @@ async def get_timeline(
 ) -> Response:
     """Runs that held GPUs between two times, the latest first. `truncated`: there were more than `limit`. `seq` is the
     number of the last event that is in it: /v1/events?after=seq goes on from there."""
-    engine, now = engine_of(request), now_s()
+    engine = engine_of(request)
+    now = now_s(engine)
     until = to_s or now
     since = from_s or until - HOUR_S
     seq = engine.state.seq

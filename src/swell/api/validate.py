@@ -48,7 +48,7 @@ def _specs(text: str, request: Request) -> list[JobSpec]:
     documents = read_documents(text)
     names = {str(document.get("name")) for document in documents}
     given = Given(
-        now_s=now_s(),
+        now_s=now_s(engine),
         user=caller(request),
         resolve=lambda name: (1,) if name in names else named_jobs(engine, name),
     )
@@ -91,7 +91,7 @@ async def _add_times(engine: Engine, specs: Sequence[JobSpec], jobs: Sequence[di
         effects = await engine.what_if(Change(submit=tuple(specs)))
     except SwellError:  # nothing was decided yet: when it would run is not known
         return
-    now = now_s()
+    now = now_s(engine)
     new = sorted((e for e in effects if e.job not in known), key=lambda e: e.job)
     for view, effect in zip(jobs, new, strict=False):
         view.update(_times(effect, now))

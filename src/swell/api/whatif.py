@@ -51,7 +51,7 @@ async def ask_what_if(request: Request, body: ChangeBody) -> Response:
     daemon, one at a time: 503 with Retry-After when it is not its turn within 10 s, or takes longer than 25 s."""
     engine = engine_of(request)
     effects = await engine.what_if(_change(engine, body, caller(request)))
-    now = now_s()
+    now = now_s(engine)
     return json_response(
         {
             "jobs": [_view(effect, now) for effect in effects],
@@ -71,7 +71,7 @@ def _change(engine: Engine, body: ChangeBody, user: str) -> Change:
         policy_options=body.options,
         add_nodes=_new_nodes(body.add_nodes) if body.add_nodes else (),
         remove_nodes=tuple(body.remove_nodes),
-        submit=tuple(spec for document in body.submit for spec in _specs(document, user)),
+        submit=tuple(spec for document in body.submit for spec in _specs(engine, document, user)),
     )
 
 
@@ -80,8 +80,8 @@ def _new_nodes(text: str) -> tuple[Node, ...]:
     return tuple(replace(node, name=f"new:{node.name}") for node in parse_cluster(text)[:MAX_NEW_NODES])
 
 
-def _specs(document: dict[str, Any], user: str) -> Sequence[JobSpec]:
-    return expand(document, Given(user=user, now_s=now_s()))
+def _specs(engine: Engine, document: dict[str, Any], user: str) -> Sequence[JobSpec]:
+    return expand(document, Given(user=user, now_s=now_s(engine)))
 
 
 def _view(effect: Effect, now: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home,
 from swell.shim import members
 
 LOW_DISK_GIB = 1.0
+CLOCK_OFF_S = 5.0
 SHOWN = 5
 """Of removed jobs with files that could not be deleted."""
 
@@ -159,7 +161,21 @@ def _daemon(home: Path | None) -> list[Check]:
     if degraded:
         return [Check(name="daemon", ok=False, found=degraded, fix="see its cause; the daemon goes on by itself")]
     answers = Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}")
-    return [answers, *_deaths(health), *_files(found)]
+    return [answers, *_clock(health), *_deaths(health), *_files(found)]
+
+
+def _clock(health: dict[str, Any]) -> list[Check]:
+    """The daemon's clock passes steadily; somebody may have set the machine's."""
+    off_s = time.time() - float(health.get("now_s", time.time()))
+    if abs(off_s) < CLOCK_OFF_S:
+        return []
+    which = "ahead of" if off_s > 0 else "behind"
+    found = (
+        f"the machine's clock is {abs(off_s):.0f} s {which} the daemon's, in which all times are shown: it was set. "
+        "Limits and back-offs go on as if it had not been; the two come together by 18 s per hour"
+    )
+    fix = "to take the machine's clock over at once: swell down, delete clock.json from the daemon's home, swell up"
+    return [Check(name="clock", ok=None, found=found, fix=fix)]
 
 
 def _deaths(health: dict[str, Any]) -> list[Check]:

@@ -386,6 +386,10 @@ class Engine:
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         return await self._executor.log(run, rank, offset, limit)
 
+    def now_s(self) -> float:
+        """By the daemon's clock."""
+        return self._clock.now_s()
+
     def health(self) -> dict[str, object]:
         by_state: dict[str, int] = {state: self.state.counts.get(state, 0) for state in sorted(ENDED)}
         for job in self.state.active:
@@ -399,6 +403,7 @@ class Engine:
                 for death in self.tasks.deaths.values()
             ],
             "seq": self._committer.durable_seq,
+            "now_s": self.now_s(),
             "jobs": by_state,
             "passes": self._passes.count,
             "deciding": self._passes.decider.trouble,

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from dataclasses import dataclass, field, replace
 
 import httpx
@@ -154,6 +155,9 @@ class FakeEngine:
             raise NotFound("no log yet")
         data = self.log_bytes[run, rank][offset : offset + limit]
         return LogChunk(data=data, offset=offset, next_offset=offset + len(data), end=False)
+
+    def now_s(self):
+        return time.time()
 
     def health(self):
         return {"ready": True, "seq": self.state.seq}
