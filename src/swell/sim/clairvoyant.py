@@ -1,8 +1,9 @@
-"""A speed book that knows the truth of a world of measured jobs: for clairvoyant runs, and to check honest books by.
+"""A speed book that knows the truth of a world of measured jobs: for clairvoyant runs, and to check learned books
+against.
 
-S(n) is how many times shorter all that remains would take on n GPUs than on one (of the job's first type), so that
-remaining time / S(n) is exactly the time left if nothing changes. A job that adapts its batch begins with its user's on
-each type of GPU: it needs an epoch to know better.
+`sim.simulate` uses it with `--clairvoyant`. S(n) is how many times shorter all that remains would take on n GPUs than
+on one (of the job's first type), so that remaining time / S(n) is exactly the time left if nothing changes. A job that
+adapts its batch begins with its user's batch on each type of GPU: it needs an epoch to measure a better one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A world of jobs of which only the duration is known, as traces and job files tell it: so long on so many GPUs.
+"""A world of jobs of which only the duration is known (traces, job files): so many seconds on so many GPUs.
 
-How a job would scale is assumed: each further GPU costs a part `loss` of one in communication, each further node
-`node_loss` more. A job reports its progress in ten epochs (fewer if short), so that honest books have something to
-learn from.
+`sim.simulate` makes it; the engine asks it what a run will report. How a job would scale is assumed: each further GPU
+costs a part `loss` of one in communication, each further node `node_loss` more. A job reports its progress in ten
+epochs (fewer if short), so that the daemon's own speed book has something to learn from.
 """
 
 from __future__ import annotations

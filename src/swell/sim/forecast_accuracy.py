@@ -1,4 +1,7 @@
-"""How good forecasts were, and what is learned from it: each job's first one is compared with its end."""
+"""How good forecasts were: the first forecast of each job is compared with its end, and calibration learns from it.
+
+`daemon.forecasts` feeds it events and forecasts, `GET /v1/health` shows its figures.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Accuracy:
 
 @dataclass(slots=True)
 class TrackRecord:
-    """Between who forecasts and who is told: intervals become honest, and what was told is judged when it happens."""
+    """Between forecasts and their readers: intervals are calibrated, and each forecast is scored when its job ends."""
 
     accuracy: Accuracy = field(default_factory=Accuracy)
     calibration: Calibration = field(default_factory=Calibration)

@@ -1,4 +1,7 @@
-"""What an adaptive job itself knows: a model of its step time fitted to what it has seen, to choose its batch by."""
+"""What an adaptive job itself has measured: a model of its step time, by which it chooses its batch.
+
+`sim.training_world` keeps one per job. This is the job's own knowledge, not the scheduler's (`speed.adaptive`).
+"""
 
 from __future__ import annotations
 

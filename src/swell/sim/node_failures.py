@@ -1,4 +1,4 @@
-"""Machines that fail: nodes are lost at random and come back, by a seed."""
+"""Random failures of nodes, by a seed: nodes are lost and come back. `sim.simulate` adds them to a case's events."""
 
 from __future__ import annotations
 

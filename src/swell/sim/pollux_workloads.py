@@ -1,4 +1,4 @@
-"""Readers of workloads in public formats."""
+"""Reader of workloads in the format of Pollux and Sia. `sim.simulate` calls it; see docs/how-to/simulate.md."""
 
 from __future__ import annotations
 

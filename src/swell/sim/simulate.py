@@ -1,6 +1,7 @@
 """One simulation from start to end, as a value: what to run (`Case`) and what came out (`Outcome`).
 
-A case is plain data, so that many run side by side in processes; the outcome depends on the case alone.
+`cli.sim`, `sim.simulate_many` and the benchmarks call it. A case is plain data, so that many run side by side in
+processes; the outcome depends on the case alone.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What arrives where, how the world answers, and what the brain is told of it."""
+    """What arrives where, how the world answers, and what policies know of it."""
 
     workload: Workload
     nodes: tuple[Node, ...]

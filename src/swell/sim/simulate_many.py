@@ -1,4 +1,4 @@
-"""Many simulations side by side, and what they leave on disk: summary.json, jobs.csv and held.csv.
+"""Many simulations side by side, and the files they write: summary.json, jobs.csv and held.csv. `cli.sim` calls it.
 
 Files are the same byte for byte for the same cases, whatever the number of processes and PYTHONHASHSEED; only `wall_s`
 and `cpu_s` of each simulation depend on the machine.

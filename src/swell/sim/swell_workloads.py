@@ -1,13 +1,13 @@
-"""Workloads in our own formats: job files with arrival times, and the event log of a live daemon.
+"""Workloads in Swell's own formats: job files with arrival times, and the event log of a live daemon.
 
 A job file for the simulator is a job file with two more fields, as many jobs as one likes:
 
-    - at: 10m           # after the start; 0 if not said
+    - at: 10m           # after the start; 0 if unset
       takes: 2h         # on the GPUs it asks for; else estimated time, else an hour
       command: python train.py
       gpus: {min: 1, max: 8}
 
-An event log is what `swell events --json --after 0` prints: one event a line.
+An event log is what `swell events --json --after 0` prints: one event per line.
 """
 
 from __future__ import annotations

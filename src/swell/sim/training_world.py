@@ -220,7 +220,7 @@ class Training:
         )
 
     def _batching(self, trainee: Trainee, shape: Shape, gpu_type: str, setting: Setting, blur: float) -> Batching:
-        """As the job measured it: no profile is told, only what it has run on and seen in its gradients."""
+        """As the job measured it: what it ran on and saw in its gradients, nothing of its profile."""
         app = trainee.app
         times = app.times(gpu_type)
         _, sync_s = times.at(shape, setting.atomic)

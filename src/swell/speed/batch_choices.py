@@ -1,7 +1,7 @@
-"""Batches that an adaptive job may choose from on any GPUs, and how long a step of each takes.
+"""Batch sizes that an adaptive job may choose on any number of GPUs, and how long a step of each takes.
 
-What is known of steps changes seldom, what is known of gradients with almost every report: so steps are worked out once
-for each model and kept.
+`speed.adaptive` calls these. Step times change seldom and gradient noise with almost every report, so step times are
+computed once for each step model and kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EVENLY = np.linspace(0.0, 1.0, BATCHES)[:, None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Within which a job may choose: samples of a batch, and of one GPU's part of it (`local_max` 0: not said)."""
+    """Within which a job may choose: samples of a batch, and of one GPU's part of it (`local_max` 0: unset)."""
 
     initial: int
     largest: int

@@ -1,7 +1,9 @@
-"""What is known of how fast each job is and how much of it is left: `Book` learns from events and answers speeds.
+"""The speed book: how fast each job is and how much of it is left. `Book` learns from events and answers speeds.
 
-Learning is O(1) an event; models are fitted when somebody asks, all jobs with news at once. Memory is bounded: the last
-epochs of each configuration of a job, the last members of a family, `KEEP_JOBS` jobs and `KEEP_FAMILIES` families.
+The daemon's committer and the simulator feed it events; `plan.snapshotter` asks it for every view. It may not look at
+a clock or at jobs that it heard nothing of. Learning is O(1) per event; models are fitted when somebody asks, for all
+jobs with news at once. Memory is bounded: the last epochs of each configuration of a job, the last members of a
+family, `KEEP_JOBS` jobs and `KEEP_FAMILIES` families.
 """
 
 from __future__ import annotations
@@ -348,7 +350,7 @@ class Book:
     # -- comparing GPU types
 
     def _compare_types(self) -> None:
-        """What families say anew of how fast types are to each other is told to all: some have not tried every type."""
+        """Passes new ratios between GPU types on to all families: some have not tried every type."""
         asked = [family for name in self._type_news if (family := self._families.get(name)) is not None]
         self._type_news.clear()
         otherwise = [family for family in asked if family.compare()]

@@ -1,4 +1,7 @@
-"""Speeds of one job from its fit: the curve on as few nodes as possible, and the rate on any spread."""
+"""Speeds of one job from its fit: the curve on as few nodes as possible, and the rate on any spread.
+
+`speed.book` makes them; policies read the curve, forecasts and placement the rate.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a person may want to see of a job's speed: the curve with the measured points, how sure, and what is left."""
+"""What a person may want to see of a job's speed: the curve, the measured points, how certain, and what is left.
+
+`Book.describe` calls it for `swell show` and the dashboard. It reads fits and decides nothing.
+"""
 
 from __future__ import annotations
 

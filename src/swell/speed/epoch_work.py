@@ -1,12 +1,12 @@
-"""The course of training: how much work epochs are at first and later, as jobs of one family have shown.
+"""How much work an epoch is, early and late in training, learned from jobs of one family.
 
-Epochs of one job need not be the same work: caches fill, batches teach more later, data is added. Relative to the first
-report of its job, each report says how much work an epoch is in some part of training. Parts are cut finer at the
-beginning, where epochs change most. A job that has reported only a few epochs is then told by them and by the course of
-those before it; how large a member is altogether does not matter.
+Epochs of one job need not be the same work: caches fill, batches teach more later, data is added. Each report says how
+much work an epoch is in its part of training, relative to the first report of its job. Parts are finer at the
+beginning, where epochs change most. `speed.remaining` uses it for jobs that have reported only a few epochs: their own
+reports give the scale, the family gives the course. The size of earlier members does not matter.
 
-Where nobody of the family has been, its course goes on as those of other families do in the median, step by step from
-cell to cell (insurers call this the chain ladder).
+Where no member of the family has been, its course continues as that of other families does in the median, step by step
+from cell to cell (insurers call this the chain ladder).
 """
 
 from __future__ import annotations

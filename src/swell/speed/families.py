@@ -1,7 +1,7 @@
-"""Families: jobs that train the same thing share what is known of their speed and length.
+"""Families: jobs that train the same thing share what is known of their speed and length. `speed.book` keeps them.
 
-A job's family is what its user calls it, else it is read off the command: image, program, script and the model it
-names, with numbers made equal; a plain shell line without a script is told by the job's name.
+A job's family is what its user calls it. If unset, it is derived from the command: image, program, script and the model
+it names, with numbers made equal; a plain shell line without a script is identified by the job's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a fit says: a relative shape, the time of an epoch, and how fast GPU types are to each other."""
+"""What a fit of epoch times says: a relative shape, the time of an epoch, and relative speeds of GPU types.
+
+`speed.fitting` makes fits, `speed.curves` and `speed.remaining` read them. Values only: nothing is computed from
+events.
+"""
 
 from __future__ import annotations
 

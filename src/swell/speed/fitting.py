@@ -1,7 +1,7 @@
-"""From measurements to a fit: shape, typical epoch and speeds of GPU types, of one job or of a family.
+"""From measurements to a fit: shape, typical epoch and relative speeds of GPU types, of one job or of a family.
 
-Points on other GPU types than the reference are brought to it by the types' relative speeds: known ones to begin with,
-then what the job's or the family's own measurements say.
+`speed.book` calls it for jobs with news. Measurements on other GPU types than the reference are scaled to it by the
+types' relative speeds: known ones at first, then those of the job's or the family's own measurements.
 """
 
 from __future__ import annotations

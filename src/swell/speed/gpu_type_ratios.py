@@ -1,10 +1,10 @@
-"""How fast GPU types are to each other, for families that have not tried them all: from the families that have.
+"""How fast GPU types are relative to each other, for families that have not tried them all: from families that have.
 
-In logarithms, a family's speed on a type is taken to be a level of its own plus the type's. Types' levels are medians
-over families (Tukey's median polish), so that one odd family does not move them, and a type that was only compared with
-a second one is still comparable with a third. The table of known types counts as one more family: the first that tries
-a second type need not be like the others. Types that nobody has compared stay where the table has them. What a family
-has measured itself is never guessed.
+`speed.book` builds the ratios, and fits use them for types without measurements; a family's own measurement is never
+overridden. In logarithms, a family's speed on a type is a level of its own plus the type's level. Levels of types are
+medians over families (Tukey's median polish): one odd family does not move them, and a type that was compared only with
+a second one is still comparable with a third. The table of known types counts as one more family. Types that no family
+has compared stay where the table has them.
 """
 
 from __future__ import annotations

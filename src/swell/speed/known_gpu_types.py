@@ -1,4 +1,7 @@
-"""Relative speeds of GPU types in training, before anything is measured: rough, and replaced by what is measured."""
+"""Relative training speeds of known GPU types: a rough prior until something is measured.
+
+`speed.gpu_type_ratios` counts the table as one family; unknown types get an optimistic prior, so that they are tried.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What was measured of one job, bounded: the last epochs on each configuration it ran on, and their medians."""
+"""What was measured of one job: the last epochs on each configuration it ran on, and their medians.
+
+`speed.book` keeps one per job and `speed.fitting` fits them. Bounded: old epochs and configurations are dropped.
+"""
 
 from __future__ import annotations
 

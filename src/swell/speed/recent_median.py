@@ -1,4 +1,4 @@
-"""The last values of something that is measured again and again."""
+"""The median of the last few values of something that is measured again and again. Everything in `speed` uses it."""
 
 from __future__ import annotations
 

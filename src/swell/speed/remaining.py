@@ -1,4 +1,4 @@
-"""How much of a job is left, in seconds at speed 1, and how sure that is.
+"""How much of a job is left, in seconds at speed 1, and how certain that is. `speed.book` calls `estimate`.
 
 In this order: epochs left times the fitted epoch; its user's estimate, for the size asked for, less what has been done;
 what jobs of its family took; the loss curve, for a job that reports epochs but not how many; an hour.

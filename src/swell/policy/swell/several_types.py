@@ -113,7 +113,7 @@ def _surplus(offer: Offers, price: float) -> Floats:
 
 
 def _surplus_at(offers: list[Offers], prices: Floats) -> Floats:
-    """As `_surplus`, but never rounded to nothing: of two types that are both too dear, the less dear is told apart."""
+    """As `_surplus`, but negative where a job is better off without: of two types that cost too much, which is closer?"""
     return np.stack([_best_at(offer, price) for offer, price in zip(offers, prices.tolist(), strict=True)])
 
 
