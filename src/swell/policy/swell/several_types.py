@@ -113,7 +113,7 @@ def _surplus(offer: Offers, price: float) -> Floats:
 
 
 def _surplus_at(offers: list[Offers], prices: Floats) -> Floats:
-    """As `_surplus`, but negative where a job is better off without: of two types that cost too much, which is closer?"""
+    """As `_surplus`, but negative where a job is better off without: of two types that cost too much the closer one."""
     return np.stack([_best_at(offer, price) for offer, price in zip(offers, prices.tolist(), strict=True)])
 
 
