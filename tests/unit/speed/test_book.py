@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from swell.core.events import ExitReason, RunPlanned, RunStarted
@@ -312,3 +314,21 @@ class TestMemory:
         told.book = Book()
         told.run(1, 2, [30.0] * 4)
         assert told.remaining_s(1) / told.curve(1)[2] == pytest.approx(6 * 30.0, rel=0.05)
+
+    def test_the_remaining_time_is_the_same_object_while_it_is_the_same(self) -> None:
+        """Another priority makes another record, and not another remaining time: views may be kept."""
+        told = History()
+        told.submit(1, epochs=10)
+        told.run(1, 2, [50.0, 50.0])
+        record = told.state.jobs[1]
+        first = told.book.remaining(record)
+        other = replace(record, priority=5)
+        assert told.book.remaining(other) is first
+
+    def test_the_same_number_of_gpus_on_one_and_on_two_nodes_stays_apart(self) -> None:
+        told = History()
+        told.submit(1, epochs=100)
+        told.run(1, 4, [30.0] * 3)
+        told.run(1, 4, [60.0] * 3, nodes=2)
+        speed = told.book.speed(told.state.jobs[1], NODES)
+        assert speed.rate(4, 1, "gpu") > 1.5 * speed.rate(4, 2, "gpu")
