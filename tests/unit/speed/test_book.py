@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from swell.core.events import ExitReason, RunPlanned, RunStarted
+from swell.core.events import EpochEnded, ExitReason, RunPlanned, RunStarted
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest
 from swell.core.resources import Allocation, Part
 from swell.speed.book import Book
 from swell.speed.convergence import fit_losses
 from swell.speed.families import family_of
+from swell.speed.measurements import Measurements
 from unit.speed.history import NODES, History
 
 
@@ -332,3 +333,12 @@ class TestMemory:
         told.run(1, 4, [60.0] * 3, nodes=2)
         speed = told.book.speed(told.state.jobs[1], NODES)
         assert speed.rate(4, 1, "gpu") > 1.5 * speed.rate(4, 2, "gpu")
+
+    def test_a_report_from_within_an_epoch_is_about_the_one_that_is_under_way(self) -> None:
+        """`count=0` with three epochs done measures the fourth; with `count=1` it is the third that has ended."""
+        measured = Measurements()
+        for epoch, count in ((3, 1), (3, 0)):
+            measured.add(
+                EpochEnded(run=RunId(1, 1), at_s=9.0, epoch=epoch, epoch_s=5.0, gpus=2, gpu_type="gpu", count=count)
+            )
+        assert [epoch for _, _, epoch in measured.recent] == [3, 4]
