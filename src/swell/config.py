@@ -15,7 +15,7 @@ import yaml
 from swell.core.errors import SwellError
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
-from swell.home import ADDRESS_NAME, DATABASE_NAME, TOKEN_NAME, default_home
+from swell.home import ADDRESS_NAME, DATABASE_NAME, METRICS_TOKEN_NAME, TOKEN_NAME, default_home
 
 CONFIG_NAME = "config.yaml"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -88,6 +88,11 @@ class Config:
     @property
     def token_file(self) -> Path:
         return self.home / TOKEN_NAME
+
+    @property
+    def metrics_token_file(self) -> Path:
+        """What Prometheus shows at /metrics: it opens nothing else."""
+        return self.home / METRICS_TOKEN_NAME
 
     @property
     def address_file(self) -> Path:

@@ -15,12 +15,23 @@ from swell.core.errors import SwellError
 
 ADDRESS_NAME = "daemon.json"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
+METRICS_TOKEN_NAME = "metrics-token"  # noqa: S105 - the name of a file
 PORT_NAME = "port"
 LOCK_NAME = "daemon.lock"
 LOG_NAME = "daemon.log"
 OUTPUT_NAME = "serve.out"
 DATABASE_NAME = "swell.db"
-STATE_NAMES = (ADDRESS_NAME, TOKEN_NAME, PORT_NAME, LOCK_NAME, LOG_NAME, OUTPUT_NAME, DATABASE_NAME, "last-job")
+STATE_NAMES = (
+    ADDRESS_NAME,
+    TOKEN_NAME,
+    METRICS_TOKEN_NAME,
+    PORT_NAME,
+    LOCK_NAME,
+    LOG_NAME,
+    OUTPUT_NAME,
+    DATABASE_NAME,
+    "last-job",
+)
 """Files that the daemon writes directly into its home."""
 MIN_TOKEN = 32
 """Characters. What Swell makes has 64."""

@@ -147,7 +147,8 @@ async def _serve(config: Config) -> None:
     secret = token_of(config.token_file)
     lost: list[StoreFenced] = []
     async with running_engine(config, url, secret) as engine:
-        app = create_app(engine, secret, config)
+        app = create_app(engine, secret, config, metrics_token=token_of(config.metrics_token_file))
+        engine.watch(app.state.metrics.happened, app.state.metrics.passed)
         server = Server(_uvicorn_config(app))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.leave)

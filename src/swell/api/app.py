@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swell import __version__
-from swell.api import cluster, inside, jobs, live, openapi, problems, timeline, ui, validate, whatif
+from swell.api import cluster, inside, jobs, live, metrics, openapi, problems, timeline, ui, validate, whatif
 from swell.api.attempts import Attempts
 from swell.api.deps import Context
 from swell.api.guard import Guard
@@ -26,13 +26,14 @@ from swell.jobfile.problems import Problem
 from swell.web.assets import Assets
 
 
-def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
+def create_app(engine: Engine, token: str, config: Config, metrics_token: str = "") -> FastAPI:
     app = FastAPI(title="Swell", version=__version__, docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
     app.state.context = Context(engine=engine, config=config)
     app.state.sessions = sessions = Sessions(token, time.time)
     app.state.attempts = Attempts(time.monotonic)
     app.state.assets = Assets()
     app.state.live = live.Live()
+    app.state.metrics = measured = metrics.Metrics(lambda: app.state.context.engine)
     app.router.routes[:0] = [  # before all others: matched first, and often
         Route("/v1/runs/{run}/report", inside.report, methods=["POST"]),
         Route("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
@@ -41,14 +42,22 @@ def create_app(engine: Engine, token: str, config: Config) -> FastAPI:
     app.include_router(jobs.router)
     app.include_router(cluster.router)
     app.include_router(whatif.router)
-    for router in (timeline.router, live.router, validate.router, ui.router):
+    for router in (timeline.router, live.router, validate.router, metrics.router, ui.router):
         app.include_router(router)
     app.router.routes += ui.FILES
     app.add_exception_handler(SwellError, _known)
     app.add_exception_handler(problems.ApiError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_middleware(Guard, token=token, hosts=config.host_names, sessions=sessions, attempts=app.state.attempts)
+    app.add_middleware(metrics.Timed, metrics=measured)
+    app.add_middleware(
+        Guard,
+        token=token,
+        hosts=config.host_names,
+        sessions=sessions,
+        attempts=app.state.attempts,
+        metrics_token=metrics_token,
+    )
     _describe(app)
     return app
 

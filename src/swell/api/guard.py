@@ -26,6 +26,7 @@ from swell.web.assets import is_page
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/v1/health"})
+METRICS_PATH = "/metrics"
 _RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop)")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _ONCE = ("host", "origin", "authorization")
@@ -35,13 +36,23 @@ _CLOSE = {"Connection": "close"}
 class Guard:
     """Turns away what must not reach a route, and makes problem+json of what a route raises."""
 
-    def __init__(self, app: ASGIApp, *, token: str, hosts: Set[str], sessions: Sessions, attempts: Attempts) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        hosts: Set[str],
+        sessions: Sessions,
+        attempts: Attempts,
+        metrics_token: str = "",
+    ) -> None:
         if not is_token(token):
             raise ValueError("the API is not served without a secret")
         self._app = app
         self._token = token
         self._hosts = hosts
         self._sessions = sessions
+        self._metrics_token = metrics_token  # opens /metrics and nothing else
         self._attempts = attempts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,9 +71,14 @@ class Guard:
         return (
             self._wrong_host(headers)
             or (None if path in OPEN_PATHS or is_page(path) else self._locked(scope))
-            or (None if path in OPEN_PATHS or is_public(path) else self._wrong_token(scope, headers))
+            or (None if path in OPEN_PATHS or self._public(path, headers) else self._wrong_token(scope, headers))
             or bodies.too_large(scope, headers)
         )
+
+    def _public(self, path: str, headers: Headers) -> bool:
+        if path == METRICS_PATH:
+            return same(bearer(headers.get("authorization", "")), self._metrics_token)
+        return is_public(path)
 
     def _wrong_host(self, headers: Headers) -> Response | None:
         """A page in a browser must not reach a daemon on the same machine by a name that resolves to it."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from swell.core.agreement import Position
 from swell.core.decision import Reason
+from swell.core.events import Event
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.reports import RunReport, StopView
+from swell.daemon.timing import PassTimes
 from swell.ports import JobQuery, LogChunk, PastRun, Stored
 from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.describe import DescribedBook
@@ -49,6 +51,7 @@ class Queries(Protocol):
     async def explain(self, job: JobId) -> object: ...
     def eta(self, job: JobId) -> Interval | None: ...
     async def what_if(self, change: Change) -> Sequence[Effect]: ...
+    def watch(self, events: Callable[[Sequence[Event]], None], passes: Callable[[PassTimes], None]) -> None: ...
     def subscribe(self, after_seq: int) -> AsyncIterator[Stored]: ...
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
     def now_s(self) -> float: ...

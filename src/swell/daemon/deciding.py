@@ -23,10 +23,11 @@ from typing import Any
 from swell.core.decision import Plan
 from swell.core.errors import SwellError
 from swell.core.snapshot import Snapshot
+from swell.daemon.timing import TimedPlacer
 from swell.placement.registry import placer_named
 from swell.plan.cycle import cycle
 from swell.policy.registry import is_custom, policy_named
-from swell.ports import Placer, Policy
+from swell.ports import Policy
 
 SMALL = 200
 """Up to so many jobs a decision takes less time than handing it to a thread is worth."""
@@ -49,15 +50,19 @@ class Choice:
 
     policy: str
     placer: str
-    made: tuple[Policy, Placer] | None = None
+    made: tuple[Policy, TimedPlacer] | None = None
+    took_s: tuple[float, float] = (0.0, 0.0)  # the policy, the placer: of the last plan
     running: threading.Thread | None = None
     since_s: float = 0.0
     took_s: float = 0.0  # the last decision, on time or late
 
     def plan(self, snapshot: Snapshot, memory: Mapping[str, object], rng: random.Random) -> Plan:
         if self.made is None:
-            self.made = policy_named(self.policy), placer_named(self.placer)
-        plan = cycle(snapshot, *self.made, memory, rng)
+            self.made = policy_named(self.policy), TimedPlacer(placer_named(self.placer))
+        policy, placer = self.made
+        began_s = time.perf_counter()
+        plan = cycle(snapshot, policy, placer, memory, rng)
+        self.took_s = time.perf_counter() - began_s - placer.took_s, placer.took_s
         if not is_custom(self.policy):
             return plan
         # Reasons are made when they are read, which would run a stranger's code on the loop.
@@ -75,6 +80,11 @@ class Decider:
     @property
     def chosen(self) -> bool:
         return self._choice is not None
+
+    @property
+    def took_s(self) -> tuple[float, float]:
+        """Policy and placer, of the last plan."""
+        return self._choice.took_s if self._choice is not None else (0.0, 0.0)
 
     def choose(self, policy: str, placer: str) -> None:
         """From the next pass on; one that is under way is abandoned."""

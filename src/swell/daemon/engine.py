@@ -32,6 +32,7 @@ from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import RunReport, StopView
 from swell.daemon.stops import Stops
 from swell.daemon.supervisor import Supervisor
+from swell.daemon.timing import PassTimes
 from swell.daemon.watch import events_seen
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
@@ -379,6 +380,11 @@ class Engine:
         alone = frozenset(j for j in state.active if state.jobs[j].spec.gpus.share and self.book.alone(j))
         options, now_s = self._passes.options, self._clock.now_s()
         return Moment(state=state, answers=known, alone=alone, options=options, now_s=now_s)
+
+    def watch(self, events: Callable[[Sequence[Event]], None], passes: Callable[[PassTimes], None]) -> None:
+        """Be told of events once they are on disk, and of how long passes took. Must be quick and not raise."""
+        self._committer.listeners.append(events)
+        self._passes.watchers.append(passes)
 
     def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
         return self._committer.follow(after_seq)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,6 +23,7 @@ from swell.core.snapshot import Options, Speed
 from swell.daemon.committer import Committer
 from swell.daemon.deciding import Decider, NoDecision, Superseded
 from swell.daemon.effects import Effects
+from swell.daemon.timing import PassTimes
 from swell.plan.deadlines import Patience, due
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import Snapshotter
@@ -66,6 +67,7 @@ class Passes:
         self._last_pass_s = 0.0
         self.decider = Decider(timing.decision_s)
         self.count = 0
+        self.watchers: list[Callable[[PassTimes], None]] = []
         self._explain: Explain = no_reasons  # of the last plan; made when somebody asks, and once
         self._held_back: Mapping[JobId, Reason] = {}
         self._in_trouble = False  # there was no decision from the last pass
@@ -135,8 +137,20 @@ class Passes:
             next_s = min((t for t in (next_s, plan.wake_s) if t is not None), default=None)
         self.count += 1
         self._last_pass_s = self._clock.monotonic_s() - began_s
+        self._measure()
         wait_s = self._timing.interval_s
         return wait_s if next_s is None else max(0.01, min(wait_s, next_s - self._clock.now_s()))
+
+    def _measure(self) -> None:
+        policy_s, placement_s = self.decider.took_s
+        times = PassTimes(
+            policy=self._committer.state.policy,
+            whole_s=self._last_pass_s,
+            policy_s=policy_s,
+            placement_s=placement_s,
+        )
+        for told in self.watchers:
+            told(times)
 
     async def _do_what_is_due(self, now_s: float) -> float | None:
         found = due(self._committer.state, now_s, self._timing.patience)

@@ -40,6 +40,7 @@ class FakeEngine:
     all_runs: dict = field(default_factory=dict)
     now: float = 1000.0
     book: Book = field(default_factory=Book)
+    watchers: list = field(default_factory=list)
 
     def record(self, *events):
         for event in events:
@@ -51,6 +52,8 @@ class FakeEngine:
                     self.all_runs[record.run.id] = record.run
             self.state.seq = seq
             self.events.append(Stored(seq=seq, event=event))
+            for told in self.watchers:
+                told([event])
 
     async def submit(self, specs, *, key="", batch=""):
         if key and key in self.state.keys:
@@ -142,6 +145,9 @@ class FakeEngine:
 
     async def explain(self, job):
         return {"job": (await self.job(job)).id, "summary": "behind 3 jobs", "sentences": ["behind 3 jobs"]}
+
+    def watch(self, events, passes):
+        self.watchers.append(events)
 
     async def subscribe(self, after_seq):
         while True:

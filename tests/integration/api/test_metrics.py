@@ -1,0 +1,243 @@
+"""/metrics: every metric is documented and exercised, alerts and dashboard ask for what there is, series are few."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from integration.api.conftest import FakeEngine
+from swell.api.app import create_app
+from swell.api.metrics import MAX_JOBS, MAX_NODES, Metrics
+from swell.config import Config
+from swell.core import events as ev
+from swell.core.ids import RunId
+from swell.core.job import GpuRequest, JobSpec
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.daemon.timing import PassTimes
+
+ROOT = Path(__file__).resolve().parents[3]
+MONITORING = ROOT / "deploy" / "monitoring"
+DOCUMENTED = dict(
+    re.findall(r"^\| `(swell_\w+)` \| (\w+) \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
+)
+OF_SERVER = {"up"}
+
+
+class Cluster:
+    """An engine that is watched, two machines, and what happens on them."""
+
+    def __init__(self):
+        self.engine = FakeEngine()
+        self.metrics = Metrics(lambda: self.engine)
+        self.engine.watch(self.metrics.happened, self.metrics.passed)
+        for name in ("a", "b"):
+            gpus = tuple(Gpu(index=i, type="A100") for i in range(4))
+            self.engine.record(ev.NodeObserved(node=Node(name=name, gpus=gpus), at_s=0.0))
+        self.engine.record(ev.PolicySet(name="fifo", placer="consolidated", at_s=0.0))
+
+    def submit(self, job, at_s=100.0, **spec):
+        said = {"name": f"j{job}", "command": ("x",), "gpus": GpuRequest(min=1, max=4), "uses_library": True, **spec}
+        self.engine.record(ev.JobSubmitted(job=job, spec=JobSpec(**said), at_s=at_s))
+
+    def give(self, job, attempt, at_s, **gpus):
+        parts = tuple(Part(node=node, gpus=indices) for node, indices in gpus.items())
+        run = RunId(job, attempt)
+        self.engine.record(
+            ev.RunPlanned(run=run, allocation=Allocation(parts=parts, gpu_type="A100"), at_s=at_s),
+            ev.RunStarted(run=run, at_s=at_s + 1),
+        )
+        return run
+
+    def stop(self, run, why, at_s):
+        self.engine.record(
+            ev.RunStopRequested(run=run, why=why, at_s=at_s),
+            ev.RunEnded(run=run, reason=ev.ExitReason.STOPPED, at_s=at_s + 1),
+        )
+
+    def values(self):
+        """Series by name and labels."""
+        found = {}
+        for family in text_string_to_metric_families(generate_latest(self.metrics.registry).decode()):
+            for sample in family.samples:
+                found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+        return found
+
+    def value(self, series, /, **labels):
+        return self.values()[series, tuple(sorted(labels.items()))]
+
+
+@pytest.fixture
+def cluster():
+    """A job that waits, grows, is preempted, moves and completes; and others that are cancelled, removed, waiting."""
+    made = Cluster()
+    made.submit(1, epochs=4)
+    first = made.give(1, 1, 160.0, a=(0,))
+    made.engine.record(ev.TrainingBegan(run=first, at_s=162.0))
+    made.engine.record(ev.EpochEnded(run=first, at_s=170.0, epoch=1, epoch_s=8.0, gpus=1, gpu_memory_mib=512))
+    made.stop(first, ev.StopWhy.RESIZING, 170.0)
+    second = made.give(1, 2, 172.0, a=(0, 1))
+    made.engine.record(ev.TrainingBegan(run=second, at_s=177.0))
+    made.stop(second, ev.StopWhy.PREEMPTED, 180.0)
+    third = made.give(1, 3, 200.0, b=(0, 1))
+    made.engine.record(ev.RunEnded(run=third, reason=ev.ExitReason.FINISHED, at_s=300.0, exit_code=0))
+    made.submit(2)
+    made.engine.record(ev.JobCancelled(job=2, at_s=301.0), ev.JobRemoved(job=2, at_s=302.0))
+    made.submit(3, epochs=10)
+    run = made.give(3, 1, 310.0, a=(0, 1), b=(0,))
+    made.engine.record(ev.EpochEnded(run=run, at_s=320.0, epoch=5, count=5, gpu_memory_mib=2048))
+    made.submit(4, gpus=GpuRequest(types=("A100",)))
+    made.submit(5, gpus=GpuRequest(min=0, max=0))
+    made.engine.record(ev.NodeConditionChanged(node="b", condition=NodeCondition.CORDONED, at_s=320.0))
+    made.metrics.passed(PassTimes(policy="fifo", whole_s=0.02, policy_s=0.01, placement_s=0.002))
+    made.metrics.requests.labels("submit", "ok").observe(0.01)
+    return made
+
+
+def test_what_happened_is_counted(cluster):
+    value = cluster.value
+    assert value("swell_jobs_submitted_total") == 5
+    assert value("swell_jobs_ended_total", state="completed") == 1
+    assert value("swell_jobs_ended_total", state="cancelled") == 1
+    assert value("swell_jobs_removed_total") == 1
+    assert value("swell_runs_planned_total", gpu_type="A100") == 4
+    assert value("swell_runs_ended_total", reason="stopped") == 2
+    assert value("swell_stop_requests_total", why="resizing") == 1
+    assert value("swell_preemptions_total", gpu_type="A100") == 1
+    assert value("swell_resizes_total", direction="grow", gpu_type="A100") == 1
+    assert value("swell_migrations_total", gpu_type="A100") == 1
+    assert value("swell_workers_migrated_total", gpu_type="A100") == 2
+    assert value("swell_epochs_total") == 6
+    assert value("swell_job_wait_seconds_sum") == 60.0 + 210.0
+    assert value("swell_job_completion_seconds_sum") == 200.0
+    assert value("swell_job_completion_seconds_count") == 1
+    assert value("swell_resize_cost_seconds_count") == 1
+    assert value("swell_resize_cost_seconds_sum") == pytest.approx(5.0 + 1.0)
+    assert value("swell_policy_seconds_sum", policy="fifo") == pytest.approx(0.01)
+
+
+def test_what_is_is_shown(cluster):
+    value = cluster.value
+    assert value("swell_jobs", state="running", gpu_type="A100") == 1
+    assert value("swell_jobs", state="queued", gpu_type="A100") == 1
+    assert value("swell_jobs", state="queued", gpu_type="none") == 1
+    assert value("swell_jobs_cross_node", gpu_type="A100") == 1
+    assert value("swell_gpus", gpu_type="A100") == 8
+    assert value("swell_gpus_in_use", gpu_type="A100") == 3
+    assert value("swell_gpus_unusable", gpu_type="A100") == 3
+    assert value("swell_nodes", condition="cordoned") == 1
+    assert value("swell_node_gpus_in_use", node="a") == 2
+    assert value("swell_node_ready", node="b") == 0
+    assert value("swell_job_gpus", job="3", name="j3", user="") == 3
+    assert value("swell_job_progress_ratio", job="3", name="j3", user="") == 0.5
+    assert value("swell_job_gpu_memory_bytes", job="3", name="j3", user="") == 2048 * 2**20
+
+
+def test_every_metric_is_documented_and_exercised(cluster):
+    families = {}
+    for family in text_string_to_metric_families(generate_latest(cluster.metrics.registry).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        if not name.endswith("_created"):
+            families[name] = family
+    assert {name: family.type for name, family in families.items()} == DOCUMENTED
+    assert [name for name, family in families.items() if not family.samples] == []
+
+
+def asked_for():
+    """(where, expression) of every alert and panel."""
+    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"]
+            assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+            yield rule["alert"], rule["expr"]
+    board = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def test_alerts_and_dashboard_ask_for_series_that_there_are(cluster):
+    series = {}
+    for name, labels in cluster.values():
+        series.setdefault(name, set()).update(key for key, _ in labels)
+    asked = list(asked_for())
+    assert len(asked) > 20
+    for where, expression in asked:
+        names = re.findall(r"\b(swell_\w+|up)\b", expression)
+        assert names, where
+        for name in set(names) - OF_SERVER:
+            assert name in series, f"{where} asks for {name}"
+            for labels in re.findall(rf"{name}\{{([^}}]*)\}}", expression):
+                assert set(re.findall(r"(\w+)\s*[=!]", labels)) <= series[name], where
+        for labels in re.findall(r"by \(([^)]*)\)", expression):
+            known = set().union(*(series[name] for name in names if name in series))
+            assert {label.strip() for label in labels.split(",")} <= known, where
+        assert expression.count("(") == expression.count(")"), where
+
+
+def test_the_scrape_configuration_names_the_path_and_a_token():
+    found = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    (scrape,) = found["scrape_configs"]
+    assert scrape["metrics_path"] == "/metrics"
+    assert scrape["authorization"]["type"] == "Bearer"
+    assert (MONITORING / found["rule_files"][0]).exists()
+
+
+def test_never_more_series_for_more_jobs_and_machines():
+    made = Cluster()
+    for job in range(1, 10_001):
+        made.submit(job, name=f"name-{job}", user=f"user-{job}")
+    for number in range(MAX_NODES + 100):
+        gpus = tuple(Gpu(index=i, type="A100") for i in range(2))
+        made.engine.record(ev.NodeObserved(node=Node(name=f"n{number:04}", gpus=gpus), at_s=0.0))
+    for job in range(1, 401):
+        made.give(job, 1, 100.0, **{f"n{job:04}": (0,)})
+    series = made.values()
+    of_jobs = {dict(labels)["job"] for _, labels in series if "job" in dict(labels)}
+    assert len(of_jobs) == MAX_JOBS
+    assert len({dict(labels)["node"] for _, labels in series if "node" in dict(labels)}) == MAX_NODES
+    assert len(series) < 2500
+    assert made.value("swell_jobs", state="queued", gpu_type="any") == 9600
+
+
+# -- its token --------------------------------------------------------------------------------------------------------
+
+
+def scrape(server, path, token):
+    return httpx.get(f"{server.url}{path}", headers={"Authorization": f"Bearer {token}"}).status_code
+
+
+def test_the_scrape_token_opens_the_metrics_and_nothing_else(server, monkeypatch):
+    guard = server.app.middleware_stack
+    while not hasattr(guard, "_metrics_token"):
+        guard = guard.app
+    monkeypatch.setattr(guard, "_metrics_token", "m" * 40)
+    assert scrape(server, "/metrics", "m" * 40) == 200
+    assert scrape(server, "/metrics", "wrong") == 401
+    assert scrape(server, "/v1/jobs", "m" * 40) == 401
+    assert httpx.get(f"{server.url}/metrics").status_code == 401
+    assert server.client.get("/metrics").headers["content-type"].startswith("text/plain")
+
+
+def test_requests_are_timed_by_what_they_do():
+    app = create_app(FakeEngine(), "t" * 40, Config())
+    transport = httpx.ASGITransport(app=app)
+
+    async def ask():
+        headers = {"Authorization": f"Bearer {'t' * 40}", "Content-Type": "application/json"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+            await client.post("/v1/jobs", json={"command": "x"})
+            await client.post("/v1/jobs", json={"command": "x", "gpus": -1})
+            await client.post("/v1/jobs/1/cancel")
+            await client.delete("/v1/jobs/1")
+            return (await client.get("/metrics")).text
+
+    text = asyncio.run(ask())
+    for action, outcome in (("submit", "ok"), ("submit", "refused"), ("cancel", "ok"), ("remove", "ok")):
+        assert f'swell_request_seconds_count{{action="{action}",outcome="{outcome}"}} 1.0' in text
