@@ -51,7 +51,7 @@ class Choice:
     policy: str
     placer: str
     made: tuple[Policy, TimedPlacer] | None = None
-    took_s: tuple[float, float] = (0.0, 0.0)  # the policy, the placer: of the last plan
+    parts_s: tuple[float, float] = (0.0, 0.0)  # the policy, the placer: of the last plan
     running: threading.Thread | None = None
     since_s: float = 0.0
     took_s: float = 0.0  # the last decision, on time or late
@@ -62,7 +62,7 @@ class Choice:
         policy, placer = self.made
         began_s = time.perf_counter()
         plan = cycle(snapshot, policy, placer, memory, rng)
-        self.took_s = time.perf_counter() - began_s - placer.took_s, placer.took_s
+        self.parts_s = time.perf_counter() - began_s - placer.took_s, placer.took_s
         if not is_custom(self.policy):
             return plan
         # Reasons are made when they are read, which would run a stranger's code on the loop.
@@ -82,9 +82,9 @@ class Decider:
         return self._choice is not None
 
     @property
-    def took_s(self) -> tuple[float, float]:
+    def parts_s(self) -> tuple[float, float]:
         """Policy and placer, of the last plan."""
-        return self._choice.took_s if self._choice is not None else (0.0, 0.0)
+        return self._choice.parts_s if self._choice is not None else (0.0, 0.0)
 
     def choose(self, policy: str, placer: str) -> None:
         """From the next pass on; one that is under way is abandoned."""

@@ -142,7 +142,7 @@ class Passes:
         return wait_s if next_s is None else max(0.01, min(wait_s, next_s - self._clock.now_s()))
 
     def _measure(self) -> None:
-        policy_s, placement_s = self.decider.took_s
+        policy_s, placement_s = self.decider.parts_s
         times = PassTimes(
             policy=self._committer.state.policy,
             whole_s=self._last_pass_s,
