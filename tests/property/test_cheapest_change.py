@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -122,3 +123,34 @@ def test_changes_that_there_is_no_time_for_are_counted() -> None:
     found = moment.cheapest(2, enough=lambda: True)
     assert found.change is None
     assert found.left_out > 3
+
+
+def test_a_change_that_did_not_start_a_job_is_not_tried_for_the_next_of_its_array() -> None:
+    state = State()
+    for node in parse_cluster("1x4"):
+        apply(state, NodeObserved(node=node, at_s=0.0))
+    pinned = JobSpec(name="a", command=("x",), gpus=GpuRequest(min=4, max=4))
+    apply(state, JobSubmitted(job=1, spec=pinned, at_s=0.0))
+    assert starts_within_passes(state, "fifo", 1.0, 1)
+    for job in range(2, 60):
+        spec = replace(pinned, name=f"b-{job}", env={"INDEX": str(job)}, array_index=job)
+        apply(state, JobSubmitted(job=job, spec=spec, at_s=float(job)))
+    book = Book()
+    moment = Trial(state, book, policy_named("fifo"), placer_named("consolidated"), OPTIONS, 100.0)
+    tried: list[int] = []
+
+    def advice(job: int) -> str:
+        before = len(tried)
+        found = moment.cheapest(job, enough=lambda: bool(tried.append(job)))
+        assert found.left_out == 0
+        tries.append(len(tried) - before)
+        return found.change.advice if found.change else ""
+
+    tries: list[int] = []
+    assert advice(2).startswith("add a node"), "the next in order"
+    assert not advice(40)
+    assert not advice(50)
+    assert tries[1] > 3
+    assert tries[2] == 0
+    assert not advice(39), "one that came before is tried"
+    assert tries[3] == tries[1]

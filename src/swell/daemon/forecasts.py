@@ -47,6 +47,8 @@ ADVICE_S = 0.5
 """An explanation waits so long for advice, and then goes without; it is there when asked again."""
 FRESH_S = 2.0
 """A moment this old is still told of."""
+ADVICE_WAITING = 3
+"""So many wait for advice: who comes behind them would have left before it is there."""
 KEPT_ADVICE = 10_000
 LATER = "what would start it sooner is still being worked out; ask again in a few seconds"
 
@@ -126,7 +128,7 @@ class Forecasts:
         answer, if anything is."""
         asked = self._advice.get(job)
         if asked is None:
-            if len(self._advice) >= KEPT_ADVICE or self._asked.full:
+            if len(self._advice) >= KEPT_ADVICE or self._asked.waiting >= ADVICE_WAITING:
                 return "", LATER
             asked = self._advice[job] = asyncio.ensure_future(self._advise(job, now))
         await asyncio.wait({asked}, timeout=ADVICE_S)

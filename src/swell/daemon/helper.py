@@ -40,7 +40,7 @@ class Helper:
         self._most_waiting = most_waiting
         self._limit_s = limit_s
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self.waiting = 0  # for their turn
         self._here: tuple[Desk, Sender] | None = None
         self._child: tuple[Process, Sender] | None = None
         self._sent: Moment | None = None  # the last one
@@ -54,20 +54,20 @@ class Helper:
     @property
     def full(self) -> bool:
         """As many wait as may."""
-        return self._waiting >= self._most_waiting
+        return self.waiting >= self._most_waiting
 
     async def do(self, moment: Moment, task: Task, wait_s: float | None = None) -> Done:
         """Raises Busy if it is not its turn within `wait_s`, NoAnswer if there is no result."""
         if self.full:
             raise Busy("too much is being worked out at present; ask again in a few seconds")
-        self._waiting += 1
+        self.waiting += 1
         try:
             async with asyncio.timeout(wait_s):
                 await self._turn.acquire()
         except TimeoutError:
             raise Busy("the daemon is working out other answers; ask again in a few seconds") from None
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
         # Whoever asked may go away; the answer is then read all the same, so that the next one gets its own.
         working = asyncio.ensure_future(self._in_turn(moment, task))
         working.add_done_callback(_seen)

@@ -7,7 +7,8 @@ the job and submit it again, behind the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from swell.core.capacity import accepts_type, has_labels
@@ -15,7 +16,7 @@ from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, Nod
 from swell.core.ids import JobId
 from swell.core.job import PRIORITIES, GpuRequest, JobSpec
 from swell.core.lifecycle import apply
-from swell.core.resources import GpuHealth, Node, NodeCondition
+from swell.core.resources import GpuHealth, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, JobState, State
 from swell.core.state import copy_of as same
@@ -58,11 +59,13 @@ class Trial:
         self._state = copy_of(state)
         self._book = book
         self._now_s = now_s
+        self._per_node = gpus_per_node(self._state.nodes.values())
         self._setup = Setup(nodes=(), policy=policy, placer=placer, options=options, until_s=now_s)
         world = Expected(book, self._state, now_s, _Errors(0, 0))
         self._snapshotter = Snapshotter(world)
         self._snapshotter.take(self._state, now_s, options)
         self._as_it_is = self._decided(same(self._state), book)
+        self._in_vain: dict[tuple[Hashable, int], float] = {}  # the first job like this that a change did not start
 
     def cheapest(self, job: JobId, enough: Callable[[], bool] = lambda: False) -> Found:
         """The first change that works, of those tried until it is `enough`."""
@@ -70,13 +73,24 @@ class Trial:
         if record is None or record.state is not JobState.QUEUED or self._as_it_is.jobs[job].holding:
             return Found()
         candidates = list(_candidates(self._state, record, self._now_s))
-        for tried, candidate in enumerate(candidates):
+        like = self._like(record)
+        for number, candidate in enumerate(candidates):
+            if self._in_vain.get((like, number), math.inf) <= record.submitted_s:
+                continue  # nor did it start one like it that came before
             if enough():
-                return Found(left_out=len(candidates) - tried)
+                return Found(left_out=len(candidates) - number)
             stops = self._with(candidate, record)
             if stops is not None:
                 return Found(change=replace(candidate, stops=stops, advice=_with_stops(candidate.advice, stops)))
+            self._in_vain[like, number] = record.submitted_s
         return Found()
+
+    def _like(self, record: JobRecord) -> Hashable:
+        """The same for jobs that only their name, what they run and when they came tell apart: those of an array."""
+        spec = replace(record.spec, name="", command=(), env={}, files="", array_index=-1, array_parameters={})
+        left = self._book.remaining(record)
+        known = self._book.speed(record, self._per_node)
+        return repr(spec), record.priority, record.paused, record.attempts, id(known), left.at_speed_1_s, left.known
 
     def _with(self, change: Relaxation, record: JobRecord) -> tuple[JobId, ...] | None:
         """Jobs that give way if the passes of this moment start the job; None if they do not."""
