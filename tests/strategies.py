@@ -15,7 +15,7 @@ from swell.core.events import EVENT_TYPES, Event, ExitReason, StopWhy
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher, Mount, Preemptible, RestartPolicy, Roles
 from swell.core.lifecycle import apply
-from swell.core.resources import Allocation, Gpu, GpuHealth, Node, NodeCondition, Part, Share
+from swell.core.resources import Allocation, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share
 from swell.core.state import JobRecord, JobState, Run, State, StopRecord
 
 names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -60,7 +60,17 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     ),
     **{
         kind.__name__: st.sampled_from(kind)
-        for kind in (StopWhy, ExitReason, Launcher, Preemptible, RestartPolicy, GpuHealth, NodeCondition, JobState)
+        for kind in (
+            StopWhy,
+            ExitReason,
+            Launcher,
+            Preemptible,
+            RestartPolicy,
+            GpuHealth,
+            NodeCondition,
+            Contact,
+            JobState,
+        )
     },
 }
 
@@ -159,6 +169,9 @@ def _node_event(at_s: float) -> st.SearchStrategy[Event]:
         st.builds(ev.NodeObserved, node=node, at_s=at),
         st.builds(ev.NodeConditionChanged, node=name, condition=st.sampled_from(NodeCondition), at_s=at, why=names),
         st.builds(ev.NodeRemoved, node=name, at_s=at),
+        st.builds(
+            ev.NodeContactChanged, node=name, contact=st.sampled_from(Contact), at_s=at, boot_id=names, why=names
+        ),
         st.builds(ev.PolicySet, name=st.sampled_from(["fifo", "elastic-fifo"]), at_s=at),
         st.builds(ev.PolicyRemembered, memory=st.just({"rounds": [1, 2]}), at_s=at),
     )

@@ -251,6 +251,18 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHeard:
+    """A machine that is watched for contact has answered a look. `running`: all runs of this cluster that have a
+    process there. `renewed`: the look was, or may have been, answered with a renewal of its leases."""
+
+    node: str
+    boot_id: str
+    running: tuple[RunId, ...]
+    at_s: float
+    renewed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilesFound:
     """Jobs of which a machine keeps something, as it was when contact with it began."""
 
@@ -275,7 +287,7 @@ class Adopted:
     """The truth about the runs that `observe` was asked about has been told, as far as their machines answered."""
 
 
-Observation = RunUp | RunGone | RunProgress | NodeSeen | FilesFound | Adopted
+Observation = RunUp | RunGone | RunProgress | NodeSeen | NodeHeard | FilesFound | Adopted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,19 @@ class HandClock:
         return asyncio.get_running_loop().time()
 
 
+class MachineClock:
+    """The machines' own: moved with the other by hand."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self._clock = clock
+
+    def now_s(self) -> float:
+        return self._clock.at_s
+
+    def monotonic_s(self) -> float:
+        return self._clock.at_s
+
+
 def prepare(order: Order) -> Launch:
     record = order.record
     assert record.run is not None
@@ -178,7 +191,9 @@ class Ordeal:
 
     def engine(self) -> Engine:
         store, book = MortalStore(self.store, self.fate), Book()
-        self.executor = MortalExecutor(ScriptedExecutor(self.theatre, self.clock, behave, prepare), self.fate)
+        self.executor = MortalExecutor(
+            ScriptedExecutor(self.theatre, MachineClock(self.clock), behave, prepare), self.fate
+        )
         timing = Timing(interval_s=0.002, coalesce_s=0.0, patience=Patience(gang_timeout_s=60.0))
         return Engine(
             committer=Committer(store, Journal(store), book),

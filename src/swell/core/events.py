@@ -13,7 +13,7 @@ from enum import StrEnum
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Allocation, Node, NodeCondition
+from swell.core.resources import Allocation, Contact, Node, NodeCondition
 
 
 class StopWhy(StrEnum):
@@ -248,6 +248,17 @@ class NodeConditionChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContactChanged:
+    """A machine fell silent, was lost or answers again. `why` is a sentence for people."""
+
+    node: str
+    contact: Contact
+    at_s: float
+    boot_id: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRemoved:
     node: str
     at_s: float
@@ -288,7 +299,7 @@ JobEvent = (
     | PriorityChanged
     | JobRemoved
 )
-NodeEvent = NodeObserved | NodeConditionChanged | NodeRemoved
+NodeEvent = NodeObserved | NodeConditionChanged | NodeContactChanged | NodeRemoved
 Event = JobEvent | NodeEvent | IdsSkipped | PolicySet | PolicyRemembered
 
 EVENT_TYPES: Mapping[str, type] = {
@@ -312,6 +323,7 @@ EVENT_TYPES: Mapping[str, type] = {
         IdsSkipped,
         NodeObserved,
         NodeConditionChanged,
+        NodeContactChanged,
         NodeRemoved,
         PolicySet,
         PolicyRemembered,

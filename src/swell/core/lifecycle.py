@@ -16,6 +16,7 @@ from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
 from swell.core.exits import FAILURES, state_after
 from swell.core.ids import RunId
+from swell.core.resources import Node
 from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord, was_given
 
 _make_job, _make_run = maker(JobRecord), maker(Run)
@@ -464,14 +465,34 @@ def _ids_skipped(state: State, event: ev.IdsSkipped) -> None:
 
 def _node_observed(state: State, event: ev.NodeObserved) -> None:
     known = state.nodes.get(event.node.name)
-    node = event.node if known is None else evolve(event.node, condition=known.condition, why=known.why)
-    state.nodes[node.name] = node
+    state.nodes[event.node.name] = event.node if known is None else kept_facts(known, event.node)
 
 
 def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
     node = state.nodes.get(event.node)
     if node is not None:
         state.nodes[event.node] = evolve(node, condition=event.condition, why=event.why)
+
+
+def kept_facts(known: Node, seen: Node) -> Node:
+    """A node as it is seen now, with what measuring does not change: what people said of it, and its contact."""
+    return evolve(
+        seen,
+        condition=known.condition,
+        why=known.why,
+        lease_s=known.lease_s or seen.lease_s,
+        contact=known.contact,
+        contact_s=known.contact_s,
+        boot_id=known.boot_id,
+    )
+
+
+def _node_contact(state: State, event: ev.NodeContactChanged) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        since_s = node.contact_s if event.contact is node.contact else event.at_s
+        boot_id = event.boot_id or node.boot_id
+        state.nodes[event.node] = evolve(node, contact=event.contact, contact_s=since_s, boot_id=boot_id)
 
 
 def _node_removed(state: State, event: ev.NodeRemoved) -> None:
@@ -509,6 +530,7 @@ _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.IdsSkipped: _ids_skipped,
     ev.NodeObserved: _node_observed,
     ev.NodeConditionChanged: _node_condition,
+    ev.NodeContactChanged: _node_contact,
     ev.NodeRemoved: _node_removed,
     ev.PolicySet: _policy_set,
     ev.PolicyRemembered: _policy_remembered,

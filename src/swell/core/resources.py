@@ -20,6 +20,15 @@ class NodeCondition(StrEnum):
     LOST = "lost"  # not heard of for too long
 
 
+class Contact(StrEnum):
+    """Whether a machine answers. Apart from its condition: a cordon survives an outage."""
+
+    HERE = "here"
+    AWAY = "away"  # silent: takes nothing new, its runs go on by themselves and keep their GPUs
+    RETURNING = "returning"  # answers again: what is left of old attempts is killed before anything new starts
+    LOST = "lost"  # its runs are provably over, and have ended as lost with it
+
+
 class GpuHealth(StrEnum):
     OK = "ok"
     DIRTY = "dirty"  # its last run has ended but its memory is not free yet
@@ -50,10 +59,15 @@ class Node:
     executor: str = "local"
     condition: NodeCondition = NodeCondition.READY
     why: str = ""
+    lease_s: float = 0.0  # runs end by themselves so long after they lost the daemon; 0: never
+    contact: Contact = Contact.HERE
+    contact_s: float = 0.0  # since when
+    boot_id: str = ""  # of the machine; empty: it is not watched for contact (the daemon's own)
 
     @property
     def schedulable(self) -> bool:
-        return self.condition is NodeCondition.READY
+        answers = self.contact is Contact.HERE and bool(self.boot_id or not self.lease_s)
+        return answers and self.condition is NodeCondition.READY
 
     def usable_gpus(self) -> tuple[Gpu, ...]:
         """GPUs a new run may be given, if no run of ours holds them."""

@@ -34,9 +34,9 @@ class _Owed:
     """What is still to be sent about one run, and what was."""
 
     nodes: tuple[str, ...] = ()
-    launch: JobRecord | None = None
+    launch: Order | None = None
     tried: bool = False  # the executor was asked to launch it, and answers for it from then on
-    resize: JobRecord | None = None
+    resize: Order | None = None
     force: Force = Force.ASK  # wanted
     sent: Force = Force.ASK  # may have reached the run, whether or not that was answered
     answered: Force = Force.ASK
@@ -69,12 +69,12 @@ class Effects:
 
     def launch(self, record: JobRecord) -> None:
         run, owed = self._of(record)
-        owed.launch = record
+        owed.launch = self._order(record)
         self._begin(run, owed)
 
     def resize(self, record: JobRecord) -> None:
         run, owed = self._of(record)
-        owed.resize = record
+        owed.resize = self._order(record)
         self._begin(run, owed)
 
     def push(self, run: RunId, force: Force) -> None:
@@ -84,6 +84,12 @@ class Effects:
             owed.force = force
             owed.hurry.set()
         self._begin(run, owed)
+
+    def kill_old(self, run: RunId) -> None:
+        """A run that is no current attempt was seen alive: whatever was answered before, it is killed now."""
+        owed = self._owed.setdefault(run, _Owed())
+        owed.answered = Force.ASK
+        self.push(run, Force.KILL)
 
     def signalled(self, run: RunId) -> bool:
         """A signal was sent; it may have arrived even if that was not answered."""
@@ -150,36 +156,36 @@ class Effects:
             log.error("run %s cannot be signalled: %s", run, answer.why)
         return answer
 
-    async def _launch(self, owed: _Owed, record: JobRecord) -> Answer:
+    async def _launch(self, owed: _Owed, order: Order) -> Answer:
         async with AsyncExitStack() as slots:
             # In order of name: two runs that need the same nodes never wait for each other.
             for node in sorted(owed.nodes):
                 await slots.enter_async_context(self._slots[node])
-            if owed.launch is not record:  # moot by now
+            if owed.launch is not order:  # moot by now
                 return Done()
             owed.tried = True
-            answer = await self._asked(self._executor.launch(self._order(record)))
-        if owed.launch is record and not isinstance(answer, Unknown):
+            answer = await self._asked(self._executor.launch(order))
+        if owed.launch is order and not isinstance(answer, Unknown):
             owed.launch = None
         if isinstance(answer, Refused) and not owed.over:
-            await self._refused(record, answer)
+            await self._refused(order.run, answer)
         return answer
 
-    async def _refused(self, record: JobRecord, answer: Refused) -> None:
-        assert record.run is not None
-        log.error("run %s could not be started: %s", record.run.id, answer.why)
+    async def _refused(self, run: RunId, answer: Refused) -> None:
+        log.error("run %s could not be started: %s", run, answer.why)
         reason, message = reason_not_started(answer.errno), f"could not be started: {answer.why}"
-        await self._failed(RunGone(run=record.run.id, reason=reason, at_s=self._now_s(), message=message))
+        await self._failed(RunGone(run=run, reason=reason, at_s=self._now_s(), message=message))
 
-    async def _resize(self, run: RunId, owed: _Owed, record: JobRecord) -> Answer:
-        answer = await self._asked(self._executor.resize(self._order(record)))
-        if owed.resize is record and not isinstance(answer, Unknown):
+    async def _resize(self, run: RunId, owed: _Owed, order: Order) -> Answer:
+        answer = await self._asked(self._executor.resize(order))
+        if owed.resize is order and not isinstance(answer, Unknown):
             owed.resize = None
         if isinstance(answer, Refused):
             log.error("run %s was not resized: %s", run, answer.why)
         return answer
 
     def _order(self, record: JobRecord) -> Order:
+        """With the nodes as they are now: a machine that is booted later must not start what was lost with it."""
         assert record.run is not None
         nodes = self._nodes()
         return Order(record=record, nodes={name: nodes[name] for name in record.run.allocation.nodes if name in nodes})

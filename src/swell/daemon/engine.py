@@ -22,6 +22,7 @@ from swell.core.state import ENDED, JobRecord, JobState, Run, State, was_given
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
+from swell.daemon.contacts import Contacts
 from swell.daemon.effects import Effects
 from swell.daemon.forecasts import Forecasts, forecast_sentence
 from swell.daemon.job_id_watermark import JobIdWatermark
@@ -47,6 +48,7 @@ from swell.ports import (
     FilesFound,
     JobQuery,
     LogChunk,
+    NodeHeard,
     Observation,
     PastRun,
     Record,
@@ -105,6 +107,13 @@ class Engine:
         self._passes = Passes(
             committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
+        self._contacts = Contacts(
+            lambda: self.state,
+            self._commit_contact,
+            self._effects.kill_old,
+            self._effects.reached,
+            clock,
+        )
         self._stops = Stops(committer, clock)
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
@@ -130,6 +139,7 @@ class Engine:
         self.tasks.start("recovery", self._committer.keep_healthy)
         self.tasks.start("checkpoints", self._committer.keep_checkpoints)
         self.tasks.start("watch", self._watch)
+        self.tasks.start("contacts", self._contacts.run)
         self.tasks.start("passes", self._decide)
         self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment))
         self.tasks.start("logs", self._logs.run)
@@ -202,6 +212,9 @@ class Engine:
         if isinstance(seen, FilesFound):
             self._cleanup.found(seen.jobs)
         await self._committer.healthy()
+        if isinstance(seen, NodeHeard):
+            await self._contacts.heard(seen)
+            return
         if isinstance(seen, RunGone) and seen.reason is ExitReason.FINISHED:
             await self._logs.finished(seen.run)
         while True:
@@ -223,6 +236,19 @@ class Engine:
             self._effects.ended(seen.run)
             self._stops.ended(seen.run)
             self._reported.pop(seen.run, None)
+
+    async def _commit_contact(self, events: Sequence[Event]) -> None:
+        """What changes about a machine; a store that refuses it now is told at the next look. Runs that end with their
+        machine are ended here as well."""
+        if self._committer.failure is not None:
+            return
+        with suppress(StoreError):
+            await self._commit(events)
+            for event in events:
+                if isinstance(event, ev.RunEnded):
+                    self._effects.ended(event.run)
+                    self._stops.ended(event.run)
+                    self._reported.pop(event.run, None)
 
     async def _commit(self, events: Sequence[Event]) -> None:
         if events:

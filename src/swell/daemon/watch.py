@@ -7,9 +7,10 @@ from dataclasses import replace
 from swell.core import events as ev
 from swell.core.events import Event, StopWhy
 from swell.core.exits import reason_when_stopping
+from swell.core.lifecycle import kept_facts
 from swell.core.resources import Gpu, Node
 from swell.core.state import JobRecord, State
-from swell.ports import Adopted, FilesFound, NodeSeen, Observation, RunGone, RunProgress, RunUp
+from swell.ports import Adopted, FilesFound, NodeHeard, NodeSeen, Observation, RunGone, RunProgress, RunUp
 
 FALL_MIB = 1024
 """Memory of a GPU that others use has to fall by so much, or to nothing, to be told of."""
@@ -20,7 +21,7 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
     or may have been, sent a signal by this daemon."""
     if isinstance(seen, NodeSeen):
         return _node(state, seen)
-    if isinstance(seen, FilesFound | Adopted):
+    if isinstance(seen, FilesFound | Adopted | NodeHeard):
         return []
     record = state.jobs.get(seen.run.job)
     if record is None or record.run is None or record.run.id != seen.run or not record.holding:
@@ -74,7 +75,7 @@ def _same(known: Node, seen: Node) -> bool:
     gpus = seen.gpus
     if len(gpus) == len(known.gpus):
         gpus = tuple(map(_steadied, known.gpus, gpus))
-    return known == replace(seen, gpus=gpus, condition=known.condition, why=known.why)
+    return known == kept_facts(known, replace(seen, gpus=gpus))
 
 
 def _steadied(known: Gpu, seen: Gpu) -> Gpu:

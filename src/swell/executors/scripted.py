@@ -1,19 +1,32 @@
 """An executor without a machine: runs play out scripts on a clock that is handed in, with faults on demand.
 
-The world (`Theatre`) outlives executors, as a machine outlives daemons, so adoption can be played too. Nothing happens
-by itself: whoever moves the clock calls `tick`. Same calls at the same times give the same observations.
+The world (`scripted_world.Theatre`) outlives executors, so adoption can be played too. Nothing happens by itself:
+whoever moves the clock calls `tick`, or sets `poll_s` and lets the executor look by itself. The same calls at the same
+times give the same observations. How calls to a machine fare is set on its `Link`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from math import inf
 
+from swell.core.contact import lease_until_s
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Node
-from swell.executors.verdict import OVER, Roster, Seen, Sight, Stage, breaks_gang, ends_of, roster_of, verdict
+from swell.executors.router import worst
+from swell.executors.scripted_world import Behaviour, Machine, Script, Theatre
+from swell.executors.verdict import (
+    OVER,
+    Roster,
+    Sight,
+    breaks_gang,
+    ends_of,
+    roster_of,
+    together,
+    verdict,
+)
 from swell.ports import (
     Adopted,
     Answer,
@@ -22,34 +35,22 @@ from swell.ports import (
     FilesFound,
     Launch,
     LogChunk,
+    NodeHeard,
     NodeSeen,
     Observation,
     Order,
     Random,
+    Refused,
     RunGone,
     RunUp,
     Unknown,
-    Worker,
 )
 
+__all__ = ["Faults", "Script", "ScriptedExecutor", "Theatre"]
+
 STRAGGLER_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """What one worker does. Times in seconds from its launch (`start_s`), from its start (`lasts_s`, `lost_s`), or from
-    SIGTERM (`stop_s`; None: it does not listen)."""
-
-    start_s: float = 0.0
-    cannot_start: str = ""
-    lasts_s: float | None = None  # None: until it is stopped
-    exit_code: int = 0
-    signal: int | None = None
-    oom: bool = False
-    lost_s: float | None = None  # its shim dies
-    stop_s: float | None = 0.0
-    stop_code: int | None = None  # what it leaves with when asked; None: dies of the signal
-    log: bytes = b""
+ANSWER_S = 5.0
+"""A call without an answer is given up after this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,108 +63,15 @@ class Faults:
 
 
 @dataclass(slots=True)
-class _Actor:
-    """One worker on stage."""
+class _Watched:
+    """A run that is not over, as far as this executor knows."""
 
-    worker: Worker
-    script: Script
-    launched_s: float
-    asked_s: float | None = None
-    kill_s: float | None = None
-    over: tuple[float, dict[str, Any]] | None = None
-    lost: bool = False
-
-    @property
-    def up_s(self) -> float:
-        return self.launched_s + self.script.start_s
-
-    def step(self, now_s: float) -> None:
-        """Let everything happen that is due."""
-        if self.over is None and not self.lost:
-            due = min(self._ends(), key=lambda end: end[0], default=None)
-            if due is not None and due[0] <= now_s:
-                self.lost, self.over = due[1] is None, (due[0], due[1] or {})
-
-    def _ends(self) -> Iterator[tuple[float, dict[str, Any] | None]]:
-        """Every way it may end: when, and with which record. No record: it is lost."""
-        script, up_s = self.script, self.up_s
-        if script.cannot_start:
-            failed = {"step": "exec", "errno": None, "program": self.worker.argv[0], "said": script.cannot_start}
-            yield up_s, _record(up_s, failed=failed)
-        else:
-            if script.lasts_s is not None:
-                at_s = up_s + script.lasts_s
-                code = None if script.signal else script.exit_code
-                yield at_s, _record(at_s, code=code, signal=script.signal, oom=script.oom, last=_last(script.log))
-            if script.lost_s is not None:
-                yield up_s + script.lost_s, None
-        if self.asked_s is not None and script.stop_s is not None:
-            at_s = max(self.asked_s, up_s) + script.stop_s
-            gone_by = 15 if script.stop_code is None else None
-            yield at_s, _record(at_s, code=script.stop_code, signal=gone_by, asked="term")
-        if self.kill_s is not None:
-            yield self.kill_s, _record(self.kill_s, signal=9, asked="kill")
-
-    def seen(self, now_s: float) -> Seen:
-        up_s = self.up_s if now_s >= self.up_s and not self.script.cannot_start else None
-        rank = self.worker.rank
-        if self.over is not None:
-            up_s = None if self.over[0] < self.up_s else up_s
-            stage = Stage.LOST if self.lost else Stage.ENDED
-            return Seen(rank=rank, stage=stage, up_s=up_s, exit=None if self.lost else self.over[1])
-        return Seen(rank=rank, stage=Stage.STARTING if up_s is None else Stage.UP, up_s=up_s)
-
-
-def _record(at_s: float, **said: Any) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"code": None, "signal": None, "oom": False, "asked": "", "failed": {}, "last": ""}
-    return {**nothing, **said, "at_s": at_s}
-
-
-def _last(log: bytes) -> str:
-    lines = log.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
-
-
-@dataclass(slots=True)
-class _Play:
     roster: Roster
-    actors: list[_Actor]
-    stop_s: float | None = None
+    untouched: bool = True  # tell also of one that was never wholly started
+    up_told: bool = False
+    sights: dict[str, Sight] = field(default_factory=dict)  # the latest one of each machine
+    broken_s: float | None = None
     told_rest: bool = False
-
-    def sight(self, now_s: float) -> Sight:
-        return Sight(workers=tuple(actor.seen(now_s) for actor in self.actors), stop_s=self.stop_s)
-
-    def ask(self, now_s: float, *, kill: bool) -> None:
-        for actor in self.actors:
-            if kill:
-                actor.kill_s = now_s if actor.kill_s is None else min(now_s, actor.kill_s)
-            elif actor.asked_s is None:
-                actor.asked_s = now_s
-                actor.kill_s = now_s + self.roster.grace_s if actor.kill_s is None else actor.kill_s
-
-    def step(self, now_s: float) -> None:
-        for actor in self.actors:
-            actor.step(now_s)
-        breaker = breaks_gang(self.roster, ends_of(self.roster, self.sight(now_s), now_s))
-        if breaker is not None and not self.told_rest and now_s >= breaker.at_s + STRAGGLER_S:
-            self.told_rest = True
-            self.ask(now_s, kill=False)
-            for actor in self.actors:
-                actor.step(now_s)
-
-
-Behaviour = Callable[[Launch, Worker], Script]
-
-
-@dataclass(slots=True)
-class Theatre:
-    """The world: all runs ever launched, by any executor. `starts` counts starts; never above one a run."""
-
-    plays: dict[RunId, _Play] = field(default_factory=dict)
-    nodes: tuple[Node, ...] = ()
-    starts: dict[RunId, int] = field(default_factory=dict)
-    discovery: dict[RunId, str] = field(default_factory=dict)
 
 
 class ScriptedExecutor:
@@ -178,6 +86,8 @@ class ScriptedExecutor:
         *,
         faults: Faults | None = None,
         rng: Random | None = None,
+        epoch: int = 1,
+        poll_s: float | None = None,
     ) -> None:
         self._theatre = theatre
         self._clock = clock
@@ -185,57 +95,111 @@ class ScriptedExecutor:
         self._prepare = prepare
         self._faults = faults or Faults()
         self._rng = rng
+        self._epoch = epoch
+        self._poll_s = poll_s
         self._drops = self._faults.drop_launches
-        self._watched: dict[RunId, bool] = {}  # -> RunUp was told
+        self._watched: dict[RunId, _Watched] = {}
+        self._until_s: dict[str, float] = {}  # end of the lease that the last look at a machine was answered with
         self._late: list[Observation] = []
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
 
+    # ---- the port ----
+
     async def launch(self, order: Order) -> Answer:
-        launch = self._prepare(order)
         if self._drops > 0:
             self._drops -= 1
             return Unknown(why="the launch got lost")
-        if launch.run not in self._theatre.plays:
-            now_s = self._clock.now_s()
-            actors = [_Actor(worker=w, script=self._behave(launch, w), launched_s=now_s) for w in launch.workers]
-            self._theatre.plays[launch.run] = _Play(roster=roster_of(launch), actors=actors)
+        launch = self._prepare(order)
+        roster = self._theatre.rosters.setdefault(launch.run, roster_of(launch))
+        self._watched.setdefault(launch.run, _Watched(roster=roster)).untouched = True
+        until_s = dict(self._until_s)
+        answers = [
+            self._carried(machine, lambda at: self._start(at, launch, order.nodes.get(at.name), until_s.get(at.name)))
+            for machine in self._machines_of(roster)
+        ]
+        answer = worst(await asyncio.gather(*answers))
+        if isinstance(answer, Refused):
+            answer = await self._withdrawn(launch, answer)
+        self._after_a_command()
+        return answer
+
+    def _machines_of(self, roster: Roster) -> list[Machine]:
+        return [self._theatre.machine(name) for name in dict.fromkeys(member.node for member in roster.members)]
+
+    def _start(self, machine: Machine, launch: Launch, node: Node | None, until_s: float | None) -> Answer:
+        """An order is for a machine as it was when its run was planned: not for one that was booted since, and not
+        beyond the lease of the last look."""
+        if node is not None and node.boot_id and node.boot_id != machine.boot_id:
+            return Unknown(why=f"{machine.name} was booted again")
+        if node is not None and node.lease_s and until_s is None:
+            return Unknown(why=f"{machine.name} has not been looked at yet")
+        began = launch.run in machine.actors
+        answer = machine.start(launch, self._behave, self._clock.monotonic_s(), inf if until_s is None else until_s)
+        if not began and launch.run in machine.actors and launch.workers[0].node == machine.name:
             self._theatre.starts[launch.run] = self._theatre.starts.get(launch.run, 0) + 1
-        self._watched.setdefault(launch.run, False)
-        self.tick()
-        return Done()
+        return answer
+
+    async def _withdrawn(self, launch: Launch, refused: Refused) -> Answer:
+        """One machine refused its part: it is refused as a whole once the others have nothing of it either."""
+        if launch.run in self._watched and any(launch.run in m.actors for m in self._theatre.machines.values()):
+            return Done()
+        self._watched.pop(launch.run, None)
+        return refused
 
     async def resize(self, order: Order) -> Answer:
-        self._theatre.discovery[order.run] = self._prepare(order).discovery
+        first = self._theatre.machine(order.record.run.allocation.nodes[0] if order.record.run else "")
+        discovery = self._prepare(order).discovery
+        return await self._carried(first, lambda _: self._resized(order.run, discovery))
+
+    def _resized(self, run: RunId, discovery: str) -> Answer:
+        self._theatre.discovery[run] = discovery
         return Done()
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
-        play = self._theatre.plays.get(run)
-        if play is None or play.sight(self._clock.now_s()).over:
+        roster = self._theatre.rosters.get(run)
+        if roster is None or self._truth(roster).over:
             return Done()
-        play.stop_s = self._clock.now_s() if play.stop_s is None else play.stop_s
-        play.ask(self._clock.now_s(), kill=kill)
-        self._watched.setdefault(run, False)
-        self.tick()
+        self._watched.setdefault(run, _Watched(roster=roster))
+        answers = [
+            self._carried(machine, lambda at: self._stop(at, run, kill)) for machine in self._machines_of(roster)
+        ]
+        answer = worst(await asyncio.gather(*answers))
+        self._after_a_command()
+        return answer
+
+    def _stop(self, machine: Machine, run: RunId, kill: bool) -> Answer:
+        machine.stop(run, self._clock.monotonic_s(), kill=kill)
         return Done()
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         for run in known:
-            if run in self._theatre.plays:
-                self._watched.setdefault(run, False)
-        self.tick()
-        self._told.put_nowait(FilesFound(jobs=tuple(sorted({run.job for run in self._theatre.plays}))))
+            if (roster := self._theatre.rosters.get(run)) is not None:
+                self._watched.setdefault(run, _Watched(roster=roster, untouched=False)).up_told = False
+        kept = {run.job for run in self._theatre.rosters}
+        self._told.put_nowait(FilesFound(jobs=tuple(sorted(kept))))
         for node in self._theatre.nodes:
             self._told.put_nowait(NodeSeen(node=node, at_s=self._clock.now_s()))
+        self.tick()
         if known:
             self._told.put_nowait(Adopted())
-        while True:
-            yield await self._told.get()
+        names = [node.name for node in self._theatre.nodes] if self._poll_s is not None else []
+        watches = [asyncio.create_task(self._watch(self._theatre.machine(name))) for name in names]
+        try:
+            while True:
+                yield await self._told.get()
+        finally:
+            for task in watches:
+                task.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
-        play = self._theatre.plays.get(run)
-        actor = next((actor for actor in play.actors if actor.worker.rank == rank), None) if play else None
-        now_s = self._clock.now_s()
-        seen = actor.seen(now_s) if actor else None
+        roster = self._theatre.rosters.get(run)
+        node = next((member.node for member in roster.members if member.rank == rank), "") if roster else ""
+        machine = self._theatre.machine(node)
+        if machine.link.cut or not machine.up:
+            raise OSError(f"{node} does not answer")
+        actor = machine.actors.get(run, {}).get(rank)
+        seen = actor.seen(self._clock.monotonic_s()) if actor else None
         written = actor.script.log if actor and seen and seen.up_s is not None else b""
         data = written[offset : offset + limit]
         over = seen is not None and seen.stage in OVER
@@ -243,29 +207,136 @@ class ScriptedExecutor:
         return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= len(written))
 
     async def remove(self, job: JobId) -> Answer:
-        if not any(run.job == job for run in self._watched):
-            for run in [run for run in self._theatre.plays if run.job == job]:
-                del self._theatre.plays[run]
-        return Done()
+        if any(run.job == job for run in self._watched):
+            return Done()
+        names = {m.node for run, roster in self._theatre.rosters.items() if run.job == job for m in roster.members}
+        answers = [self._carried(self._theatre.machine(name), lambda _: Done()) for name in sorted(names)]
+        answer = worst(await asyncio.gather(*answers))
+        if isinstance(answer, Done):
+            self._theatre.forget(job)
+        return answer
+
+    # ---- how a command gets there ----
+
+    async def _carried(self, machine: Machine, act: Callable[[Machine], Answer]) -> Answer:
+        """One command to one machine, through its link. Whatever happens, it ends within the time-out."""
+        link = machine.link
+        if link.cut or not machine.up:
+            if link.late_s:
+                self._arrive_late(machine, act, link.late_s)
+            await asyncio.sleep(ANSWER_S)
+            return Unknown(why=f"{machine.name} does not answer")
+        if link.slow_s:
+            if link.slow_s >= ANSWER_S:
+                self._arrive_late(machine, act, link.slow_s)
+                await asyncio.sleep(ANSWER_S)
+                return Unknown(why=f"{machine.name} has not answered in time")
+            await asyncio.sleep(link.slow_s)
+        answer = self._arrived(machine, act)
+        if link.doubled:
+            answer = self._arrived(machine, act)
+        if link.deaf:
+            await asyncio.sleep(ANSWER_S)
+            return Unknown(why=f"the answer of {machine.name} got lost")
+        return answer
+
+    def _arrive_late(self, machine: Machine, act: Callable[[Machine], Answer], after_s: float) -> None:
+        """On its way it outlives the daemon that sent it."""
+        asyncio.get_running_loop().call_later(after_s, self._arrived, machine, act)
+
+    def _arrived(self, machine: Machine, act: Callable[[Machine], Answer]) -> Answer:
+        if not machine.up:
+            return Unknown(why=f"{machine.name} is down")
+        if not machine.obeys(self._epoch):
+            return Refused(why=f"{machine.name} obeys a newer daemon")
+        machine.step(self._clock.monotonic_s())
+        return act(machine)
+
+    def _after_a_command(self) -> None:
+        if self._poll_s is None:
+            self.tick()
+
+    # ---- watching ----
+
+    async def _watch(self, machine: Machine) -> None:
+        assert self._poll_s is not None
+        while True:
+            link = machine.link
+            if machine.up and not (link.cut or link.deaf):
+                await asyncio.sleep(link.slow_s)
+                if machine.up and not link.cut and machine.obeys(self._epoch):
+                    self._look(machine)
+            await asyncio.sleep(self._poll_s)
+
+    def _look(self, machine: Machine) -> None:
+        """A look: what runs there, what became of it; answered with a renewal of the machine's leases."""
+        now_s = self._clock.monotonic_s()
+        machine.step(now_s)
+        if self._theatre.watched:
+            lease_s = next((node.lease_s for node in self._theatre.nodes if node.name == machine.name), 0.0)
+            machine.lease_until_s = self._until_s[machine.name] = lease_until_s(now_s, lease_s) if lease_s else inf
+            at_s, running = self._clock.now_s(), machine.running()
+            self._tell(NodeHeard(node=machine.name, boot_id=machine.boot_id, running=running, at_s=at_s))
+        for run in list(self._watched):
+            self._see(machine, run, now_s)
 
     def tick(self) -> None:
-        """The clock may have moved: let everything happen that is due, and tell it."""
-        now_s = self._clock.now_s()
+        """The clock may have moved: let everything happen that is due, and tell it. For executors without `poll_s`."""
+        if self._poll_s is not None:
+            return
+        now_s = self._clock.monotonic_s()
+        self._theatre.step(now_s)
         for run in list(self._watched):
-            play = self._theatre.plays[run]
-            play.step(now_s)
-            sight = play.sight(now_s)
-            if sight.up_s is not None and not self._watched[run]:
-                self._watched[run] = True
-                self._tell(RunUp(run=run, at_s=sight.up_s))
-            gone = verdict(play.roster, sight, now_s)
-            if gone is not None:
-                del self._watched[run]
-                self._tell(self._at_its_time(play, gone))
+            for machine in list(self._theatre.machines.values()):
+                self._see(machine, run, now_s)
 
-    def _at_its_time(self, play: _Play, gone: RunGone) -> RunGone:
+    def _see(self, machine: Machine, run: RunId, now_s: float) -> None:
+        watched = self._watched.get(run)
+        ranks = [m.rank for m in watched.roster.members if m.node == machine.name] if watched else []
+        if watched is None or not ranks:
+            return
+        watched.sights[machine.name] = machine.seen(run, ranks, now_s)
+        if len(watched.sights) == len({member.node for member in watched.roster.members}):
+            self._judge(watched, together(list(watched.sights.values())), now_s)
+
+    def _judge(self, watched: _Watched, sight: Sight, now_s: float) -> None:
+        run, behind_s = watched.roster.run, self._clock.now_s() - now_s
+        if sight.untouched and not watched.untouched:
+            del self._watched[run]  # adopted, but never wholly started: it is for the daemon to launch it
+            return
+        if sight.up_s is not None and not watched.up_told:
+            watched.up_told = True
+            self._tell(RunUp(run=run, at_s=sight.up_s + behind_s))
+        gone = verdict(watched.roster, sight, now_s)
+        if gone is None:
+            self._keep_whole(watched, sight, now_s)
+            return
+        del self._watched[run]
+        self._tell(replace(gone, at_s=self._over_s(watched.roster, gone, now_s) + behind_s))
+
+    def _over_s(self, roster: Roster, gone: RunGone, now_s: float) -> float:
         """A lost worker has no record, but here the time is known."""
-        return replace(gone, at_s=max(actor.over[0] for actor in play.actors if actor.over))
+        actors = [a for m in self._theatre.machines.values() for a in m.actors.get(roster.run, {}).values()]
+        return max((actor.over[0] for actor in actors if actor.over), default=gone.at_s)
+
+    def _keep_whole(self, watched: _Watched, sight: Sight, now_s: float) -> None:
+        """A gang of which one has ended badly is stopped; workers of it that never started never will."""
+        breaker = breaks_gang(watched.roster, ends_of(watched.roster, sight, now_s))
+        if breaker is None:
+            return
+        watched.broken_s = breaker.at_s if watched.broken_s is None else watched.broken_s
+        if now_s >= watched.broken_s + STRAGGLER_S:
+            for machine in self._machines_of(watched.roster):
+                if machine.up and not machine.link.cut:
+                    machine.stop(watched.roster.run, now_s, kill=False)
+                    machine.step(now_s)
+
+    def _truth(self, roster: Roster) -> Sight:
+        now_s = self._clock.monotonic_s()
+        by_node: dict[str, list[int]] = {}
+        for member in roster.members:
+            by_node.setdefault(member.node, []).append(member.rank)
+        return together([self._theatre.machine(name).seen(roster.run, ranks, now_s) for name, ranks in by_node.items()])
 
     def _tell(self, observation: Observation) -> None:
         if self._rng is not None and self._rng.random() < self._faults.reorder:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from swell.core import events as ev
 from swell.core.events import VOLUNTARY, Event, StopWhy
 from swell.core.ids import RunId
+from swell.core.resources import Contact
 from swell.core.state import ENDED, JobRecord, JobState, Run, State
 
 UNKNOWN_BOUNDARY_S = 300.0
@@ -56,13 +57,18 @@ def due(state: State, now_s: float, patience: Patience) -> Due:
             if force is not Force.ASK:
                 signals.append((record.run.id, force))
             times.extend([next_s] if next_s is not None else [])
-        elif record.holding and record.run is not None:
+        elif record.holding and record.run is not None and _in_reach(record.run, state):
             _limit(record, record.run, now_s, patience.gang_timeout_s, events, times)
         elif record.state is JobState.QUEUED:
             events.extend(_impossible(record, state, now_s))
             if record.not_before_s > now_s:
                 times.append(record.not_before_s)
     return Due(events=tuple(events), signals=tuple(signals), next_s=min(times, default=None))
+
+
+def _in_reach(run: Run, state: State) -> bool:
+    """Limits of a run are not enforced while one of its machines does not answer: nobody knows how far it is."""
+    return all(state.nodes[name].contact is Contact.HERE for name in run.allocation.nodes if name in state.nodes)
 
 
 def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> tuple[Force, float | None]:

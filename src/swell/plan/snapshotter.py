@@ -14,7 +14,7 @@ from swell.core.events import ExitReason
 from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
-from swell.core.resources import GPU_MILLI, Node, NodeCondition, gpus_per_node
+from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import HOLDING, JobRecord, JobState, State
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
@@ -22,6 +22,14 @@ from swell.ports import Remaining, SpeedBook
 
 DEFAULT_RESTART_COST_S = 30.0
 _make_view = maker(JobView)
+
+
+def as_scheduled(node: Node) -> Node | None:
+    """A node as decisions see it. One that does not answer keeps what it runs, as if it were cordoned: nothing there is
+    stopped, moved or resized, and nothing new is placed. One that is lost is not there."""
+    if node.condition is NodeCondition.LOST or node.contact is Contact.LOST:
+        return None
+    return node if node.contact is Contact.HERE else replace(node, condition=NodeCondition.CORDONED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class Snapshotter:
         if known == self._known:
             return
         self._known = known
-        nodes = tuple(node for _, node in sorted(state.nodes.items()) if node.condition is not NodeCondition.LOST)
+        nodes = tuple(seen for _, node in sorted(state.nodes.items()) if (seen := as_scheduled(node)) is not None)
         if nodes == self._nodes:
             return
         self._nodes = nodes

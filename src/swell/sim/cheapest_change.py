@@ -16,7 +16,7 @@ from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, Nod
 from swell.core.ids import JobId
 from swell.core.job import PRIORITIES, GpuRequest, JobSpec
 from swell.core.lifecycle import apply
-from swell.core.resources import GpuHealth, Node, NodeCondition, gpus_per_node
+from swell.core.resources import Contact, GpuHealth, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import JobRecord, JobState, State
 from swell.core.state import copy_of as same
@@ -219,7 +219,7 @@ def _new(model: Node, state: State, index: int) -> Node:
     while name in state.nodes:
         name += "x"
     gpus = tuple(replace(gpu, health=GpuHealth.OK, others=False, others_memory_mib=0, why="") for gpu in model.gpus)
-    return replace(model, name=name, gpus=gpus, condition=NodeCondition.READY, why="")
+    return replace(model, name=name, gpus=gpus, condition=NodeCondition.READY, why="", contact=Contact.HERE)
 
 
 def _with_stops(advice: str, stops: tuple[JobId, ...]) -> str:

@@ -26,7 +26,18 @@ from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
 
-NAMES = ("recovery", "checkpoints", "watch", "passes", "forecasts", "logs", "training checkpoints", "cleanup", "ids")
+NAMES = (
+    "recovery",
+    "checkpoints",
+    "watch",
+    "contacts",
+    "passes",
+    "forecasts",
+    "logs",
+    "training checkpoints",
+    "cleanup",
+    "ids",
+)
 NODE = Node(name="n1", gpus=(Gpu(index=0), Gpu(index=1)), cpus=8, memory_mib=8192)
 
 

@@ -1,0 +1,106 @@
+"""What may be concluded when a machine is silent, and what when it answers again. Pure.
+
+Almost nothing follows from silence: a run counts as over only when its machine must have ended it by itself (its
+lease), when the machine was booted again, or when a person says that it is off. Called by the daemon's `contacts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from swell.core import events as ev
+from swell.core.events import Event, ExitReason
+from swell.core.ids import RunId
+from swell.core.resources import Contact, Node
+from swell.core.state import JobRecord, State
+
+AWAY_AFTER_S = 15.0
+"""A machine that has not answered for so long is away."""
+CLOCK_DRIFT = 1.01
+"""Two clocks differ by less than this factor."""
+SWEEP_S = 10.0
+"""What is left of a run after its grace is swept within this time."""
+
+
+def lease_until_s(boot_s: float, lease_s: float) -> float:
+    """Until when a machine may go on by itself, in its own clock (`boot_s`, as it said at the look that is answered).
+    Absolute: a renewal that is delayed on its way extends nothing."""
+    return boot_s + lease_s
+
+
+def over_by_s(renewed_s: float, lease_s: float, grace_s: float) -> float:
+    """When the runs of a machine are over for certain, in the daemon's monotonic clock. `renewed_s`: when it received
+    the last look that it answered with a renewal, whether or not that was delivered; after a restart, its start."""
+    return renewed_s + CLOCK_DRIFT * lease_s + grace_s + SWEEP_S
+
+
+def runs_on(state: State, node: str) -> list[JobRecord]:
+    """Jobs whose current run holds something there."""
+    active = (state.jobs[job] for job in state.active)
+    return [job for job in active if job.allocation is not None and node in job.allocation.nodes]
+
+
+def grace_on(state: State, node: str) -> float:
+    return max((job.spec.grace_s for job in runs_on(state, node)), default=0.0)
+
+
+def stale_runs(state: State, running: Iterable[RunId]) -> list[RunId]:
+    """Of the runs that a machine has, those that are no current attempt."""
+    return [run for run in running if not _is_current(state, run)]
+
+
+def _is_current(state: State, run: RunId) -> bool:
+    job = state.jobs.get(run.job)
+    return job is not None and job.holding and job.run is not None and job.run.id == run
+
+
+def away(node: Node, now_s: float) -> list[Event]:
+    why = f"{node.name} has not answered for {AWAY_AFTER_S:.0f} s; its runs go on by themselves"
+    return [ev.NodeContactChanged(node=node.name, contact=Contact.AWAY, at_s=now_s, why=why)]
+
+
+def lost(state: State, node: str, now_s: float, why: str) -> list[Event]:
+    """In one commit: all runs of the machine end, and it takes part no more. Where else those runs had workers, what
+    is left of them is to be killed before anything new starts."""
+    jobs = runs_on(state, node)
+    ends = [
+        ev.RunEnded(run=job.run.id, reason=ExitReason.NODE_LOST, at_s=now_s, message=f"{node} was lost: {why}")
+        for job in jobs
+        if job.run is not None
+    ]
+    others = sorted({name for job in jobs if job.allocation for name in job.allocation.nodes} - {node})
+    return [
+        *ends,
+        ev.NodeContactChanged(node=node, contact=Contact.LOST, at_s=now_s, why=why),
+        *(_cleaned(state.nodes[name], now_s) for name in others if _answers(state, name)),
+    ]
+
+
+def _answers(state: State, name: str) -> bool:
+    """Machines that are watched for contact; those that are away are cleaned when they are back."""
+    node = state.nodes.get(name)
+    return node is not None and bool(node.boot_id) and node.contact is Contact.HERE
+
+
+def _cleaned(node: Node, now_s: float) -> Event:
+    why = f"{node.name}: cleaning up what a run on several machines left"
+    return ev.NodeContactChanged(node=node.name, contact=Contact.RETURNING, at_s=now_s, why=why)
+
+
+def heard(state: State, node: Node, boot_id: str, running: Sequence[RunId], now_s: float) -> list[Event]:
+    """A machine has answered, with what runs there."""
+    if node.boot_id and boot_id != node.boot_id:
+        why = f"{node.name} was booted again; nothing that ran there can have survived"
+        before = [] if node.contact is Contact.LOST else lost(state, node.name, now_s, why)
+        return [*before, _changed(node, Contact.RETURNING, boot_id, why, now_s)]
+    stale = len(stale_runs(state, running))
+    if stale and node.contact is not Contact.RETURNING:
+        what = "run" if stale == 1 else "runs"
+        return [_changed(node, Contact.RETURNING, boot_id, f"{node.name}: cleaning up {stale} old {what}", now_s)]
+    if not stale and (node.contact is not Contact.HERE or not node.boot_id):
+        return [_changed(node, Contact.HERE, boot_id, f"{node.name} is here", now_s)]
+    return []
+
+
+def _changed(node: Node, contact: Contact, boot_id: str, why: str, now_s: float) -> Event:
+    return ev.NodeContactChanged(node=node.name, contact=contact, at_s=now_s, boot_id=boot_id, why=why)
