@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from contract.postgres_server import Server
-from harness import ROOT, Daemon, end_runs
+from harness import ROOT, Daemon, end_runs, eventually
 from swell.shim import processes as proc
 
 MUST_BE_ZERO = ("lost", "double", "overlapping", "orphans", "repeated_tails", "epochs_wrong", "epochs_shown_wrong")
 SLOTS = 6
 EPOCHS = 4
+SLOW_START_S = 120.0
 
 SCRIPT = """
 cd "$TRUTH" || exit 1
@@ -99,7 +100,9 @@ class Campaign:
         self.token = f"{90_000 + os.getpid() % 10_000}.{self.rng.randrange(10**9):09d}"
         args = ("--database", self.server.new_database()) if self.server else ()
         self.served = Daemon(self.home, gpus=SLOTS, args=args)
-        self.counts = dict.fromkeys(("daemon_kills", "shim_kills", "helpers_stopped", "pauses", "outages"), 0)
+        self.counts = dict.fromkeys(
+            ("daemon_kills", "shim_kills", "helpers_stopped", "pauses", "outages", "slow_starts"), 0
+        )
 
     # ---- the ordeal ----
 
@@ -144,7 +147,11 @@ class Campaign:
     def _revive(self) -> None:
         """Start the dead daemon again; whoever submits meets it wherever it was killed."""
         self.served.kill()
-        self.served.start()
+        try:
+            self.served.start()
+        except AssertionError:  # a busy machine: one that never answers is not waited for much longer
+            self.counts["slow_starts"] += 1
+            eventually(self.served._answers, SLOW_START_S, what=f"a daemon that answers; it said {self.served.said()}")
 
     def _outage(self) -> None:
         assert self.server is not None

@@ -75,6 +75,7 @@ def _look(directory: str, rank: int) -> Json:
     worker["exit"] = read_json(os.path.join(directory, "exit.json"))
     ended = worker["exit"] is not None
     if swept:
+        _wake(read_json(os.path.join(directory, "lock")))  # a guard that was stopped has nothing to do but to end
         worker["stage"] = "ended" if ended else "lost"
     elif held and not gone:
         _wake(claimed)

@@ -199,6 +199,19 @@ def test_the_guard_sweeps_also_while_nobody_looks(bench: LocalBench, tmp_path: P
     wait_until((bench.runs / str(RUN) / "0/swept").exists, "its word for it")
 
 
+def test_a_guard_that_was_stopped_ends_with_its_run(bench: LocalBench, tmp_path: Path) -> None:
+    async def scene(watch: Watcher) -> None:
+        await watch.executor.launch(ready(shell(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done")))
+        await watch.until(RunUp)
+        guard = helper(bench, "lock")
+        stop_for_good(guard)
+        (tmp_path / "go").touch()
+        await watch.until(RunGone)
+        wait_until(lambda: not is_alive(guard), "the guard's end")
+
+    play(bench, scene)
+
+
 def test_a_killed_guard_leaves_the_shim_at_its_work(bench: LocalBench) -> None:
     async def scene(watch: Watcher) -> None:
         await watch.executor.launch(launch_of(bench, "stay"))
