@@ -90,6 +90,7 @@ class Campaign:
     submitted: dict[int, bool] = field(default_factory=dict)  # job -> is it a training
     shims_killed: set[str] = field(default_factory=set)  # runs
     counts: dict[str, int] = field(default_factory=dict)
+    outage: threading.Thread | None = None
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -125,6 +126,10 @@ class Campaign:
         process = self.served.process
         assert process is not None
         killer = threading.Timer(self.rng.uniform(0.0, 1.2), process.kill)
+        if self._share(self.outages, number):
+            killer.interval += 1.0  # the daemon lives to see some of it
+            self.outage = threading.Thread(target=self._outage, args=(self.rng.uniform(0.0, 3.0),))
+            self.outage.start()
         killer.start()
         share = self.jobs * (number + 1) // self.daemon_kills - self.jobs * number // self.daemon_kills
         for _ in range(share):
@@ -135,8 +140,6 @@ class Campaign:
         self._meddle()
         killer.join()
         self.counts["daemon_kills"] += 1
-        if self._share(self.outages, number):
-            self._outage()
         process.wait()
         if self.served.process is process:  # else somebody has needed it, and revived it, before
             self._revive()
@@ -146,6 +149,8 @@ class Campaign:
 
     def _revive(self) -> None:
         """Start the dead daemon again; whoever submits meets it wherever it was killed."""
+        if self.outage is not None:
+            self.outage.join()  # a start waits for its database, or says that there is none
         self.served.kill()
         try:
             self.served.start()
@@ -153,10 +158,10 @@ class Campaign:
             self.counts["slow_starts"] += 1
             eventually(self.served._answers, SLOW_START_S, what=f"a daemon that answers; it said {self.served.said()}")
 
-    def _outage(self) -> None:
+    def _outage(self, lasts_s: float) -> None:
         assert self.server is not None
-        self.server.stop(self.rng.choice(["immediate", "fast"]))
-        time.sleep(self.rng.uniform(0.0, 2.0))
+        self.server.stop("immediate" if lasts_s < 1.5 else "fast")
+        time.sleep(lasts_s)
         self.server.start()
         self.counts["outages"] += 1
 

@@ -7,7 +7,10 @@ shims over 5,000 jobs, and 50 outages of PostgreSQL; SWELL_CHAOS_PERCENT makes i
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -36,14 +39,21 @@ def test_nothing_is_lost_doubled_overlapping_orphaned_or_repeated(tmp_path: Path
     )
 
 
+@contextmanager
+def served_from(place: Path, bin_dir: Path) -> Iterator[postgres_server.Server]:
+    """Not below tmp_path: PostgreSQL runs as another user, who may not enter that."""
+    place.chmod(0o755)
+    with postgres_server.running_server(place / "server", bin_dir) as server:
+        yield server
+
+
 @pytest.mark.chaos
 @pytest.mark.slow
 def test_nothing_is_lost_either_when_the_database_goes_away_as_well(tmp_path: Path) -> None:
     bin_dir = postgres_server.binaries()
     if bin_dir is None:
         pytest.skip("needs the binaries of PostgreSQL (initdb, postgres)")
-    tmp_path.chmod(0o755)
-    with postgres_server.running_server(tmp_path / "server", bin_dir) as server:
+    with TemporaryDirectory() as place, served_from(Path(place), bin_dir) as server:
         judge(
             Campaign(
                 directory=tmp_path,
