@@ -161,7 +161,7 @@ class Envelopes:
     """Rows of vertices, padded by repeating the last one; row 0 is empty (`NONE`)."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[tuple[int, ...], int], _Group] = {}  # by sizes and GPUs a node
+        self._groups: dict[tuple[tuple[int, ...], int], _Group] = {}  # by sizes and GPUs per node
         self._sizes: Ints = np.zeros((1, 1), dtype=np.int64)  # with room for more rows
         self._speeds: Floats = np.zeros((1, 1))
         # Kept as long as their rows: while a curve lives here its id cannot be given to another.
@@ -186,7 +186,7 @@ class Envelopes:
         return row
 
     def of(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Sizes and speeds, one row a job."""
+        """Sizes and speeds, one row per job."""
         if self._fresh:
             self._write()
         return self._sizes.take(rows, axis=0), self._speeds.take(rows, axis=0)

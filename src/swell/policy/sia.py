@@ -6,7 +6,7 @@ slowest one per GPU so that rows compare, times a restart factor where the confi
 plus `queue` for each job that gets nothing; p = −0.5 is the paper's balance of fairness and efficiency. A job grows to
 at most `growth` times what it ever had: the paper starts jobs small to learn their speed.
 
-One binary variable a choice, one row a job and a type; HiGHS, time-capped. It begins with a greedy answer, so
+One binary variable a choice, one row per job and a type; HiGHS, time-capped. It begins with a greedy answer, so
 that there always is one. With many choices the program is solved without asking for whole numbers, and what is not
 whole in its answer (at most two choices for each GPU type) is given out greedily.
 """

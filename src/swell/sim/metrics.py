@@ -1,4 +1,4 @@
-"""What came out of a simulation: one row a job, and a summary.
+"""What came out of a simulation: one row per job, and a summary.
 
 Finish-time fairness ρ of a job is its completion time over the time it would have taken alone on its fair share: 1/N of
 the GPUs of each type, N the mean number of jobs in the system (waiting or running) between its submission and its end.

@@ -102,7 +102,7 @@ class StepTimes:
 
     def _weights(self, nodes: int, gpus: int) -> list[tuple[Counts, float]]:
         """Measured (nodes, GPUs) around a point, and how much each counts: linear in GPUs at the node counts below and
-        above, at the same number of GPUs a node, then linear between the two."""
+        above, at the same number of GPUs per node, then linear between the two."""
         found = self._corners.get((nodes, gpus))
         if found is None:
             measured = sorted({n for n, _ in self._by_counts})

@@ -128,7 +128,7 @@ def _restarts(axes: Any, results: Results) -> str:
     means = [sum(int(row["restarts"]) for row in rows) / len(rows) for rows in results.jobs.values()]
     axes.barh([_label(key, keys) for key in keys], means)
     axes.invert_yaxis()
-    axes.set(xlabel="restarts a job")
+    axes.set(xlabel="restarts per job")
     return "Restarts: how often a job was stopped and started again, on average."
 
 
