@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from swell.cli.cancel import spread
 from swell.cli.common import client, print_json
 from swell.cli.tables import state
+from swell.cli.terminal import say
 
 
 def act_on(home: Path | None, jobs: Sequence[str], verb: str, *, as_json: bool, body: object = None) -> None:
@@ -20,4 +19,4 @@ def act_on(home: Path | None, jobs: Sequence[str], verb: str, *, as_json: bool, 
         print_json(views)
         return
     for view in views:
-        click.echo(f"job {view['id']}  {state(view)}  priority {view['priority']}  {view['why']}".rstrip())
+        say(f"job {view['id']}  {state(view)}  priority {view['priority']}  {view['why']}".rstrip())

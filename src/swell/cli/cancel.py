@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from swell.cli.common import client, connected, plural, print_json
+from swell.cli.terminal import say
 from swell.client.http import user_name
 
 SHOWN = 10
@@ -63,8 +64,8 @@ def conclude(answer: dict[str, Any], what: str, *, as_json: bool) -> NoReturn:
 def _tell(answer: dict[str, Any], what: str) -> None:
     done = answer[what]
     shown = ", ".join(map(str, done[:SHOWN])) + (", …" if len(done) > SHOWN else "")
-    click.echo(f"{what} {plural(len(done), 'job')}" + (f": {shown}" if done else ""))
+    say(f"{what} {plural(len(done), 'job')}" + (f": {shown}" if done else ""))
     for problem in answer["problems"][:SHOWN]:
-        click.echo(f"not {what}: {problem['detail']}", err=True)
+        say(f"not {what}: {problem['detail']}", err=True)
     if len(answer["problems"]) > SHOWN:
-        click.echo(f"… and {len(answer['problems']) - SHOWN} more that could not be {what}", err=True)
+        say(f"… and {len(answer['problems']) - SHOWN} more that could not be {what}", err=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from swell.cli.terminal import safe, say
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.find import find
 from swell.client.http import Client
@@ -88,7 +89,7 @@ def _not_started(said: Path, began: int) -> str:
 
 
 def print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, sort_keys=False))
+    say(json.dumps(value, indent=2, sort_keys=False))  # plain ASCII: escapes are escaped
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, shrink: int = -1) -> str:
@@ -99,13 +100,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, shrink: int = -
         room = _columns() - sum(w for i, w in enumerate(widths) if i != shrink % len(head)) - 2 * (len(head) - 1)
         widths[shrink] = max(8, min(widths[shrink], room))
     return "\n".join(_line(row, widths) for row in cells)
-
-
-def safe(text: str) -> str:
-    """One line, and nothing that a terminal would obey: names and reasons may come from anybody."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

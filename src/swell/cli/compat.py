@@ -17,6 +17,7 @@ from swell.cli.main import guarded
 from swell.cli.sending import Document, prepare, send
 from swell.cli.submit import tell
 from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.terminal import say
 from swell.client.http import user_name
 
 CUSTOM, SNAPSHOTS, DATA = "/custom", "/snapshots", "/data"
@@ -99,11 +100,11 @@ def scheduler_state(all_users: bool, nlast: int, extended: bool) -> None:
     """The last jobs and their state."""
     jobs, _ = client().jobs(state="all", limit=nlast, user="" if all_users else user_name())
     if not extended:
-        click.echo(table(JOB_HEAD, [job_row(job) for job in jobs]))
+        say(table(JOB_HEAD, [job_row(job) for job in jobs]))
         return
     for job in jobs:
-        click.echo("\n".join(f"{name}: {value}" for name, value in job.items() if value not in ("", None, [], {})))
-        click.echo()
+        say("\n".join(f"{name}: {value}" for name, value in job.items() if value not in ("", None, [], {})))
+        say()
 
 
 @click.command("scheduler-cancel-job")

@@ -18,6 +18,7 @@ import click
 
 from swell.cli.common import start_daemon
 from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.terminal import say
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
 from swell.demo.check import Trained, complaints, trained
@@ -61,14 +62,14 @@ def demo(keep: bool) -> None:
             wrong = conclude(show, home)
     finally:
         if keep:
-            click.echo(f"kept: {home}")
+            say(f"kept: {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
     sys.exit(1 if wrong else 0)
 
 
 def _introduce() -> None:
-    click.echo(
+    say(
         f"{len(STORY)} real trainings (numpy: real gradients, checkpoints and losses) share {SLOTS} slots under "
         "elastic-fifo.\nA slot stands for a GPU: each step waits as long as a GPU would compute, n slots share that "
         "time.\n`urgent` arrives after 20 s with high priority and needs three slots.\n"

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, plural, print_json
+from swell.cli.terminal import say
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
 from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, make_directory, read_token
@@ -54,7 +55,7 @@ def doctor(home: Path | None, as_json: bool) -> None:
 
 def _tell(check: Check) -> None:
     word = {True: "ok  ", False: "FAIL", None: "note"}[check.ok]
-    click.echo(f"{word}  {check.name:<10} {check.found}" + (f"\n      fix: {check.fix}" if check.fix else ""))
+    say(f"{word}  {check.name:<10} {check.found}" + (f"\n      fix: {check.fix}" if check.fix else ""))
 
 
 def _python(_: Path) -> Check:

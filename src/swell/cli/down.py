@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from swell.cli.common import client, connected, plural, print_json
+from swell.cli.terminal import say
 from swell.client.errors import DaemonUnreachable
 
 STOP_S = 20.0
@@ -30,9 +31,9 @@ def down(home: Path | None, as_json: bool, cancel: bool) -> None:
     if as_json:
         print_json({"stopped": found.address.url, "running": [job["id"] for job in running]})
         return
-    click.echo(f"stopped the daemon at {found.address.url}")
+    say(f"stopped the daemon at {found.address.url}")
     if running:
-        click.echo(f"{plural(len(running), 'job')} still running; `swell up` takes over again")
+        say(f"{plural(len(running), 'job')} still running; `swell up` takes over again")
 
 
 def _stop(pid: int) -> None:

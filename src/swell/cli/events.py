@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected
+from swell.cli.terminal import safe, say
 
 _LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation", "node", "memory"})
 
@@ -32,7 +33,7 @@ def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int
     stream = client(home).stream("/v1/events", until="never" if follow else "", **query)
     try:
         for message in stream:
-            click.echo(json.dumps(message.data) if as_json else line(message.data))
+            say(json.dumps(message.data) if as_json else safe(line(message.data)))
     except KeyboardInterrupt:
         return
 

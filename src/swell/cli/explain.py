@@ -9,6 +9,7 @@ from urllib.parse import quote
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.terminal import safe, say
 
 SHOWN = 10
 AGAIN_S = 1.0
@@ -28,23 +29,23 @@ def explain(home: Path | None, as_json: bool, job: str) -> None:
         print_json(view)
         return
     first, *more = dict.fromkeys(filter(None, (view["summary"], *view["sentences"])))
-    click.echo(f"job {view['job']}: {first}")
+    say(safe(f"job {view['job']}: {first}"))
     for sentence in more:
-        click.echo(f"  - {sentence}")
+        say(f"  - {safe(sentence)}")
     if view.get("trouble"):
-        click.echo(f"nothing is decided at present: {view['trouble']}")
+        say(safe(f"nothing is decided at present: {view['trouble']}"))
     ahead = view.get("ahead", [])
     if ahead:
         rows = [
             (str(a["job"]), a["name"], a["user"] or "-", a["state"], str(a["gpus"]), str(a["priority"])) for a in ahead
         ]
-        click.echo("ahead of it:")
-        click.echo(table(("ID", "NAME", "USER", "STATE", "GPUS", "PRIORITY"), rows[:SHOWN]))
+        say("ahead of it:")
+        say(table(("ID", "NAME", "USER", "STATE", "GPUS", "PRIORITY"), rows[:SHOWN]))
         if view["ahead_count"] > SHOWN:
-            click.echo(f"… and {view['ahead_count'] - SHOWN} more")
+            say(f"… and {view['ahead_count'] - SHOWN} more")
     if view.get("starts"):
-        click.echo(f"forecast: {view['starts']}")
+        say(safe(f"forecast: {view['starts']}"))
     if view.get("advice"):
-        click.echo(f"to start sooner: {view['advice']}")
+        say(safe(f"to start sooner: {view['advice']}"))
     if view.get("missing"):
-        click.echo(f"({view['missing']})")
+        say(safe(f"({view['missing']})"))

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import IO, Any
 from urllib.parse import quote
 
-import click
-
 from swell.cli.tables import holds
+from swell.cli.terminal import LogWriter, safe, say
 from swell.client.http import Client
 
 End = Mapping[str, Any]
@@ -19,22 +18,22 @@ ENDED = frozenset({"completed", "failed", "cancelled", "lost"})
 class Lines:
     """Whole lines with the rank before each, so that processes that print at once stay readable."""
 
-    def __init__(self, out: IO[str]) -> None:
+    def __init__(self, out: LogWriter) -> None:
         self._out = out
         self._parts: dict[str, str] = {}
 
     def write(self, data: Mapping[str, Any]) -> None:
         *whole, rest = (self._parts.get(data["rank"], "") + data["text"]).split("\n")
         self._parts[data["rank"]] = rest
-        self._out.writelines(f"[{data['rank']}] {line}\n" for line in whole)
+        self._out.write("".join(f"[{data['rank']}] {line}\n" for line in whole))
 
     def end(self) -> None:
-        self._out.writelines(f"[{rank}] {rest}\n" for rank, rest in sorted(self._parts.items()) if rest)
+        self._out.write("".join(f"[{rank}] {rest}\n" for rank, rest in sorted(self._parts.items()) if rest))
 
 
 def follow(client: Client, ref: str | int, *, rank: str = "0", attempt: int = 0, out: IO[str] | None = None) -> End:
     """Print what the job prints, and on stderr what becomes of it; returns how it ended."""
-    target = out or sys.stdout
+    target = LogWriter(out or sys.stdout)
     lines = Lines(target) if rank == "all" else None
     shown = ""
     for message in client.stream(f"/v1/jobs/{quote(str(ref), safe='')}/logs", follow=True, rank=rank, attempt=attempt):
@@ -46,7 +45,7 @@ def follow(client: Client, ref: str | int, *, rank: str = "0", attempt: int = 0,
             target.flush()
         elif message.event == "state" and (line := _state_line(message.data)) not in ("", shown):
             shown = line
-            click.echo(line, err=True)
+            say(safe(line), err=True)
         elif message.event == "end":
             if lines:
                 lines.end()
@@ -65,7 +64,7 @@ def _state_line(data: Mapping[str, Any]) -> str:
 
 def end_line(end: End) -> str:
     code = f"exit code {end['exit_code']}" if end["exit_code"] else ""
-    return f"job {end['id']} {str(end['state']).upper()}  {end['message'] or code}".rstrip()
+    return safe(f"job {end['id']} {str(end['state']).upper()}  {end['message'] or code}".rstrip())
 
 
 def exit_code(end: End) -> int:

@@ -13,6 +13,7 @@ import click
 from swell.cli.common import client, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.run import EXIT_DETACHED
+from swell.cli.terminal import LogWriter, say
 
 
 def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -31,14 +32,17 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("-n", "--tail", type=click.IntRange(1), help="Only the last so many lines.")
 @connected
 def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, attempt: int, tail: int | None) -> None:
-    """Show what JOB printed: bytes as they came, or JSON with --json."""
+    """Show what JOB printed: bytes as they came, or JSON with --json.
+
+    On a terminal only colours and progress bars get through, no other orders to the terminal.
+    """
     found = client(home)
     if follows:
         try:
             end = follow(found, job, rank=rank, attempt=attempt, out=sys.stderr if as_json else None)
         except KeyboardInterrupt:
             sys.exit(EXIT_DETACHED)
-        click.echo(end_line(end), err=True)
+        say(end_line(end), err=True)
         if as_json:
             print_json(end)
         sys.exit(exit_code(end))
@@ -46,9 +50,10 @@ def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, a
     if as_json:
         print_json({"job": job, "rank": rank, "text": b"".join(chunks).decode(errors="replace")})
         return
+    out = LogWriter(sys.stdout)
     for data in _last(chunks, tail) if tail else chunks:
-        sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+        out.write_bytes(data)
+    out.flush()
 
 
 def _last(chunks: Iterable[bytes], lines: int) -> list[bytes]:

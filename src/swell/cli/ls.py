@@ -9,6 +9,7 @@ import click
 
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.terminal import say
 from swell.client.http import Client, user_name
 
 SHOWN_ENDED = 5
@@ -61,8 +62,8 @@ def _take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[
 
 def _show(jobs: list[dict[str, Any]], more: bool) -> None:
     if not jobs:
-        click.echo("no jobs; `swell run -- python train.py` starts one, `swell ls --all` shows those that have ended")
+        say("no jobs; `swell run -- python train.py` starts one, `swell ls --all` shows those that have ended")
         return
-    click.echo(table(JOB_HEAD, [job_row(job) for job in jobs]))
+    say(table(JOB_HEAD, [job_row(job) for job in jobs]))
     if more:
-        click.echo(f"({plural(len(jobs), 'job')} shown, there are more: -n 1000, or --all)")
+        say(f"({plural(len(jobs), 'job')} shown, there are more: -n 1000, or --all)")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import click
 
 from swell import __version__
+from swell.cli.terminal import say
 from swell.core.errors import SwellError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
@@ -91,14 +92,14 @@ def guarded(command: Callable[[], object]) -> None:
         _hush_stdout()
         sys.exit(0)
     except OSError as error:  # a full disk, a directory that may not be read
-        click.echo(f"swell: {error}", err=True)
+        say(f"swell: {error}", err=True)
         sys.exit(EXIT_FAILED)
 
 
 def _fail(error: SwellError) -> int:
     from swell.client.errors import DaemonUnreachable, Refused
 
-    click.echo(f"swell: {error}", err=True)
+    say(f"swell: {error}", err=True)
     if isinstance(error, DaemonUnreachable):
         return EXIT_UNREACHABLE
     return EXIT_FAILED if isinstance(error, Refused) and error.status >= 500 else EXIT_USAGE

@@ -10,6 +10,7 @@ import click
 
 from swell.cli.common import client, connected, print_json, table
 from swell.cli.tables import NODE_HEAD, node_row
+from swell.cli.terminal import say
 
 
 @click.group()
@@ -69,7 +70,7 @@ def remove(home: Path | None, as_json: bool, name: str) -> None:
     if as_json:
         print_json(answer)
     else:
-        click.echo(f"removed {name}")
+        say(f"removed {name}")
 
 
 def _change(home: Path | None, as_json: bool, name: str, action: str, why: str) -> None:
@@ -80,4 +81,4 @@ def _tell(view: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(view)
     else:
-        click.echo(table(NODE_HEAD, [node_row(view)]))
+        say(table(NODE_HEAD, [node_row(view)]))

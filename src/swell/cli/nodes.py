@@ -8,6 +8,7 @@ import click
 
 from swell.cli.common import client, connected, print_json, table
 from swell.cli.tables import NODE_HEAD, node_row
+from swell.cli.terminal import say
 
 
 @click.command()
@@ -18,6 +19,6 @@ def nodes(home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("no machine yet; `swell node add NAME --gpus 8` adds one")
+        say("no machine yet; `swell node add NAME --gpus 8` adds one")
     else:
-        click.echo(table(NODE_HEAD, [node_row(node) for node in found]))
+        say(table(NODE_HEAD, [node_row(node) for node in found]))

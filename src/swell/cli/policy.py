@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, print_json
+from swell.cli.terminal import say
 
 
 @click.command()
@@ -27,9 +28,9 @@ def policy(home: Path | None, as_json: bool, name: str | None, placer: str, opti
         print_json(view)
         return
     said = " ".join(f"{key}={value}" for key, value in view["options"].items())
-    click.echo(f"policy  {view['name']}  {said}".rstrip())
-    click.echo(f"placer  {view['placer']}")
-    click.echo(f"others  {', '.join(other for other in view['policies'] if other != view['name'])}")
+    say(f"policy  {view['name']}  {said}".rstrip())
+    say(f"placer  {view['placer']}")
+    say(f"others  {', '.join(other for other in view['policies'] if other != view['name'])}")
 
 
 def _option(text: str) -> tuple[str, Any]:

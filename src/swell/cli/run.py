@@ -12,6 +12,7 @@ from swell.cli.common import client_or_start, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.sending import prepare, send
 from swell.cli.submit import snapshot_option, tell
+from swell.cli.terminal import say
 from swell.client.http import Client
 
 EXIT_DETACHED = 130
@@ -56,9 +57,7 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
         tell(accepted, packed, as_json=as_json)
         return
     job = accepted["jobs"][0]["id"]
-    click.echo(
-        f"job {job} submitted" + (f"  snapshot {packed.short}" if packed else "") + "  Ctrl-C detaches", err=True
-    )
+    say(f"job {job} submitted" + (f"  snapshot {packed.short}" if packed else "") + "  Ctrl-C detaches", err=True)
     sys.exit(watch(client, job, as_json=as_json))
 
 
@@ -67,9 +66,9 @@ def watch(client: Client, job: int, *, as_json: bool) -> int:
     try:
         end = follow(client, job, out=sys.stderr if as_json else sys.stdout)
     except KeyboardInterrupt:
-        click.echo(f"\ndetached; job {job} goes on.  swell logs -f {job}  |  swell cancel {job}", err=True)
+        say(f"\ndetached; job {job} goes on.  swell logs -f {job}  |  swell cancel {job}", err=True)
         return EXIT_DETACHED
-    click.echo(end_line(end), err=True)
+    say(end_line(end), err=True)
     if as_json:
         print_json(client.job(job))
     return exit_code(end)

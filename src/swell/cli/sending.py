@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
+from swell.cli.terminal import say
 from swell.client.http import Client
 from swell.core.errors import SwellError
 from swell.home import default_home
@@ -87,5 +86,5 @@ def _send_snapshot(client: Client, home: Path | None) -> Packed:
     if packed.left_out:
         shown = ", ".join(packed.left_out[:LEFT_OUT_SHOWN])
         more = f" and {len(packed.left_out) - LEFT_OUT_SHOWN} more" if len(packed.left_out) > LEFT_OUT_SHOWN else ""
-        click.echo(f"note: links that lead out of {root} are not in the snapshot: {shown}{more}", err=True)
+        say(f"note: links that lead out of {root} are not in the snapshot: {shown}{more}", err=True)
     return packed

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from swell.cli.common import client, connected, plural, print_json, safe, table
+from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.tables import eta, gpus, holds, progress, state
+from swell.cli.terminal import safe, say
 from swell.jobfile.units import format_duration
 
 COUNTED = {
@@ -35,11 +36,9 @@ def show(home: Path | None, as_json: bool, job: str) -> None:
         return
     for label, value in _lines(view):
         if value:
-            click.echo(f"{label:<12} {safe(value)}")
+            say(f"{label:<12} {safe(value)}")
     if view["runs"]:
-        click.echo(
-            "\n" + table(("RUN", "GPUS", "WHERE", "STARTED", "RAN", "EXIT", "WHY"), [_run(r) for r in view["runs"]])
-        )
+        say("\n" + table(("RUN", "GPUS", "WHERE", "STARTED", "RAN", "EXIT", "WHY"), [_run(r) for r in view["runs"]]))
 
 
 def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:

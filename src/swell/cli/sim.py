@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from swell.cli.terminal import say
 from swell.core.spelling import instead_of
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ def generate(
         jobs=jobs, hours=hours, gpus=gpus, families=families, elastic=elastic, median_s=median_s, sigma=sigma, seed=seed
     )
     write_jobs(make(recipe), out)
-    click.echo(f"{jobs} jobs written to {out}; run them with `swell sim run --workload {out} --cluster 16x4 --out DIR`")
+    say(f"{jobs} jobs written to {out}; run them with `swell sim run --workload {out} --cluster 16x4 --out DIR`")
 
 
 @sim.command()
@@ -334,4 +335,4 @@ def report(directory: Path) -> None:
         page = draw(directory)
     except ModuleNotFoundError as error:
         raise click.ClickException(f"pictures need {error.name}: pip install 'swell[sim]'") from error
-    click.echo(f"written: {page}")
+    say(f"written: {page}")

@@ -10,6 +10,7 @@ import click
 
 from swell.cli.common import client_or_start, connected, plural, print_json
 from swell.cli.sending import Document, prepare, send
+from swell.cli.terminal import say
 from swell.jobfile.files import Packed
 
 SHOWN = 10
@@ -51,10 +52,10 @@ def tell(accepted: dict[str, Any], packed: Packed | None, *, as_json: bool) -> N
         return
     jobs = accepted["jobs"]
     for job in jobs[:SHOWN]:
-        click.echo(f"job {job['id']}  {job['name']}")
+        say(f"job {job['id']}  {job['name']}")
     if len(jobs) > SHOWN:
-        click.echo(f"… and {plural(len(jobs) - SHOWN, 'more job')}, up to {jobs[-1]['id']}; batch {accepted['batch']}")
+        say(f"… and {plural(len(jobs) - SHOWN, 'more job')}, up to {jobs[-1]['id']}; batch {accepted['batch']}")
     if packed:
-        click.echo(f"snapshot {packed.short}: {plural(packed.files, 'file')}, {packed.size / (1 << 20):.1f} MiB")
+        say(f"snapshot {packed.short}: {plural(packed.files, 'file')}, {packed.size / (1 << 20):.1f} MiB")
     first = jobs[0]["id"]
-    click.echo(f"next:  swell logs -f {first}  |  swell explain {first}  |  swell ls")
+    say(f"next:  swell logs -f {first}  |  swell explain {first}  |  swell ls")

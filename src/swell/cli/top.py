@@ -10,6 +10,7 @@ import click
 
 from swell.cli.common import client, connected, print_json
 from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.terminal import safe
 from swell.client.http import Client
 
 if TYPE_CHECKING:
@@ -69,14 +70,14 @@ def _picture(look: dict[str, Any], height: int) -> Group:
     from rich.text import Text
 
     counts = " ".join(f"{count} {state}" for state, count in look["health"].get("jobs", {}).items() if count)
-    parts: list[Any] = [Text(f"swell {look['health'].get('policy', '')}   {counts}", style="bold")]
-    parts += [Text(_gpu_line(node)) for node in look["nodes"][: max(1, height // 4)]]
+    parts: list[Any] = [Text(safe(f"swell {look['health'].get('policy', '')}   {counts}"), style="bold")]
+    parts += [Text(safe(_gpu_line(node))) for node in look["nodes"][: max(1, height // 4)]]
     table = Table(box=None, pad_edge=False, expand=True)
     for name in JOB_HEAD:
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if name == "WHY" else None)
     for job in look["jobs"][: max(3, height - len(parts) - 3)]:
         row = job_row(job)
-        table.add_row(*row, style=COLOURS.get(row[3], ""))
+        table.add_row(*(Text(safe(cell)) for cell in row), style=COLOURS.get(row[3], ""))
     return Group(*parts, table)
 
 

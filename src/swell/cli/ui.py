@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from swell.cli.common import client, connected, print_json
+from swell.cli.terminal import say
 
 
 @click.command()
@@ -24,6 +25,6 @@ def ui(home: Path | None, as_json: bool, no_browser: bool) -> None:
         print_json({"url": url})
         return
     if no_browser or not webbrowser.open(url):
-        click.echo(f"open within a minute: {url}")
+        say(f"open within a minute: {url}")
     else:
-        click.echo(f"the dashboard is at {daemon.address.url}")
+        say(f"the dashboard is at {daemon.address.url}")

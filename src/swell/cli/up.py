@@ -9,6 +9,7 @@ import click
 
 from swell.cli.common import answering, connected, plural, print_json, start_daemon
 from swell.cli.serve import daemon_options
+from swell.cli.terminal import say
 from swell.home import TOKEN_NAME, default_home
 
 
@@ -24,11 +25,11 @@ def up(home: Path | None, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json({"url": client.address.url, "started": running is None, "nodes": nodes})
         return
-    click.echo(f"swell {'runs already' if running else 'is up'} at {client.address.url}")
+    say(f"swell {'runs already' if running else 'is up'} at {client.address.url}")
     if client.address.warning:
-        click.echo(f"warning: {client.address.warning}", err=True)
+        say(f"warning: {client.address.warning}", err=True)
     if running and arguments:
-        click.echo("note: its options are those it was started with; `swell down` first to change them")
+        say("note: its options are those it was started with; `swell down` first to change them")
     _tell(home, nodes)
 
 
@@ -38,10 +39,10 @@ def _argument(key: str, value: object) -> tuple[str, ...]:
 
 
 def _tell(home: Path | None, nodes: list[dict[str, Any]]) -> None:
-    click.echo(f"token in {(home or default_home()).expanduser() / TOKEN_NAME}")
+    say(f"token in {(home or default_home()).expanduser() / TOKEN_NAME}")
     for node in nodes:
-        click.echo(f"{node['name']}: {_gpus(node)}, {plural(node['cpus'], 'CPU')}")
-    click.echo("next:  swell run --gpus 1-4 -- python train.py  |  swell ls  |  swell top")
+        say(f"{node['name']}: {_gpus(node)}, {plural(node['cpus'], 'CPU')}")
+    say("next:  swell run --gpus 1-4 -- python train.py  |  swell ls  |  swell top")
 
 
 def _gpus(node: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.client.http import Client
 from swell.jobfile.units import format_duration
@@ -59,7 +60,7 @@ def _asked(daemon: Client, body: Mapping[str, object]) -> dict[str, Any]:
     except Refused as error:
         if error.status != BUSY:
             raise
-        click.echo(f"{error}; asking once more in {AGAIN_S:.0f} s", err=True)
+        say(f"{error}; asking once more in {AGAIN_S:.0f} s", err=True)
         time.sleep(AGAIN_S)
         answer = daemon.post("/v1/what-if", body)
     return answer
@@ -74,14 +75,14 @@ def _documents(path: Path) -> list[dict[str, Any]]:
 def _tell(view: dict[str, Any]) -> None:
     before, after = view["before"], view["after"]
     if not view["jobs"]:
-        click.echo("no job is waiting or running; there is nothing to compare")
+        say("no job is waiting or running; there is nothing to compare")
         return
     rows = [(name, _time(before[key]), _time(after[key])) for name, key in _SUMMARY]
-    click.echo(table(("", "NOW", "THEN"), rows))
+    say(table(("", "NOW", "THEN"), rows))
     jobs = [(str(j["job"]), j["name"], _when(j["before"]), _when(j["after"])) for j in view["jobs"][:SHOWN]]
-    click.echo(table(("ID", "NAME", "ENDS NOW", "ENDS THEN"), jobs))
+    say(table(("ID", "NAME", "ENDS NOW", "ENDS THEN"), jobs))
     if len(view["jobs"]) > SHOWN:
-        click.echo(f"… and {len(view['jobs']) - SHOWN} more; --json has them all")
+        say(f"… and {len(view['jobs']) - SHOWN} more; --json has them all")
 
 
 _SUMMARY = (("mean until done", "mean_s"), ("p99 until done", "p99_s"), ("last one done", "last_s"))
