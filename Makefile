@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: web lint-web test-web demo test test-slow test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
+.PHONY: web lint-web test-web demo test test-slow test-api test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -43,6 +43,9 @@ test: $(READY) lint ## everything that runs in under ten minutes on two cores
 
 test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
 	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks and not web' tests
+
+test-api: $(READY) ## 20,000 requests by Schemathesis with all checks, 20,000 that are malformed over a socket
+	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -s tests/integration/api/test_schemathesis.py tests/integration/api/test_malformed.py
 
 chaos: $(READY) ## 1,000 kills of daemons and 500 of shims over 5,000 jobs, every crash point, the gibibyte of log
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s -m chaos tests/chaos

@@ -19,6 +19,7 @@ from typing import Any, cast
 import click
 
 from swell.api.app import create_app
+from swell.api.openapi import STATUSES
 from swell.api.port import Engine
 from swell.cli.main import VERBS, swell
 from swell.config import Config
@@ -105,19 +106,6 @@ def rest_page() -> str:
     return "\n".join(lines)
 
 
-STATUSES: Mapping[int, str] = {
-    400: "cannot be read (not JSON, not YAML)",
-    401: "no token, or a wrong one",
-    403: "called through a page or a name of somebody else",
-    404: "no such job, run, node, policy or path",
-    408: "the body came too slowly",
-    409: "not possible in the state it is in",
-    413: "too large",
-    422: "not valid, or can never run here",
-    429: "too many wrong tokens from this address; `Retry-After` says when to try again",
-    500: "an error in Swell",
-    507: "cannot be stored: the disk is full",
-}
 STREAMS = [
     "## Streams",
     "",

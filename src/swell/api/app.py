@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, compile_path
 
 from swell import __version__
 from swell.api import cluster, inside, jobs, live, metrics, openapi, problems, timeline, ui, validate, whatif
@@ -27,7 +27,14 @@ from swell.web.assets import Assets
 
 
 def create_app(engine: Engine, token: str, config: Config, metrics_token: str = "") -> FastAPI:
-    app = FastAPI(title="Swell", version=__version__, docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
+    app = FastAPI(
+        title="Swell",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        redirect_slashes=False,
+    )
     app.state.context = Context(engine=engine, config=config)
     app.state.sessions = sessions = Sessions(token, time.time)
     app.state.attempts = Attempts(time.monotonic)
@@ -81,13 +88,24 @@ def _problem(detail: Any) -> Problem:
     return Problem(path=name, what=str(detail["msg"]).removeprefix("Value error, "), fix=fix)
 
 
-async def _http(_: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, problems.ApiError):  # what reading the body raised, wrapped by FastAPI
         return problems.from_error(error.__cause__)
     hint = {404: "there is nothing here; see /v1/openapi.json", 405: "not with this method; see /v1/openapi.json"}
     detail = hint.get(error.status_code, str(error.detail))
-    return problems.response(error.status_code, str(error.detail), detail)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = _allowed(request) or headers.get("Allow", "")
+    return problems.response(error.status_code, str(error.detail), detail, headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """Methods of all routes with this path: each route knows only its own."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    path = request.url.path
+    found = [paths[path]] if path in paths else [m for t, m in paths.items() if compile_path(t)[0].fullmatch(path)]
+    return ", ".join(sorted({method.upper() for methods in found for method in methods}))
 
 
 def _describe(app: FastAPI) -> None:
@@ -96,7 +114,7 @@ def _describe(app: FastAPI) -> None:
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = generated()
-            openapi.add_plain_routes(document)
+            openapi.complete(document)
             app.openapi_schema = document
         return app.openapi_schema
 

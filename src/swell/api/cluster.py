@@ -10,26 +10,36 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from fastapi import Path as PathParameter
+from fastapi import Query, Request
+from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from swell import __version__
 from swell.api import streams
-from swell.api.deps import MAX_NUMBER, caller, context_of, engine_of, json_response, known_parameters
+from swell.api.deps import (
+    MAX_NUMBER,
+    Body,
+    caller,
+    context_of,
+    engine_of,
+    json_response,
+    router_of,
+)
 from swell.api.problems import ApiError
 from swell.api.views import node_views
 from swell.core.errors import Conflict, NotFound
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.jobfile import files
-from swell.jobfile.expand import NAME_RULE, is_name
+from swell.jobfile.expand import NAME_PATTERN, NAME_RULE, is_name
 from swell.jobfile.schema import Size, json_schema
 from swell.jobfile.unpacking import MIB
 from swell.placement.registry import PLACERS
 from swell.policy.registry import names as policy_names
 
-router = APIRouter(tags=["cluster"], dependencies=[Depends(known_parameters)])
+router = router_of("cluster")
 MAX_NODE_GPUS = 1024
+ContentHash = Annotated[str, PathParameter(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
 
 
 def _node_name(name: str) -> str:
@@ -40,17 +50,20 @@ def _node_name(name: str) -> str:
     return name
 
 
-class NodeBody(BaseModel):
+class NodeBody(Body):
     """A machine and what it has. Its processes run on the daemon's own machine: slots to try things with."""
 
-    model_config = ConfigDict(extra="forbid")
-    name: Annotated[str, AfterValidator(_node_name), Field(description=NAME_RULE)]
+    name: Annotated[
+        str,
+        AfterValidator(_node_name),
+        Field(description=NAME_RULE, json_schema_extra={"pattern": f"^{NAME_PATTERN}$"}),
+    ]
     gpus: Annotated[int, Field(ge=0, le=MAX_NODE_GPUS)] = 0
     gpu_type: str = "gpu"
     gpu_memory: Size = 0
     cpus: Annotated[int, Field(ge=1, le=4096)] = 1
     memory: Size = 1024
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     rack: str = ""
     address: str = "127.0.0.1"
     executor: Literal["local"] = "local"
@@ -69,14 +82,13 @@ class NodeBody(BaseModel):
         )
 
 
-class PolicyBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class PolicyBody(Body):
     name: str
     placer: str = ""
-    options: dict[str, bool | int | float | str] = {}
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
-class NodeWhy(BaseModel):
+class NodeWhy(Body):
     why: str = Field(default="", max_length=500)
 
 
@@ -196,14 +208,14 @@ async def get_events(
 
 
 @router.get("/v1/files/{content_hash}")
-async def has_files(request: Request, content_hash: str) -> Response:
+async def has_files(request: Request, content_hash: ContentHash) -> Response:
     if not files.touch(context_of(request).config.files_dir, _hash(content_hash)):
         raise NotFound(f"snapshot {content_hash[:7]} is not here; send it with PUT")
     return json_response({"hash": content_hash})
 
 
 @router.put("/v1/files/{content_hash}", status_code=201)
-async def put_files(request: Request, content_hash: str) -> Response:
+async def put_files(request: Request, content_hash: ContentHash) -> Response:
     """A tar of the working directory, named by its SHA-256. Streamed to disk, checked, unpacked."""
     config = context_of(request).config
     config.files_dir.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """The timer runs from the connection, or the first byte after an answer, to the end of the request's headers."""
 
     _timer: asyncio.TimerHandle | None = None
-    _head = 0
+    _head: int | None = None
+    """Bytes of the head so far; None outside of one. (The rest of a body that was refused is no head.)"""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -26,12 +27,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self._arm()
         super().data_received(data)
-        if self._timer is not None:
+        if self._head is not None:
             self._head += len(data)
             if self._head > MAX_HEAD and not self.transport.is_closing():
                 self.send_400_response("The head of the request is too large.")
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head = 0
+
     def on_headers_complete(self) -> None:
+        self._head = None
         super().on_headers_complete()
         self._disarm()
 
@@ -46,4 +52,4 @@ class BoundedProtocol(HttpToolsProtocol):
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._head = None, 0
+        self._timer = None

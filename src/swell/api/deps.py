@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+from fastapi import APIRouter, Depends
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,6 +29,7 @@ from swell.core.state import JobRecord, last_given
 from swell.jobfile.problems import Problem
 from swell.plan.explain import summary
 
+_BYTE = re.compile(r"\(byte (\d+)\)")
 USER_HEADER = "swell-user"
 MAX_USER = 100
 MAX_NUMBER = 10**15
@@ -62,6 +69,36 @@ async def known_parameters(request: Request) -> None:
         if name not in known:
             problem = Problem(path=name, what="there is no such parameter", fix=instead_of(name, known))
             raise ApiError(422, "Not valid", str(problem), [problem])
+
+
+class Body(BaseModel):
+    """What a request may hold: nothing unknown, nothing turned into another type (`true` is not 1)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StrictRequest(Request):
+    async def json(self) -> Any:
+        """Without what the standard library lets pass: NaN, halves of characters."""
+        try:
+            return msgspec.json.decode(await self.body())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            byte = _BYTE.search(str(error))
+            raise json.JSONDecodeError(str(error), "", int(byte[1]) if byte else 0) from error
+
+
+class StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def router_of(tag: str) -> APIRouter:
+    return APIRouter(tags=[tag], dependencies=[Depends(known_parameters)], route_class=StrictRoute)
 
 
 def now_s(engine: Engine) -> float:

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from swell.api.deps import engine_of, json_response, run_of
 from swell.api.problems import ApiError
-from swell.core.agreement import Position
 from swell.daemon.reports import RunReport
 
 MAX_WAIT_S = 60.0
@@ -34,12 +33,12 @@ async def stop(request: Request) -> Response:
     run = run_of(request.path_params["run"])
     query = request.query_params
     position = (_whole(query, "epoch"), _whole(query, "step"))
-    ack: Position | None = (_whole(query, "ack_epoch"), _whole(query, "ack_step")) if "ack_epoch" in query else None
+    ack = (_whole(query, "ack_epoch"), _whole(query, "ack_step"))
     view = await engine_of(request).await_stop(
         run,
         _whole(query, "rank"),
         position,
-        ack,
+        ack if "ack_epoch" in query else None,
         _wait_s(query),
         world_size=_whole(query, "world_size"),
         steps=bool(_whole(query, "steps")),

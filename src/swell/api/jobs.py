@@ -7,21 +7,22 @@ import fnmatch
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from fastapi import Query, Request
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response, StreamingResponse
 
 from swell.api import logs
 from swell.api.deps import (
     MAX_NUMBER,
+    Body,
     caller,
     engine_of,
     find_job,
     json_response,
-    known_parameters,
     line_of,
     lines_of,
     record_of,
+    router_of,
     run_of,
 )
 from swell.api.port import Engine
@@ -34,7 +35,7 @@ from swell.core.resources import gpus_per_node
 from swell.jobfile import shorthand
 from swell.ports import JobQuery
 
-router = APIRouter(tags=["jobs"], dependencies=[Depends(known_parameters)])
+router = router_of("jobs")
 CANCEL_AT_ONCE = 500
 MAX_LIMIT = 1000
 MAX_TAIL = 1 << 30
@@ -48,21 +49,19 @@ class JobList(BaseModel):
     next: int | None
 
 
-class Why(BaseModel):
+class Why(Body):
     reason: str = Field(default="", max_length=500)
 
 
-class Priority(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Priority(Body):
     priority: Annotated[
         int, BeforeValidator(shorthand.priority, json_schema_input_type=int | str), Field(ge=-1000, le=1000)
     ]
 
 
-class Cancel(BaseModel):
+class Cancel(Body):
     """Which jobs: ids or names (patterns such as `train-*` too), a batch, a user, or all that have not ended."""
 
-    model_config = ConfigDict(extra="forbid")
     jobs: list[int | str] = Field(default_factory=list, max_length=10_000)
     all: bool = False
     name: str = ""

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from swell import __version__
-from swell.api.deps import context_of, lines_of, now_s
+from swell.api.deps import bounded, context_of, lines_of, now_s, router_of
 from swell.api.port import Engine
 from swell.api.streams import COMMENT, KEEP_ALIVE_S, message, sse
 from swell.api.views import JobView, event_view, node_views
@@ -29,7 +29,7 @@ from swell.core.state import JobRecord
 from swell.ports import Stored
 
 log = logging.getLogger(__name__)
-router = APIRouter(tags=["cluster"])
+router = router_of("cluster")
 
 KEPT = 500
 """Changes a reader may be behind."""
@@ -86,9 +86,10 @@ class Live:
 
     def _resumed(self, last: str) -> int | None:
         boot, _, number = last.partition("-")
-        if boot != self._boot or not number.isdecimal() or not self._kept:
+        seen = bounded(number)
+        if boot != self._boot or seen is None or not self._kept:
             return None
-        return int(number) if int(number) >= self._kept[0][0] - 1 else None
+        return seen if seen >= self._kept[0][0] - 1 else None
 
     async def _wait_beyond(self, number: int) -> bool:
         """False: nothing came for a while."""

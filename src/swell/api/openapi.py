@@ -1,11 +1,13 @@
-"""OpenAPI entries of the plain Starlette routes, which FastAPI does not see."""
+"""What FastAPI does not see of the API: plain Starlette routes, streams, and every status that a route can answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from swell.api.deps import MAX_NUMBER
 from swell.daemon.reports import RunReport, StopView
 from swell.jobfile.schema import JobModel
 
@@ -13,7 +15,77 @@ _REF = "#/components/schemas/{name}"
 _RUN = {"name": "run", "in": "path", "required": True, "schema": {"type": "string"}, "example": "7.2"}
 
 
-def add_plain_routes(document: dict[str, Any]) -> None:
+STATUSES: Mapping[int, str] = {
+    400: "cannot be read (not JSON, not YAML, not a tar, several Host headers)",
+    401: "no token, or a wrong one",
+    403: "called through a page or a name of somebody else",
+    404: "no such job, run, node, policy or path",
+    405: "not with this method",
+    408: "the body came too slowly",
+    409: "not possible in the state it is in",
+    413: "too large",
+    422: "not valid, or can never run here",
+    429: "too many wrong tokens from this address; `Retry-After` says when to try again",
+    500: "an error in Swell",
+    503: "not now; try again later",
+    507: "cannot be stored, or read from where it is stored: a full disk, a database that does not answer",
+}
+OPEN: Mapping[str, list[dict[str, list[str]]]] = {"/v1/health": [], "/v1/ui/sessions": [{}, {"token": []}]}
+"""Paths that need no token, or not always."""
+_STREAMS = {
+    "/v1/events": ("text/event-stream",),
+    "/v1/live": ("text/event-stream",),
+    "/v1/jobs/{job}/logs": ("application/octet-stream", "text/event-stream"),
+}
+_BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
+    ("put", "/v1/files/{content_hash}"): {
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+    },
+    ("post", "/v1/jobs/validate"): {"application/yaml": {"schema": {}}},
+}
+"""Of routes that read the body themselves."""
+_NO_STORE = frozenset({"/v1/health", "/v1/schema/job"})
+
+
+def complete(document: dict[str, Any]) -> None:
+    """Change FastAPI's document to say all that is true."""
+    _add_plain_routes(document)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if path in OPEN:
+                operation["security"] = OPEN[path]
+            if (method, path) in _BODIES:
+                operation["requestBody"] = {"content": _BODIES[method, path]}
+            kept = {status: found for status, found in operation["responses"].items() if status.startswith("2")}
+            refused = {str(status): _refused(status) for status in _statuses(path, method, operation)}
+            operation["responses"] = {**kept, **refused}
+        if path in _STREAMS:
+            methods["get"]["responses"]["200"]["content"] = {kind: {} for kind in _STREAMS[path]}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(unused, None)
+
+
+def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> list[int]:
+    """Beside success. 500 is not among them: it is a bug."""
+    found = {400, 403, 413, 422}
+    if OPEN.get(path) != []:
+        found |= {401, 429}
+    if "requestBody" in operation:
+        found.add(408)
+    if "{" in path or path in ("/v1/policy", "/v1/what-if"):
+        found.add(404)
+    if method != "get":
+        found.add(409)
+    if path not in _NO_STORE:
+        found |= {503, 507}
+    return sorted(found)
+
+
+def _refused(status: int) -> dict[str, Any]:
+    return {"description": STATUSES[status], "content": {"application/problem+json": {"schema": _ref("Problem")}}}
+
+
+def _add_plain_routes(document: dict[str, Any]) -> None:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_job_schemas())
     schemas.update(msgspec.json.schema_components([RunReport, StopView], ref_template=_REF)[1])
@@ -49,7 +121,6 @@ def _submit() -> dict[str, Any]:
         },
         "responses": {
             "201": {"description": "Accepted", "content": {"application/json": {"schema": _ACCEPTED}}},
-            **_REFUSED,
         },
     }
 
@@ -61,22 +132,22 @@ def _report() -> dict[str, Any]:
         "summary": "What one rank of a run has to say",
         "parameters": [_RUN],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("RunReport")}}},
-        "responses": {"200": _STOP_VIEW, **_REFUSED},
+        "responses": {"200": _STOP_VIEW},
     }
 
 
 def _stop() -> dict[str, Any]:
     numbers = [
-        {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0}}
+        {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER - 1}}
         for name in ("rank", "world_size", "epoch", "step", "steps", "ack_epoch", "ack_step")
     ]
-    wait = {"name": "wait_s", "in": "query", "schema": {"type": "number", "minimum": 0, "maximum": 60}}
+    wait = {"name": "wait_s", "in": "query", "schema": {"type": "number"}, "description": "From 0 to 60 s."}
     return {
         "tags": ["training"],
         "operationId": "await_stop",
         "summary": "Is this run to stop? Answers at once when there is news, else after wait_s",
         "parameters": [_RUN, *numbers, wait],
-        "responses": {"200": _STOP_VIEW, **_REFUSED},
+        "responses": {"200": _STOP_VIEW},
     }
 
 
@@ -114,4 +185,3 @@ _PROBLEM = {
         },
     },
 }
-_REFUSED = {"4XX": {"description": "Refused", "content": {"application/problem+json": {"schema": _ref("Problem")}}}}

@@ -7,14 +7,14 @@ from itertools import zip_longest
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
-from swell.api.deps import MAX_NUMBER, engine_of, json_response, known_parameters, now_s
+from swell.api.deps import MAX_NUMBER, engine_of, json_response, now_s, router_of
 from swell.core.resources import Allocation
 from swell.ports import PastRun
 
-router = APIRouter(tags=["cluster"], dependencies=[Depends(known_parameters)])
+router = router_of("cluster")
 HOUR_S = 3600.0
 MAX_RUNS = 50_000
 

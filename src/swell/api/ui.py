@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
 
 from swell.api.auth import bearer
-from swell.api.deps import json_response, known_parameters
+from swell.api.deps import Body, json_response, router_of
 from swell.api.problems import ApiError
 from swell.api.sessions import Sessions
 from swell.web.assets import PAGES, Asset, Assets, is_page
 
-router = APIRouter(tags=["dashboard"], dependencies=[Depends(known_parameters)])
+router = router_of("dashboard")
 
 SESSIONS_PATH = "/v1/ui/sessions"
 ICON_PATH = "/favicon.svg"
@@ -42,8 +42,7 @@ _FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect 
  fill="#0f6fff"/></svg>"""
 
 
-class CodeBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class CodeBody(Body):
     code: Annotated[str, Field(max_length=200, description="From POST /v1/ui/codes.")] = ""
 
 

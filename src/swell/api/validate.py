@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import yaml
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from starlette.responses import Response
 
-from swell.api.deps import caller, engine_of, json_response, known_parameters, named_jobs, now_s
+from swell.api.deps import caller, engine_of, json_response, named_jobs, now_s, router_of
 from swell.api.port import Engine
 from swell.core.errors import Infeasible, SwellError
 from swell.core.job import JobSpec
@@ -21,7 +21,7 @@ from swell.jobfile.read import read_documents
 from swell.plan.admit import check_feasible
 from swell.sim.forecast import Change, Effect
 
-router = APIRouter(tags=["jobs"], dependencies=[Depends(known_parameters)])
+router = router_of("jobs")
 FORECAST_JOBS = 20
 """Of so many jobs of one file it is worked out when they would run."""
 SHOWN_JOBS = 100

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response
 
-from swell.api.deps import caller, engine_of, json_response, known_parameters, now_s
+from swell.api.deps import Body, caller, engine_of, json_response, now_s, router_of
 from swell.api.port import Engine
 from swell.api.problems import MEDIA_TYPE
 from swell.core.errors import NotFound
@@ -22,20 +22,19 @@ from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
 from swell.sim.forecast import Change, Effect, Outlook
 
-router = APIRouter(tags=["cluster"], dependencies=[Depends(known_parameters)])
+router = router_of("cluster")
 MAX_NEW_NODES = 1000
 
 
-class ChangeBody(BaseModel):
+class ChangeBody(Body):
     """What might be done; everything said happens at once."""
 
-    model_config = ConfigDict(extra="forbid")
     policy: str = ""
     placer: str = ""
     options: dict[str, float | int | str | bool] | None = None
     add_nodes: Annotated[str, Field(description="2x8xA100: two nodes of eight; joined by commas.", max_length=200)] = ""
-    remove_nodes: Annotated[list[str], Field(max_length=MAX_NEW_NODES)] = []
-    submit: Annotated[list[dict[str, Any]], Field(description="Jobs, as in POST /v1/jobs.", max_length=100)] = []
+    remove_nodes: list[str] = Field(default_factory=list, max_length=MAX_NEW_NODES)
+    submit: list[dict[str, Any]] = Field(default_factory=list, description="Jobs, as in POST /v1/jobs.", max_length=100)
 
 
 _BUSY: dict[str, Any] = {

@@ -20,7 +20,8 @@ from swell.jobfile.read import check_values
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
 
 NAME_RULE = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and is at most 100 long"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_NAME = re.compile(NAME_PATTERN)
 _PARAMETER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 RESERVED_NAMES = frozenset({"last", "all"})
 INTERPRETERS = {".py": ("python",), ".sh": ("/bin/sh",), ".bash": ("bash",)}

@@ -41,7 +41,8 @@ class Gpus(_Strict):
     memory: Annotated[Size, Field(description="Memory needed on each GPU, such as 6GiB.")] = 0
     share: Annotated[Flag, Field(description="May run on a part of one GPU, beside other jobs.")] = False
     utilisation: Annotated[
-        float, Field(ge=0, le=1, description="Part of a GPU's compute it uses when it shares one: 0.5 is half.")
+        float,
+        Field(strict=True, ge=0, le=1, description="Part of a GPU's compute it uses when it shares one: 0.5 is half."),
     ] = 0.0
 
     @model_validator(mode="before")
@@ -153,7 +154,7 @@ class JobModel(_Strict):
         ),
     ] = 0
     weight: Annotated[
-        float, Field(gt=0, le=1e6, description="Share of the cluster relative to others (fair policies).")
+        float, Field(strict=True, gt=0, le=1e6, description="Share of the cluster relative to others (fair policies).")
     ] = 1.0
     user: Annotated[Text, Field(description="Left out: who submits it.")] = ""
     team: Annotated[Text, Field(description="Whose quota it counts against.")] = ""
@@ -192,7 +193,9 @@ class JobModel(_Strict):
     dataset_size: Annotated[Whole, Field(description="Samples in an epoch.")] = 0
     estimated_hours: Annotated[
         float,
-        Field(ge=0, le=87600, description="Your estimate at the size it starts with. It is corrected by measuring."),
+        Field(
+            strict=True, ge=0, le=87600, description="Your estimate at its first size; it is corrected by measuring."
+        ),
     ] = 0.0
     family: Annotated[Text, Field(description="Jobs of one family share what was learned of their speed.")] = ""
     adaptive_batch: Annotated[Flag, Field(description="The training adapts its batch size to the GPUs it has.")] = False

@@ -209,7 +209,9 @@ class Server:
 
     def __init__(self):
         self.app = create_app(FakeEngine(), TOKEN, Config())
-        options = uvicorn.Config(self.app, port=0, http=BoundedProtocol, log_config=None, access_log=False)
+        options = uvicorn.Config(
+            self.app, port=0, http=BoundedProtocol, log_config=None, access_log=False, lifespan="off"
+        )
         self.server = uvicorn.Server(options)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()

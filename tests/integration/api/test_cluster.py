@@ -93,7 +93,7 @@ def test_a_full_disk_is_said(server, config, monkeypatch):
 
     monkeypatch.setattr("swell.api.cluster._sync", full)
     answer = server.client.put(f"/v1/files/{'0' * 64}", content=b"x")
-    assert answer.status_code == 507
+    assert answer.status_code == 507, answer.text
     assert "free some" in answer.json()["detail"]
     assert list(config.files_dir.iterdir()) == []
 

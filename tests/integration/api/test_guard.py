@@ -117,6 +117,42 @@ def test_errors_are_problems_for_people(server, method, path, status):
     assert problem["detail"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/jobs/cancel", b'{"jobs": [true]}'),
+        ("POST", "/v1/jobs/cancel", b'{"jobs": [1.0]}'),
+        ("POST", "/v1/jobs/cancel", b'{"all": 1}'),
+        ("POST", "/v1/jobs/cancel", b'{"all": "yes"}'),
+        ("POST", "/v1/jobs/cancel", b'{"jobs": ["\\ud800"]}'),
+        ("POST", "/v1/jobs/1/cancel", b'{"reson": "x"}'),
+        ("POST", "/v1/jobs/1/priority", b'{"priority": true}'),
+        ("POST", "/v1/nodes", b'{"name": "b", "gpus": true}'),
+        ("POST", "/v1/nodes", b'{"name": "b", "gpus": "2"}'),
+        ("POST", "/v1/nodes", b'{"name": "b", "cpus": true}'),
+        ("POST", "/v1/nodes", b'{"name": "b", "memory": true}'),
+        ("POST", "/v1/nodes/here/cordon", b'{"why": 1}'),
+        ("PUT", "/v1/policy", b'{"name": "fifo", "options": {"a": NaN}}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "gpus": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "retries": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "epochs": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "depends_on": [true]}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "array": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "weight": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "time_limit": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "estimated_hours": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "deadline": true}'),
+        ("POST", "/v1/jobs", b'{"command": "x", "gpus": {"utilisation": true}}'),
+    ],
+)
+def test_nothing_is_taken_for_something_else(server, method, path, body):
+    server.submit()
+    before = server.engine.state.seq
+    answer = server.client.request(method, path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    assert server.engine.state.seq == before
+
+
 def test_a_bug_says_so_without_its_entrails(server, monkeypatch):
     monkeypatch.setattr(server.engine, "reasons", lambda job: 1 / 0)
     server.submit()
@@ -246,6 +282,21 @@ def test_a_head_without_end_is_refused(server):
                 connection.sendall(b"X: " + b"x" * 1000 + b"\r\n")
         with contextlib.suppress(OSError):
             assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+def test_the_rest_of_a_body_that_was_refused_is_not_taken_for_a_head(server):
+    size = 2_000_000
+    lines = ("POST /v1/jobs HTTP/1.1", "Host: localhost", AUTH, f"Content-Length: {size}", "", "")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+        for _ in range(size // 1000):
+            connection.sendall(b"x" * 1000)
+        connection.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while b"HTTP/1.1 " not in received:
+            received += connection.recv(65536)
+        assert b"HTTP/1.1 200 " in received
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/cancel", "/v1/what-if"])

@@ -125,6 +125,9 @@ EXPLAINED = {
     "sentences": [EVIL + "!"],
     "starts": EVIL,
     "advice": EVIL,
+    "ahead_count": 1,
+    "trouble": EVIL,
+    "missing": EVIL,
     "ahead": [{"job": 2, "name": EVIL, "user": EVIL, "state": EVIL, "gpus": 1, "priority": 0}],
 }
 EVENT = {"seq": 1, "type": "JobCancelled", "at_s": 0.0, "job": 1, "by": EVIL, "reason": EVIL}

@@ -1,0 +1,60 @@
+"""Schemathesis, all checks, over the real application: never an error of the daemon, no status that the OpenAPI page
+does not declare, nothing accepted that it rules out. `make test-api` sends 20,000 requests."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from harness import ROOT
+
+HERE = Path(__file__).parent
+CASES = int(os.environ.get("SWELL_EXAMPLES", "0"))
+OPERATIONS = 33
+IN_COVERAGE = 2500
+"""Requests that its coverage phase makes, however many are asked for."""
+TOKEN = "t" * 40
+
+pytestmark = pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed (dev extra)")
+
+
+def fuzzed(home: Path, *options: str) -> str:
+    """What Schemathesis printed about the application in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{HERE}", "SCHEMATHESIS_HOOKS": "schemathesis_hooks"}
+    served = subprocess.Popen([sys.executable, HERE / "real_app.py", home], env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert served.stdout is not None
+        url = f"http://127.0.0.1:{int(served.stdout.readline())}/v1/openapi.json"
+        command = [
+            *(Path(sys.executable).with_name("schemathesis"), "--config-file", HERE / "schemathesis.toml", "run", url),
+            *("--header", f"Authorization: Bearer {TOKEN}", "--exclude-path", "/v1/live", "--checks", "all"),
+            *("--request-timeout", "30", "--seed", "11", "--continue-on-failure", "--no-color", *options),
+        ]
+        done = subprocess.run(command, env=env, cwd=home, capture_output=True, text=True, timeout=7200)
+        assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+        assert served.poll() is None
+        return done.stdout
+    finally:
+        served.kill()
+        served.communicate()
+
+
+def test_the_api_is_as_its_page_declares(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    if CASES:
+        each = -(-max(0, CASES - IN_COVERAGE) // OPERATIONS)
+        said = fuzzed(home, "--max-examples", str(each), "--workers", "2")
+    else:
+        said = fuzzed(home, "--max-examples", "6", "--phases", "examples,fuzzing", "--no-shrink")
+    generated = re.search(r"(\d+) generated", said)
+    assert generated is not None, said
+    print(f"{generated[1]} requests by Schemathesis")
+    assert int(generated[1]) >= CASES
+    assert "Traceback" not in (home / "daemon.log").read_text(errors="replace")
