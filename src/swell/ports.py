@@ -74,6 +74,7 @@ class Placed:
 
     view: JobView
     grant: Grant
+    target: Allocation | None = None  # where an earlier pass decided that it goes, while that is being freed
 
 
 class Placer(Protocol):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from swell.core import events as ev
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
-from swell.core.invariants import violations
+from swell.core.invariants import stops_for_nothing, violations
 from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.lifecycle import apply, replay
 from swell.core.resources import Gpu, Node, NodeCondition
@@ -134,3 +134,4 @@ def test_never_breaks_a_law_whatever_happens(policy: str, seed: int) -> None:
     for _ in range(15 if policy in SLOW else 60):
         life.step()
     assert replay(life.events) == life.state
+    assert stops_for_nothing(life.events) == []

@@ -1,8 +1,13 @@
-"""What must always hold of a state. Checked after every event in tests; each answer is a sentence."""
+"""What must always hold of a state, and of a history. Checked by tests; each answer is a sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from swell.core import events as ev
+from swell.core.events import Event, StopWhy
 from swell.core.ids import JobId
+from swell.core.resources import Allocation
 from swell.core.state import JobRecord, State
 
 
@@ -63,3 +68,39 @@ def _gpus(state: State) -> list[str]:
         if 0 < total_mib.get(key, 0) < used:
             wrong.append(f"GPU {key[1]} of {key[0]} has {total_mib[key]} MiB, {used} are reserved")
     return wrong
+
+
+NEWS = (ev.NodeObserved, ev.NodeConditionChanged, ev.NodeRemoved, ev.PriorityChanged, ev.PolicySet, ev.JobResumed)
+"""After these a plan that is being carried out may be given up."""
+
+
+def stops_for_nothing(events: Iterable[Event]) -> list[str]:
+    """Runs that a plan stopped to resize them and that went on with as many GPUs as before, or that it stopped to move
+    them and that went on where they were. None may, unless the nodes, the policy or priorities changed meanwhile or a
+    job of higher priority came."""
+    wrong: list[str] = []
+    held: dict[JobId, Allocation] = {}
+    stopped: dict[JobId, StopWhy] = {}
+    priority: dict[JobId, int] = {}
+    for event in events:
+        if isinstance(event, ev.JobSubmitted):
+            priority[event.job] = event.spec.priority
+            stopped = {job: why for job, why in stopped.items() if priority[job] >= event.spec.priority}
+        elif isinstance(event, NEWS):
+            stopped.clear()
+        elif isinstance(event, ev.RunStopRequested):
+            stopped[event.run.job] = event.why
+        elif isinstance(event, ev.RunEnded) and event.reason is not ev.ExitReason.STOPPED:
+            stopped.pop(event.run.job, None)
+        elif isinstance(event, ev.RunPlanned | ev.RunResized):
+            job, before = event.run.job, held.get(event.run.job)
+            if before is not None and _for_nothing(stopped.pop(job, None), before, event.allocation):
+                wrong.append(f"run {event.run} has at {event.at_s:g} s what the run before it was stopped to give up")
+            held[job] = event.allocation
+    return wrong
+
+
+def _for_nothing(why: StopWhy | None, before: Allocation, after: Allocation) -> bool:
+    if why is StopWhy.MIGRATING:
+        return after == before
+    return why is StopWhy.RESIZING and (after.n, after.gpu_type) == (before.n, before.gpu_type)

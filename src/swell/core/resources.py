@@ -113,6 +113,11 @@ class Allocation:
         return (parts[0].node,) if len(parts) == 1 else tuple(part.node for part in parts)
 
     @property
+    def n(self) -> int:
+        """The amount as policies count it: whole GPUs, or 1 for a piece of one and for a run without GPUs."""
+        return 1 if self.share is not None else self.gpus or 1
+
+    @property
     def gpu_milli(self) -> int:
         return self.share.milli if self.share else GPU_MILLI * self.gpus
 

@@ -210,10 +210,29 @@ class Arrangement:
         return Cause(because="a job beside it outgrew its share of the GPU and may not be stopped", forced=True)
 
     def place_all(self, todo: Sequence[Placed]) -> None:
-        """Running ones first, large ones first; if that leaves one out, in order of precedence."""
+        """Those on their way to a place first; then running ones, then large ones; if that leaves one out, the others
+        in order of precedence."""
+        todo = [placed for placed in todo if not self._goes_to_its_target(placed)]
         by_size = sorted(todo, key=lambda p: (p.view.allocation is None, not p.view.gpu_milli, -p.grant.n))
         if not self._try_all(by_size, stop_at_first=True):
             self._try_all(todo, stop_at_first=False)
+
+    def _goes_to_its_target(self, placed: Placed) -> bool:
+        """Put it where an earlier pass decided, unless it could start on nodes where it was not before without waiting
+        for anybody (where it was, it may have been stopped to leave)."""
+        target = placed.target
+        if target is None or target.share is not None or not self.room.holds(target):
+            return False
+        if placed.view.allocation is None and not self._free_at_once(placed, target):
+            other = self.fit(placed)
+            if other is not None and self._free_at_once(placed, other) and not _was_on(placed.view, other):
+                target = other
+        self.put(placed, target)
+        return True
+
+    def _free_at_once(self, placed: Placed, place: Allocation) -> bool:
+        busy, job = self.room.busy, placed.view.id
+        return all(busy.get((part.node, gpu), job) == job for part in place.parts for gpu in part.gpus)
 
     def _try_all(self, order: Sequence[Placed], *, stop_at_first: bool) -> bool:
         done: list[Placed] = []
@@ -227,6 +246,11 @@ class Arrangement:
                     self.lift(other)
                 return False
         return True
+
+    @property
+    def stands(self) -> bool:
+        """An earlier plan is being carried out: nobody is moved for a better place meanwhile."""
+        return any(placed.target is not None for placed in self.wanted.values())
 
     def left_out(self) -> list[Placed]:
         if len(self.places) == len(self.wanted):
@@ -329,6 +353,10 @@ class Arrangement:
             cost_s=view.restart_cost_s,
             for_job=cause.for_job,
         )
+
+
+def _was_on(view: JobView, place: Allocation) -> bool:
+    return any(node in view.last_nodes for node in place.nodes)
 
 
 def _note(on: dict[str, dict[JobId, None]], job: JobId, allocation: Allocation) -> None:

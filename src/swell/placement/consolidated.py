@@ -39,7 +39,7 @@ class Consolidated:
         arrangement = self.arrange(snapshot, wanted)
         if not isinstance(arrangement, Arrangement):
             return arrangement.as_is()
-        gap = search(arrangement)
+        gap = None if arrangement.stands else search(arrangement)
         arrangement.settle_for_less()
         return arrangement.layout(gap=gap)
 
@@ -53,7 +53,8 @@ class Consolidated:
         arrangement = Arrangement(snapshot, self._topology, wanted, out)
         todo = arrangement.settle(out)
         arrangement.place_all(todo)
-        improve(arrangement, todo, out.spread_out)
+        if not arrangement.stands:
+            improve(arrangement, todo, out.spread_out)
         return arrangement
 
 

@@ -30,6 +30,7 @@ from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Allocation, Node, Part, Share
 from swell.core.snapshot import JobView, Snapshot
+from swell.core.targets import NO_TARGETS, Targets, with_targets
 from swell.placement.sharing import share_now
 
 _id = attrgetter("id")
@@ -41,12 +42,26 @@ class _Draft:
     stops: list[Stop] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
+    not_yet: dict[JobId, Allocation] = field(default_factory=dict)  # targets that this plan does not reach
+    blocked_by: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)
 
     def because(self, job: JobId, reason: Reason) -> None:
         self.first[job] = (reason, *self.first.get(job, ()))
 
+    def stop(self, job: JobId, why: StopWhy, reason: str, target: Allocation | None = None) -> None:
+        self.stops.append(Stop(job=job, why=why, reason=reason))
+        if target is not None:
+            self.not_yet[job] = target
 
-def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
+    def wait(self, job: JobId, target: Allocation, by: tuple[JobId, ...]) -> None:
+        """For these jobs to free what it is to have."""
+        self.because(job, Reason(code=ReasonCode.FREEING, detail={"by": ", ".join(map(str, by))}))
+        self.not_yet[job] = target
+        self.blocked_by[job] = by
+
+
+def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Targets = NO_TARGETS) -> Plan:
+    """`before`: what jobs were on their way to when this pass began."""
     held = Held(snapshot)
     draft = _Draft()
     moves = {move.job: move for move in layout.moves}
@@ -67,9 +82,24 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout) -> Plan:
         explain=partial(_reasons, snapshot, decision, draft.first),
         targets=_targets(decision, layout),
         moves=layout.moves,
-        memory=decision.memory,
+        memory=with_targets(decision.memory, _targets_after(snapshot, draft, before)),
         wake_s=decision.wake_s,
     )
+
+
+def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Targets:
+    """What later passes are to keep to: the targets of jobs that are stopping or that wait for such jobs alone. One
+    that waits for a job that is not about to leave is decided anew: it might wait for ever."""
+    if not draft.not_yet and not draft.stops:
+        return NO_TARGETS
+    leaving = {stop.job for stop in draft.stops} | {job.id for job in snapshot.holding if job.stopping}
+    blocked_by = draft.blocked_by
+    places = {job: to for job, to in draft.not_yet.items() if leaving.issuperset(blocked_by.get(job, ()))}
+    started = {start.job for start in draft.starts}
+    held = {job: had for job, had in before.held.items() if job in snapshot.by_id and job not in started}
+    stopped = [snapshot.by_id[stop.job] for stop in draft.stops]
+    held |= {job.id: job.allocation for job in stopped if job.allocation is not None}
+    return Targets(at_s=snapshot.now_s if draft.stops else before.at_s, places=places, held=held)
 
 
 def _changing(snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> list[JobView]:
@@ -103,35 +133,33 @@ def _running(
 ) -> None:
     if job.stopping:
         draft.because(job.id, Reason(code=ReasonCode.STOPPING))
+        if target is not None:
+            draft.not_yet[job.id] = target
     elif target == job.allocation or job.pinned:
         return
     elif target is None:
-        draft.stops.append(Stop(job=job.id, why=StopWhy.PREEMPTED, reason=why))
+        draft.stop(job.id, StopWhy.PREEMPTED, why)
     elif job.spec.scales_in_place:
         blocked_by = held.by_others(job.id, target)
         if blocked_by:
-            draft.because(job.id, _freeing(blocked_by))
+            draft.wait(job.id, target, blocked_by)
         else:
             draft.resizes.append(Resize(job=job.id, allocation=target, reason=_change(job, target)))
             held.take(job.id, target)
     elif job.allocation is not None and target.gpus != job.allocation.gpus:
-        draft.stops.append(Stop(job=job.id, why=StopWhy.RESIZING, reason=_change(job, target)))
+        draft.stop(job.id, StopWhy.RESIZING, _change(job, target), target)
     else:
         reason = move.why if move else f"moves from {_nodes(job.allocation)} to {_nodes(target)}"
-        draft.stops.append(Stop(job=job.id, why=StopWhy.MIGRATING, reason=reason))
+        draft.stop(job.id, StopWhy.MIGRATING, reason, target)
 
 
 def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held) -> None:
     blocked_by = held.by_others(job.id, target)
     if blocked_by:
-        draft.because(job.id, _freeing(blocked_by))
+        draft.wait(job.id, target, blocked_by)
         return
     held.take(job.id, target)
     draft.starts.append(Start(job=job.id, allocation=target, reason=_start_reason(job, target)))
-
-
-def _freeing(by: tuple[JobId, ...]) -> Reason:
-    return Reason(code=ReasonCode.FREEING, detail={"by": ", ".join(map(str, by))})
 
 
 def _nodes(allocation: Allocation | None) -> str:

@@ -1,10 +1,10 @@
 """What holds for every policy, so that none has to do it.
 
 Order: runs that may not be stopped, runs that changed a moment ago and runs on cordoned nodes keep exactly what they
-hold. Then each priority class, highest first, on what is left: starving jobs (`policy.starvation`); the policy, team
-by team where there are quotas (`policy.quotas`); changes of running jobs that do not pay are undone and, for elastic
-policies, nothing is left idle that somebody would gain from (`policy.resizing`). Every job that gets nothing has a
-reason.
+hold; where an earlier plan stands, so do all that it gave and left alone (`core.targets`). Then each priority
+class, highest first, on what is left: starving jobs (`policy.starvation`); the policy, team by team where there are
+quotas (`policy.quotas`); changes of running jobs that do not pay are undone and, for elastic policies, nothing is left
+idle that somebody would gain from (`policy.resizing`). Every job that gets nothing has a reason.
 
 A policy that weighs the cost of restarts itself says `weighs_restarts = True`: its sizes of running jobs are left
 alone. All of it is O(jobs) beside the policy.
@@ -20,8 +20,9 @@ from swell.core.decision import Decision, Reason, ReasonCode, Reasons
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
+from swell.core.targets import NO_TARGETS, Targets
 from swell.policy import quotas
-from swell.policy.base import Memory
+from swell.policy.base import Memory, grant
 from swell.policy.ledger import Ledger
 from swell.policy.resizing import admit, fill, held_grant, weigh
 from swell.policy.starvation import Guard
@@ -32,11 +33,15 @@ _id = attrgetter("id")
 _priority: Callable[[JobView], int] = attrgetter("priority")
 
 
-def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random) -> Decision:
+def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random, keep: Targets = NO_TARGETS) -> Decision:
+    """`keep`: what an earlier pass decided and this one is to stand by."""
     jobs = _by_submission(snapshot)
     ledger = Ledger(snapshot)
-    free = _keep_what_must_be_kept(snapshot, jobs, ledger)
-    guard = Guard(snapshot, memory, elastic=policy.elastic)
+    free = _keep_what_must_be_kept(snapshot, jobs, ledger, keep)
+    bound = _keep_to_targets(snapshot, free, ledger, keep)
+    apart = bound | _leave_out_stopped(snapshot, free, ledger, keep)
+    free = tuple(job for job in free if job.id not in apart) if apart else free
+    guard = Guard(snapshot, memory, elastic=policy.elastic, bound=bound)
     table = _Table(policy, snapshot, memory, rng, ledger)
     for members in _classes(free):
         others, served = guard.serve(members, ledger)
@@ -113,9 +118,11 @@ def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Sn
     return not policy.weighs_restarts and weigh(jobs, ledger, snapshot.now_s)
 
 
-def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Jobs:
-    """Write down the jobs that are left alone; the others."""
+def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, targets: Targets) -> Jobs:
+    """Write down the jobs that are left alone; the others. While jobs are on their way to what a plan of a moment ago
+    gave them, the rest of that plan stands too: it left the others as they are."""
     settled_s = snapshot.now_s - snapshot.options.min_run_s
+    planned_s = targets.at_s if targets.held and targets.at_s >= settled_s else None
     not_ready = [node for node in snapshot.nodes if node.condition is not NodeCondition.READY]
     cordoned = {node.name for node in not_ready if node.condition is NodeCondition.CORDONED}
     gone = {node.name for node in not_ready}
@@ -127,12 +134,14 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> J
             why = Reason(code=ReasonCode.PINNED)
         elif cordoned and job.allocation and not cordoned.isdisjoint(job.allocation.nodes):
             pass
-        elif job.changed_s > settled_s:
+        elif job.id in targets.places:
+            continue
+        elif job.changed_s > settled_s or planned_s is not None:
             if top_waiting is None:
                 top_waiting = _top_waiting(jobs)
             if top_waiting > job.priority:
                 continue
-            until_s = job.changed_s + snapshot.options.min_run_s
+            until_s = max(job.changed_s, planned_s or 0.0) + snapshot.options.min_run_s
             why = Reason(code=ReasonCode.SETTLING, detail={"until_s": until_s})
             ledger.wake_at(until_s)
         else:
@@ -140,6 +149,39 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> J
         ledger.keep(job, held_grant(job), _milli(job, gone), why)
         kept[job.id] = None
     return tuple(job for job in jobs if job.id not in kept) if kept else jobs
+
+
+def _keep_to_targets(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, targets: Targets) -> dict[JobId, None]:
+    """Jobs on their way to what an earlier pass gave them keep to that, or those who were stopped for it were stopped
+    for nothing. It is decided anew if a job of higher priority waits, or if what it is to have is no longer there."""
+    if not targets.places:
+        return {}
+    by_id = {job.id: job for job in jobs}
+    top_waiting = _top_waiting(jobs)
+    usable = {node.name: {gpu.index for gpu in node.usable_gpus()} for node in snapshot.nodes if node.schedulable}
+    bound: dict[JobId, None] = {}
+    for job_id, target in targets.places.items():
+        job = by_id.get(job_id)
+        there = all(usable.get(part.node, set()).issuperset(part.gpus) for part in target.parts)
+        if job is None or not there or top_waiting > job.priority:
+            continue
+        if ledger.may_use(job, target.n) and ledger.give(job, grant(target.n, target.gpu_type)):
+            bound[job_id] = None
+    return bound
+
+
+def _leave_out_stopped(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, keep: Targets) -> dict[JobId, None]:
+    """Jobs that were stopped a moment ago to make room for others do not come back before that plan is carried out."""
+    until_s = keep.at_s + snapshot.options.min_run_s
+    if until_s < snapshot.now_s:
+        return {}
+    top_waiting = _top_waiting(jobs) if keep.held else _LOWEST
+    left_out = [job for job in jobs if job.id in keep.held and job.id not in keep.places]
+    found = {job.id: None for job in left_out if not job.held_n and job.priority >= top_waiting}
+    for job in found:
+        ledger.reasons[job] = (Reason(code=ReasonCode.SETTLING, detail={"until_s": until_s}),)
+        ledger.wake_at(until_s)
+    return found
 
 
 _LOWEST = -(1 << 62)

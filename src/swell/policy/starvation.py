@@ -15,6 +15,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from swell.core.decision import Reason, ReasonCode
+from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import Memory, grant
 from swell.policy.ledger import Ledger
@@ -26,12 +27,14 @@ SLICE = 0.25
 
 
 class Guard:
-    def __init__(self, snapshot: Snapshot, memory: Memory, *, elastic: bool) -> None:
+    def __init__(self, snapshot: Snapshot, memory: Memory, *, elastic: bool, bound: Mapping[JobId, None]) -> None:
+        """`bound`: jobs on their way to what they were given; one that was rescued stays so."""
         self._snapshot = snapshot
         self._elastic = elastic
         rescued = memory.get("rescued")
         self._before: Mapping[str, float] = rescued if isinstance(rescued, Mapping) else {}
-        self._rescued: dict[str, float] = {}
+        kept = [str(job) for job in bound if self._before.get(str(job), 0.0) > snapshot.now_s]
+        self._rescued: dict[str, float] = {job: self._before[job] for job in kept}
         self._reserved: dict[str, JobView] = {}  # by GPU type: who waits for it
 
     def serve(self, jobs: Sequence[JobView], ledger: Ledger) -> tuple[Sequence[JobView], list[JobView]]:
