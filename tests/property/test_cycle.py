@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -40,6 +41,7 @@ class Life:
         self.snapshotter = Snapshotter(self.book)
         self.events: list[ev.Event] = []
         self.now_s = 1000.0
+        self.fitting = 0  # passes with all nodes ready and a job that fits each of them
         for i in range(self.rng.randint(1, 4)):
             gpus = tuple(Gpu(index=g, memory_mib=16_000) for g in range(self.rng.choice((1, 2, 4))))
             node = Node(name=f"n{i}", gpus=gpus, cpus=64, memory_mib=64_000)
@@ -77,6 +79,14 @@ class Life:
         )
         self.happen(ev.JobSubmitted(job=self.state.last_job + 1, spec=spec, at_s=self.now_s))
 
+    @property
+    def could_start(self) -> bool:
+        """A job came that fits the smallest node there is, and a node was ready at some pass after."""
+        return self.fitting > 0
+
+    def started(self) -> int:
+        return sum(isinstance(event, ev.RunPlanned) for event in self.events)
+
     def _one(self, *states: JobState) -> RunId | None:
         found = [r for j in self.state.active if (r := self.state.jobs[j]).state in states]
         run = self.rng.choice(found).run if found else None
@@ -109,6 +119,9 @@ class Life:
 
     def decide(self) -> None:
         snapshot, _ = self.snapshotter.take(self.state, self.now_s, Options())
+        least = min(len(node.gpus) for node in self.state.nodes.values())
+        ready = all(node.schedulable for node in self.state.nodes.values())
+        self.fitting += ready and any(job.min <= least for job in snapshot.jobs)
         fresh, _ = Snapshotter(self.book).take(self.state, self.now_s, Options())
         assert snapshot == fresh, "a cached view differs from a fresh one"
         seed = self.state.seq
@@ -135,3 +148,17 @@ def test_never_breaks_a_law_whatever_happens(policy: str, seed: int) -> None:
         life.step()
     assert replay(life.events) == life.state
     assert stops_for_nothing(life.events) == []
+    assert life.started() or not life.could_start, "jobs came that fit, and none was started"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - SLOW))
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=int(os.environ.get("SWELL_EXAMPLES", "200")) // 100, deadline=None)
+def test_never_breaks_a_law_in_many_longer_lives(policy: str, seed: int) -> None:
+    life = Life(seed, policy)
+    for _ in range(200):
+        life.step()
+    assert replay(life.events) == life.state
+    assert stops_for_nothing(life.events) == []
+    assert life.started()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from swell.core.events import Event, ExitReason, RunEnded, RunPlanned, RunResized, RunStarted, RunStopRequested
+from swell.core.invariants import stops_for_nothing
 from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
@@ -172,6 +173,7 @@ async def lived(load: Workload, policy: str, moments: Sequence[float]) -> list[D
             await engine.submit([waiting.pop(0).spec])
         await quiet(engine)
     await engine.stop()
+    assert stops_for_nothing([stored.event for stored in store.events()]) == []
     return [found for stored in store.events() for found in decision(stored.event)]
 
 
