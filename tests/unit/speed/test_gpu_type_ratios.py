@@ -163,3 +163,10 @@ def test_types_are_compared_at_batches_that_both_have_seen() -> None:
     new.run(1, 4, 1, [0, 1], "new")
     speed = history.book.speed(history.state.jobs[2], NODES)
     assert speed.rate(1, 1, "new") / speed.rate(1, 1, "old") == pytest.approx(5.0, rel=0.25)
+
+
+def test_the_spread_is_the_root_mean_square_of_how_far_families_are_from_the_median() -> None:
+    found = type_ratios_of([{"old": 0.0, "new": 1.0}, {"old": 0.0, "new": 1.0}, {"old": 0.0, "new": 4.0}])
+    expected = ((SPREAD**2 + 0.0 + 0.0 + 3.0**2) / 4) ** 0.5
+    hoped = found.guess({"old": 0.0}, "new", 1.0) - found.guess({"old": 0.0}, "new", 0.0)
+    assert hoped == pytest.approx(expected, rel=1e-6)
