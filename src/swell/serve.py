@@ -23,7 +23,7 @@ from swell.api.app import create_app
 from swell.api.auth import run_token
 from swell.api.connections import BoundedProtocol
 from swell.config import Config
-from swell.core.errors import Conflict, StoreFenced
+from swell.core.errors import Conflict, StoreError, StoreFenced
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
@@ -51,7 +51,9 @@ from swell.policy.custom import load_policy_files
 from swell.sdk import ship
 from swell.speed.book import Book
 from swell.store.journal import Journal
+from swell.store.memory import MemoryStore
 from swell.store.open import open_store
+from swell.store.sql import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -222,9 +224,18 @@ def _last_port(config: Config) -> int:
         return 0
 
 
+def _opened(url: str) -> MemoryStore | SqlStore:
+    """Once it runs, outages heal by themselves; a start without its database is refused, and says so."""
+    try:
+        return open_store(url)
+    except StoreError as error:
+        what = str(error).removesuffix("it is tried again.").removesuffix("it continues by itself.").rstrip("; .")
+        raise type(error)(f"the daemon did not start: {what}. Once that is mended, start it again.") from error
+
+
 @asynccontextmanager
 async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator[Engine]:
-    store = open_store(config.database_url)
+    store = _opened(config.database_url)
     book = WatchedBook(Book())
     clock = SystemClock(config.home / "clock.json")
     prepare = LocalPreparation(

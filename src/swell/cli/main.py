@@ -10,7 +10,7 @@ import click
 
 from swell import __version__
 from swell.cli.terminal import say
-from swell.core.errors import SwellError
+from swell.core.errors import StoreError, SwellError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
 
@@ -102,7 +102,9 @@ def _fail(error: SwellError) -> int:
     say(f"swell: {error}", err=True)
     if isinstance(error, DaemonUnreachable):
         return EXIT_UNREACHABLE
-    return EXIT_FAILED if isinstance(error, Refused) and error.status >= 500 else EXIT_USAGE
+    if isinstance(error, StoreError) or (isinstance(error, Refused) and error.status >= 500):
+        return EXIT_FAILED
+    return EXIT_USAGE
 
 
 def _hush_stdout() -> None:

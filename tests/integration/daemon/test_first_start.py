@@ -125,6 +125,18 @@ def test_listening_for_other_machines_needs_to_be_asked_for(tmp_path: Path) -> N
     assert not (tmp_path / "home" / "token").exists()
 
 
+def test_a_start_without_its_database_does_not_claim_to_go_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    command = [sys.executable, "-m", "swell", "serve", "--home", str(home)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command += ["--database", "postgresql://nobody@127.0.0.1:1/x"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "did not start" in done.stderr
+    assert "start it again" in done.stderr
+    assert "tried again" not in done.stderr
+
+
 def test_the_address_of_ipv6_can_be_used(tmp_path: Path) -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
