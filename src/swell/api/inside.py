@@ -42,6 +42,7 @@ async def stop(request: Request) -> Response:
         _wait_s(query),
         world_size=_whole(query, "world_size"),
         steps=bool(_whole(query, "steps")),
+        terminating=bool(_whole(query, "terminating")),
     )
     return json_response(view)
 

@@ -71,6 +71,7 @@ class Reports(Protocol):
         *,
         world_size: int = 0,
         steps: bool = False,
+        terminating: bool = False,
     ) -> StopView: ...
 
 

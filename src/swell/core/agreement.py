@@ -48,8 +48,8 @@ class Agreement:
     world_size: int = 0
     ranks: Mapping[int, Heard] = field(default_factory=dict)
     asked: bool = False  # somebody wants the run to stop
-    spare_last: bool = False  # do not interrupt the last epoch: a resize would cost more than it brings
-    epochs: int = 0  # as the training code knows it; 0: not said
+    spare: int = 0  # do not interrupt the last so many epochs: a resize would cost more than it brings
+    epochs: int = 0  # as the training code knows it; 0: unset
     proposal: Position | None = None
     tried: int = 0  # proposals so far
     crossed: int = 0  # those that a rank had passed by beginning another epoch
@@ -57,10 +57,9 @@ class Agreement:
     decided: Position | None = None  # every rank has promised: final, to be made durable
     confirmed: bool = False  # durable: ranks may leave
 
-    def ask(self, *, spare_last: bool = False) -> Agreement:
+    def ask(self, *, spare: int = 0) -> Agreement:
         """The run shall stop. Asked twice, the stricter wish holds (a preemption after a resize spares nothing)."""
-        spare = spare_last and (self.spare_last or not self.asked)
-        return replace(self, asked=True, spare_last=spare)._advance()
+        return replace(self, asked=True, spare=min(spare, self.spare) if self.asked else spare)._advance()
 
     def hear(
         self,
@@ -135,14 +134,12 @@ class Agreement:
     def _epoch_ahead(self, begun: Position, ahead: int) -> Position:
         """`ahead` epochs on, but rather sooner than beyond the end of the training."""
         wanted = begun[0] + ahead
-        last = self.epochs - 1 - self.spare_last
+        last = self.epochs - 1 - self.spare
         return (max(begun[0] + 1, min(wanted, last)) if self.epochs else wanted, 0)
 
     def _allowed(self, at: Position) -> bool:
         """After the last epoch there is nothing to stop: the training ends by itself."""
-        if not self.epochs:
-            return True
-        return at[0] < self.epochs - (1 if self.spare_last else 0)
+        return not self.epochs or at[0] < self.epochs - self.spare
 
 
 def _later(ack: Position | None, known: Position | None) -> Position | None:

@@ -294,13 +294,11 @@ def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
     run = job.run
     assert run is not None  # not stale
     every_s = event.epoch_s if job.unit == "epoch" and event.epoch_s > 0.0 else run.boundary_every_s
-    if not event.count:
-        return _expecting(run, every_s)
-    if saved == job.epochs_saved:
-        return _trained(run, event.at_s)
-    if job.unit != "epoch":
-        every_s = event.at_s - _boundary_s(run, event.at_s)
-    return _reported(run, event.at_s, event.at_s, every_s)
+    if saved > job.epochs_saved:
+        if job.unit != "epoch":
+            every_s = event.at_s - _boundary_s(run, event.at_s)
+        return _reported(run, event.at_s, event.at_s, every_s)
+    return _trained(run, event.at_s) if event.count else _expecting(run, every_s)
 
 
 def _boundary_s(run: Run, default_s: float) -> float:

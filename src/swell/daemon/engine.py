@@ -479,7 +479,8 @@ class Engine:
         done = self._reported.get(run, record.epochs_done) if record is not None else 0
         if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
             began = report.began
-            events.append(ev.TrainingBegan(run=run, at_s=now_s, epoch=began.epoch, epochs=began.epochs))
+            place = {"epoch": began.epoch, "epochs": began.epochs}
+            events.append(ev.TrainingBegan(run=run, at_s=now_s, unit=began.unit, **place))
             done = began.epoch  # also where that sets the job back
         epochs = [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
         if run in self._reported:
@@ -487,7 +488,13 @@ class Engine:
         if record is not None:
             await self._commit([*events, *epochs])
         return await self._stops.heard(
-            run, report.rank, report.world_size, report.position, report.ack, steps=report.steps
+            run,
+            report.rank,
+            report.world_size,
+            report.position,
+            report.ack,
+            steps=report.steps,
+            terminating=report.terminating,
         )
 
     async def await_stop(
@@ -500,5 +507,8 @@ class Engine:
         *,
         world_size: int = 0,
         steps: bool = False,
+        terminating: bool = False,
     ) -> StopView:
-        return await self._stops.wait(run, rank, position, ack, wait_s, world_size=world_size, steps=steps)
+        return await self._stops.wait(
+            run, rank, position, ack, wait_s, world_size=world_size, steps=steps, terminating=terminating
+        )

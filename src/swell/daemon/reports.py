@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
 from swell.core.agreement import Position, StopPoint
 from swell.core.events import Batching, EpochEnded
@@ -18,10 +19,11 @@ Series = Mapping[str, tuple[tuple[float, float], ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """The library is about to start its first epoch of this run. `epochs` is 0 when the training does not say."""
+    """The library is about to start its first epoch of this run. `epochs` is 0 when the training leaves it unset."""
 
     epoch: int = 0
     epochs: int = 0
+    unit: Literal["epoch", "step", "token", "sample"] = "epoch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class EpochReport:
     gpu_memory_mib: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     batching: Batching | None = None
+    unsaved: int = 0
 
     def event(self, run: RunId, at_s: float) -> EpochEnded:
         return EpochEnded(run=run, at_s=at_s, **{f.name: getattr(self, f.name) for f in fields(self)})
@@ -55,6 +58,7 @@ class RunReport:
     position: Position = (0, 0)
     ack: Position | None = None
     steps: bool = False  # this rank can stop at a step, not only at an epoch
+    terminating: bool = False  # this rank was sent SIGTERM: the ranks have to agree on where to stop
     began: Began | None = None
     epochs: tuple[EpochReport, ...] = ()
     series: Series = field(default_factory=dict)

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from swell.core import events as ev
 from swell.core.agreement import Agreement, Position
-from swell.core.events import Event, StopWhy
+from swell.core.events import VOLUNTARY, Event
 from swell.core.ids import RunId
 from swell.core.state import Run
 from swell.daemon.committer import Committer
 from swell.daemon.reports import StopView
+from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Clock
 
 MAX_WAIT_S = 30.0
 """A long poll is answered at the latest after this."""
-_SPARES_LAST = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
 
 
 class Stops:
@@ -35,14 +35,18 @@ class Stops:
         position: Position,
         ack: Position | None,
         steps: bool = False,
+        terminating: bool = False,
     ) -> StopView:
         """A rank has spoken. The answer holds for every rank of the run."""
         current = self._run(run)
         if current is None:
             return StopView()
         before = self._agreement(run, current)
-        epochs = self._committer.state.jobs[run.job].epochs_total
+        record = self._committer.state.jobs[run.job]
+        epochs = record.epochs_total if record.unit == "epoch" else 0  # else positions count steps, not epochs
         after = before.hear(rank=rank, position=position, world_size=world_size, ack=ack, steps=steps, epochs=epochs)
+        if terminating:  # somebody sent SIGTERM to its ranks: they leave together, as if the daemon had asked them
+            after = after.ask()
         self._keep(run, before, after)
         await self._make_durable(run)
         return self._view(run)
@@ -57,12 +61,13 @@ class Stops:
         *,
         world_size: int = 0,
         steps: bool = False,
+        terminating: bool = False,
     ) -> StopView:
         """Answer at once if there is news for this rank, else when there is, at the latest after `wait_s`."""
         known = self._agreements.get(run)
         size = world_size or (known.world_size if known is not None else 0)
         if size:
-            await self.heard(run, rank, size, position, ack, steps=steps)
+            await self.heard(run, rank, size, position, ack, steps=steps, terminating=terminating)
         deadline_s = self._clock.monotonic_s() + min(wait_s, MAX_WAIT_S)
         while not self._has_news(run, ack):
             left_s = deadline_s - self._clock.monotonic_s()
@@ -98,7 +103,14 @@ class Stops:
         if current.stop.agreed is not None and agreement.decided is None:
             at = current.stop.agreed  # the verdict of before a restart holds
             return Agreement(world_size=agreement.world_size, asked=True, proposal=at, decided=at, confirmed=True)
-        return agreement.ask(spare_last=current.stop.why in _SPARES_LAST)
+        return agreement.ask(spare=self._spare(run, current))
+
+    def _spare(self, run: RunId, current: Run) -> int:
+        """A voluntary stop must leave more to train than a restart costs; how many last epochs that forbids."""
+        if current.stop is None or current.stop.why not in VOLUNTARY or current.boundary_every_s <= 0.0:
+            return 0
+        cost_s = self._committer.state.jobs[run.job].restart_cost_s
+        return int((DEFAULT_RESTART_COST_S if cost_s is None else cost_s) / current.boundary_every_s)
 
     def _keep(self, run: RunId, before: Agreement, after: Agreement) -> None:
         self._agreements[run] = after

@@ -18,9 +18,12 @@ from __future__ import annotations
 from typing import Any
 
 from swell.sdk.session import EXIT_STOPPED, Training
+from swell.sdk.settings import read_settings
+from swell.sdk.steps import StepTraining
 
 __all__ = [
     "EXIT_STOPPED",
+    "StepTraining",
     "Training",
     "end_epoch",
     "log",
@@ -33,10 +36,23 @@ __all__ = [
 _current: Training | None = None
 
 
-def training(epochs: int = 0, **options: Any) -> Training:
-    """A training run: `with swell.training() as run:`. Options: `epochs`, `checkpoint_dir`, `keep`."""
+UNITS = ("step", "token", "sample")
+
+
+def training(epochs: int = 0, **options: Any) -> Any:
+    """A training run: `with swell.training() as run:`. It counts `epochs`, or one of `steps`, `tokens`, `samples`
+    (then see `StepTraining`: `run.loop()`, `save_every`). Other options: `checkpoint_dir`, `keep`.
+
+    Returns a `Training` or a `StepTraining`; unset, the job file decides which."""
     global _current
-    _current = Training(epochs=epochs, **options)
+    totals = {unit: options.pop(unit + "s") for unit in UNITS if unit + "s" in options}
+    if len(totals) + bool(epochs) > 1:
+        raise ValueError("a training counts in one unit: give epochs, steps, tokens or samples, not several")
+    unit = next(iter(totals), "" if epochs else read_settings().unit)
+    if unit in UNITS:
+        _current = StepTraining(unit=unit, total=totals.get(unit, 0), **options)
+    else:
+        _current = Training(epochs=epochs, **options)
     return _current
 
 

@@ -24,11 +24,15 @@ _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.pkl")
 
 
 class Checkpoint(NamedTuple):
-    """`epochs_done` whole epochs, and `step` steps of the next one."""
+    """`epochs_done` whole epochs, and `step` steps of the next one; `units` where tokens or samples are counted;
+    `samples` used so far, where the library gives out their order; `size`: batches of a whole epoch, 0 if unknown."""
 
     epochs_done: int
     step: int
     value: Any
+    units: int = 0
+    samples: int = 0
+    size: int = 0
 
 
 def write_whole(path: Path, data: bytes) -> None:

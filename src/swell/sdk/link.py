@@ -105,6 +105,7 @@ class Link:
         self._place, self._position, self._idle = place, position, idle
         self.steps = False  # this rank can stop at a step
         self.epochs = 0
+        self.terminating: Callable[[], bool] = lambda: False  # SIGTERM came: the ranks have to agree on where to stop
         self.healthy = True  # the last report arrived
         self.latency_s = 0.0
         self._report_s = 1.0
@@ -159,6 +160,7 @@ class Link:
             "steps": int(self.steps),
             "epochs": self.epochs,
             "wait_s": LONG_POLL_S,
+            "terminating": int(self.terminating()),
         }
         if promised is not None:
             query["ack_epoch"], query["ack_step"] = promised
@@ -201,6 +203,7 @@ class Link:
             "position": position,
             "ack": promised,
             "steps": self.steps,
+            "terminating": self.terminating(),
         }
         began_s = time.monotonic()
         try:

@@ -24,6 +24,7 @@ from swell.sdk.gpu import GpuMemory
 from swell.sdk.journal import Journal
 from swell.sdk.link import Link
 from swell.sdk.meter import Meter, epoch_entry
+from swell.sdk.order import Batches, Order
 from swell.sdk.outbox import Outbox
 from swell.sdk.settings import Settings, read_place, read_settings
 from swell.sdk.termination import Termination
@@ -33,6 +34,9 @@ EXIT_STOPPED = 85
 
 LEAVING_S = 3.0
 """A run that leaves tells its last epoch first: the daemon has just spoken, so it is there."""
+
+AGREE_S = 10.0
+"""After SIGTERM several ranks try this long to agree on where to stop; then each leaves at its next boundary."""
 
 PERCENTILES_EVERY_S = 1.0
 
@@ -53,6 +57,7 @@ class Training:
         keep: int = ck.KEEP,
         settings: Settings | None = None,
     ) -> None:
+        self.unit = "epoch"  # what progress is counted in
         self._settings = settings if settings is not None else read_settings()
         self._total = epochs or self._settings.epochs
         self._dir = Path(checkpoint_dir) if checkpoint_dir else None
@@ -61,10 +66,12 @@ class Training:
         self.goodput = 0.0  # useful samples/s, said by adaptive batch sizes
         self.batching: dict[str, Any] | None = None  # how the batch was split, said by them too
         self.within: Callable[[], dict[str, Any]] | None = None  # all three, of the epoch that runs
+        self.samples_done = 0  # over all ranks and attempts, where `batches` gives out their order
+        self._order: Order | None = None
         self._place = read_place()
         self._meter, self._outbox = Meter(), Outbox()
         self._termination = Termination()
-        self._gate = Gate(PATIENCE_S, lambda: self._termination.asked)
+        self._gate = Gate(PATIENCE_S, lambda: self._leaves_alone())
         self._journal = Journal(self._settings.journal)
         self._memory = GpuMemory(self._settings.shared_gpu)
         self._link: Link | None = None
@@ -77,7 +84,8 @@ class Training:
         self._saved = False  # run.save is used: the progress file is not needed
         self._skip = 0  # batches of the resumed epoch that are done
         self._batches = 0  # done in this epoch
-        self._size = 0  # batches of a whole epoch; 0: not known
+        self._size = 0  # batches of a whole epoch; 0: unknown
+        self._saved_size = 0  # the same when the checkpoint was written that this run resumed from
         self._speed_told = False  # of this run, from within its first epoch
         self._boundaries = 0  # step boundaries passed in this epoch
         self._in_steps = False
@@ -162,21 +170,58 @@ class Training:
     def steps(self, loader: Iterable[Item]) -> Iterator[Item]:
         """The batches of `loader`, timed. After a stop within an epoch, those already done are passed over."""
         size = len(loader) if isinstance(loader, Sized) else -1
-        self._size = max(0, size)
-        skip, self._skip = self._skip, 0
-        self._batches = skip
+        skip, before = self._resumed(size)
+        self._size = max(0, size) + before
+        self._batches = skip + before
         self._in_steps = True
         self._meter.resume()
         try:
             for index, batch in enumerate(loader):
                 if index < skip:
                     continue
-                self._batches = index + 1
-                self._last_batch = self._batches == size
+                self._batches = before + index + 1
+                self._last_batch = index + 1 == size
+                self._advance_samples()  # here: a user who breaks off and saves has used this batch
                 yield batch
                 self._meter.step()
         finally:
             self._in_steps = False
+
+    def _resumed(self, size: int) -> tuple[int, int]:
+        """Of the epoch that was stopped within: (batches of the loader to pass over, batches it does not give again).
+        The library's own order begins after them; another loader begins anew, with more or fewer batches if each rank
+        now reads another part of the data."""
+        done, self._skip = self._skip, 0
+        if not done or self._order is not None:
+            return 0, done
+        if size > 0 and self._saved_size and size != self._saved_size:
+            at = done * size // self._saved_size
+            print(
+                f"swell: the epoch has {size} batches now and had {self._saved_size}; resuming at batch {at}, which may "
+                "repeat a part of it. run.batches() resumes at the very sample.",
+                file=sys.stderr,
+            )
+            return at, 0
+        return done, 0
+
+    def batches(self, samples: int, batch: int = 0, *, seed: int = 0, shuffle: bool = True) -> Batches:
+        """This rank's indices of each global batch of `batch` samples (unset: `batch_size` of the job file), of a data
+        set of `samples`. Each sample comes exactly once in a pass, however often the training is stopped and resized.
+        Iterate over it, or give it to torch's DataLoader as its `batch_sampler`."""
+        order = Order(samples, batch or self.batch_size, seed=seed, shuffle=shuffle)
+        self._order = order
+        return Batches(order, lambda: self.samples_done, self._pass_ends, self.rank, self.world_size)
+
+    def _pass_ends(self) -> int:
+        """The position where the epoch that runs ends."""
+        order = self._order
+        assert order is not None  # `batches` has set it
+        return (self.samples_done // order.samples + 1) * order.samples
+
+    def _advance_samples(self) -> None:
+        """A step was done with the samples of one global batch."""
+        if self._order is not None:
+            self.samples_done = self._order.after(self.samples_done)
 
     # Plain calls
 
@@ -201,7 +246,14 @@ class Training:
         self._place = read_place()
         at = (self._upcoming(), 0)
         self._open(at[0])
-        return not self._termination.asked and self._gate.arrive(at) and not self._termination.asked
+        return not self._leaves_alone() and self._gate.arrive(at) and not self._leaves_alone()
+
+    def _leaves_alone(self) -> bool:
+        """SIGTERM came, and there is nobody to agree with about where to stop: one process, or no daemon to ask."""
+        if not self._termination.asked:
+            return False
+        link = self._link
+        return self._place.world_size == 1 or link is None or not link.healthy or self._termination.for_s > AGREE_S
 
     def continue_at(self, epoch: int, epochs: int = 0) -> None:
         """The framework has restored its own checkpoint: `epoch` comes next, of `epochs` (0: not said)."""
@@ -213,6 +265,8 @@ class Training:
     def measure(self, samples: int = 0) -> None:
         """The end of a step. `samples`: how many this process has used in it."""
         self._meter.step(samples)
+        if not self._in_steps:
+            self._advance_samples()
 
     def end_epoch(self) -> None:
         """The epoch, validation included, is over. It counts once its checkpoint has had its chance to be written."""
@@ -250,8 +304,7 @@ class Training:
         if self._link is not None:
             self._link.steps = True
         self._boundaries += 1
-        alone = self._termination.asked and self._place.world_size == 1
-        self._stop_here = alone or not self._gate.arrive((self._epoch or 0, self._boundaries))
+        self._stop_here = self._leaves_alone() or not self._gate.arrive((self._epoch or 0, self._boundaries))
         return self._stop_here
 
     # Checkpoints
@@ -261,7 +314,8 @@ class Training:
         self._saved = True
         if self._place.rank == 0:
             done, step = self._reached()
-            ck.save(self.checkpoint_dir, ck.Checkpoint(done, step, value), self._keep)
+            checkpoint = ck.Checkpoint(done, step, value, samples=self.samples_done, size=self._size)
+            ck.save(self.checkpoint_dir, checkpoint, self._keep)
         if self._finished is not None:
             self._settle()
 
@@ -270,6 +324,7 @@ class Training:
         found = ck.load(self.checkpoint_dir)
         self._saved = True
         self._next, self._skip = (found.epochs_done, found.step) if found else (0, 0)
+        self.samples_done, self._saved_size = (found.samples, found.size) if found else (0, 0)
         self._epochs_done = self._next
         self._note()
         return found.value if found else default
@@ -286,7 +341,7 @@ class Training:
     def leave(self) -> None:
         """Stop here, to be continued by the next attempt: reports, then ends the process with its own exit code."""
         done = self._epochs_done
-        print(f"swell: stopping as asked after {done} epochs; the next attempt goes on from here", file=sys.stderr)
+        print(f"swell: stopping as asked after {done} {self.unit}s; the next attempt resumes here", file=sys.stderr)
         self._close(LEAVING_S)
         if self._settings.left_mark:
             Path(self._settings.left_mark).touch()
@@ -345,15 +400,23 @@ class Training:
         if self._link is not None or not self._settings.inside or self._place.rank >= self._place.world_size:
             return
         self._termination.watch()
-        self._gate.begun = (epoch, 0)
-        self._outbox.began = {"epoch": epoch, "epochs": self._total} if self._place.rank == 0 else None
+        self._gate.begun = self._place_of(epoch)
+        self._outbox.began = self._began(epoch) if self._place.rank == 0 else None
         self._link = Link(
             self._settings, self._gate, self._outbox, lambda: self._place, self._position, self._in_background
         )
-        self._link.epochs = self._total
+        self._link.epochs = self._total if self.unit == "epoch" else 0
+        self._link.terminating = lambda: self._termination.asked
         self._note()
         self._link.start()
         atexit.register(self._at_exit)
+
+    def _place_of(self, epoch: int) -> tuple[int, int]:
+        return epoch, 0
+
+    def _began(self, epoch: int) -> dict[str, Any]:
+        """The first report of this run: where it resumes, and how much there is to do."""
+        return {"epoch": epoch, "epochs": self._total, "unit": self.unit}
 
     def _settle(self) -> None:
         """The boundary after an epoch: what it brought is a fact now."""

@@ -20,6 +20,9 @@ class Settings(NamedTuple):
     checkpoint_dir: str = ""
     epochs_done: int = 0
     epochs: int = 0
+    unit: str = ""  # what the job file counts in, if not in epochs: step, token or sample
+    units: int = 0  # how many of them
+    units_done: int = 0
     gpus: int = 0
     nodes: int = 1
     gpu_type: str = ""
@@ -29,6 +32,10 @@ class Settings(NamedTuple):
     left_mark: str = ""  # set under launchers that hide exit codes: touch this file and leave with 0
     shared_gpu: bool = False
     adaptive_batch: bool = False
+
+    def total_of(self, unit: str) -> int:
+        """How many of `unit` the job file asks for; 0: unset."""
+        return self.units if unit == self.unit else 0
 
     @property
     def inside(self) -> bool:
@@ -53,6 +60,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         checkpoint_dir=environ.get("SWELL_CHECKPOINT_DIR", ""),
         epochs_done=number(environ, "SWELL_EPOCHS_DONE", number(environ, "EPOCHS_DONE")),
         epochs=number(environ, "SWELL_EPOCHS", number(environ, "EPOCHS_TO_BE_DONE")),
+        unit=environ.get("SWELL_UNIT", ""),
+        units=number(environ, "SWELL_UNITS"),
+        units_done=number(environ, "SWELL_UNITS_DONE"),
         gpus=number(environ, "SWELL_GPUS"),
         nodes=number(environ, "SWELL_NODES", 1),
         gpu_type=environ.get("SWELL_GPU_TYPE", ""),

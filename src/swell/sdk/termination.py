@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 
@@ -13,8 +14,14 @@ class Termination:
 
     def __init__(self) -> None:
         self.asked = False
+        self._asked_s = 0.0
         self._before: Any = None
         self._owner = 0
+
+    @property
+    def for_s(self) -> float:
+        """Seconds since SIGTERM came."""
+        return time.monotonic() - self._asked_s if self.asked else 0.0
 
     def watch(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -33,6 +40,6 @@ class Termination:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        self.asked = True
+        self.asked, self._asked_s = True, time.monotonic()
         if callable(self._before):
             self._before(number, frame)

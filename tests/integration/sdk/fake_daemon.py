@@ -38,9 +38,9 @@ class FakeDaemon:
     def __post_init__(self) -> None:
         self._rng = random.Random(self.faults.seed)
 
-    def ask(self, *, spare_last: bool = False) -> None:
+    def ask(self, *, spare: int = 0) -> None:
         with self.changed:
-            self._learn(self.agreement.ask(spare_last=spare_last))
+            self._learn(self.agreement.ask(spare=spare))
 
     def report(self, body: dict[str, Any]) -> dict[str, Any]:
         with self.changed:

@@ -53,7 +53,7 @@ def test_steps_only_when_every_rank_can() -> None:
 
 
 def test_the_last_epoch_is_spared_for_a_resize_but_not_for_a_preemption() -> None:
-    resize = two_ranks((8, 0), (8, 0)).ask(spare_last=True)
+    resize = two_ranks((8, 0), (8, 0)).ask(spare=1)
     assert resize.view() is None
     assert resize.ask().view() == StopPoint(at=(9, 0), agreed=False)
     assert two_ranks((9, 0), (9, 0)).ask().view() is None, "the last epoch runs: it ends by itself"

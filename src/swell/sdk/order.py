@@ -1,0 +1,70 @@
+"""Which samples come next: an order that does not depend on the number of processes, so that a resized training neither
+skips nor repeats any.
+
+Positions count samples over all passes through the data. A global batch is a slice of the order; each rank takes its
+part of the slice. A training that stops at position p goes on there, whatever number of ranks it has then.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Callable, Iterator, List  # noqa: UP035  see settings.py
+
+MAX_SHUFFLED = 50_000_000
+"""An order of more samples is not kept in memory: shuffle shards of the data, and pass `shuffle=False`."""
+
+
+def share_of(size: int, rank: int, world_size: int) -> slice:
+    """The part of a batch of `size` samples that one rank takes; parts differ by one sample at most."""
+    return slice(size * rank // world_size, size * (rank + 1) // world_size)
+
+
+class Order:
+    """The order of `samples` samples in global batches of `batch`. The last batch of a pass may be smaller."""
+
+    def __init__(self, samples: int, batch: int, *, seed: int = 0, shuffle: bool = True) -> None:
+        if samples < 1 or batch < 1:
+            raise ValueError(f"samples and batch must be at least 1, not {samples} and {batch}")
+        if shuffle and samples > MAX_SHUFFLED:
+            raise ValueError(f"more than {MAX_SHUFFLED:,} samples are not shuffled in memory; use shuffle=False")
+        self.samples, self.batch, self.seed, self.shuffle = samples, batch, seed, shuffle
+        self._pass = -1
+        self._order: List[int] = []  # noqa: UP006  Python 3.8
+
+    def after(self, position: int) -> int:
+        """The position after the batch that begins at `position`."""
+        return position + min(self.batch, self.samples - position % self.samples)
+
+    def indices(self, position: int, rank: int = 0, world_size: int = 1) -> List[int]:  # noqa: UP006
+        """What this rank takes of the batch that begins at `position`."""
+        number, offset = divmod(position, self.samples)
+        size = self.after(position) - position
+        part = share_of(size, rank, world_size)
+        if not self.shuffle:
+            return list(range(offset + part.start, offset + part.stop))
+        if number != self._pass:
+            self._pass = number
+            self._order = list(range(self.samples))
+            random.Random(f"{self.seed}/{number}").shuffle(self._order)  # noqa: S311  an order, not a secret
+        return self._order[offset + part.start : offset + part.stop]
+
+
+class Batches:
+    """Batches of indices of one rank, from a position on: to iterate over, or a `batch_sampler` of torch's DataLoader.
+
+    A loader may run ahead of training; where training is, `Training` knows by the steps it has done."""
+
+    def __init__(self, order: Order, start: Callable[[], int], stop: Callable[[], int], rank: int, world_size: int):
+        self._order, self._start, self._stop = order, start, stop
+        self._rank, self._world_size = rank, world_size
+
+    def __iter__(self) -> Iterator[List[int]]:  # noqa: UP006
+        position, stop = self._start(), self._stop()
+        while stop < 0 or position < stop:
+            yield self._order.indices(position, self._rank, self._world_size)
+            position = self._order.after(position)
+
+    def __len__(self) -> int:
+        """Batches that are left of this pass (torch asks; a loop by steps has no end of its own)."""
+        left = self._order.samples - self._start() % self._order.samples
+        return -(-left // self._order.batch)

@@ -1,0 +1,246 @@
+"""Trainings that count steps: a loop, checkpoints when they are due, a stop right after one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import swell
+from swell.sdk import session
+from swell.sdk.order import MAX_SHUFFLED, Order, share_of
+from swell.sdk.session import Training
+from swell.sdk.settings import Place, Settings
+from swell.sdk.steps import StepTraining
+
+
+def steps(total: int, directory: Path, **options: Any) -> StepTraining:
+    return StepTraining(total=total, checkpoint_dir=directory, settings=Settings(), **options)
+
+
+def train(run: StepTraining, until: int = -1) -> list[int]:
+    """Train and save as the documentation shows; stop without a word after step `until`. Returns the steps done."""
+    state = run.load(default={"seen": []})
+    done = []
+    for step in run.loop():
+        done.append(step)
+        state["seen"].append(step)
+        if run.checkpoint_due():
+            run.save(state)
+        if step == until:
+            break
+    return done
+
+
+class TestTheLoop:
+    def test_goes_on_after_the_last_checkpoint(self, tmp_path: Path) -> None:
+        assert train(steps(25, tmp_path, save_every=10), until=17) == list(range(18))
+        assert train(steps(25, tmp_path, save_every=10)) == list(range(10, 25))
+        assert steps(25, tmp_path).load()["seen"] == list(range(25)), "what was trained and lost is trained again, once"
+        assert train(steps(25, tmp_path, save_every=10)) == [], "nothing is left"
+
+    def test_asks_for_a_checkpoint_at_the_end(self, tmp_path: Path) -> None:
+        train(steps(25, tmp_path))
+        assert steps(25, tmp_path).load() == {"seen": list(range(25))}
+
+    def test_without_a_number_of_steps_it_says_what_to_do(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"how many steps\? Use swell\.training\(steps=1000\)"):
+            next(steps(0, tmp_path).loop())
+
+    def test_tokens_end_it_when_there_are_enough(self, tmp_path: Path) -> None:
+        run = StepTraining(total=1000, unit="token", checkpoint_dir=tmp_path, settings=Settings())
+        for _ in run.loop():
+            run.count(300)
+            run.save("state")
+        assert (run.step, run.done) == (4, 1200)
+        again = StepTraining(total=1300, unit="token", checkpoint_dir=tmp_path, settings=Settings())
+        assert again.load() == "state"
+        assert (again.step, again.done) == (4, 1200), "both counts are in the checkpoint"
+
+    def test_a_rule_by_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        now_s = 0.0
+        monkeypatch.setattr("swell.sdk.steps.time.monotonic", lambda: now_s)
+        run, due = steps(100, tmp_path, save_every_s=10.0), []
+        for step in run.loop():
+            now_s += 3.0
+            if run.checkpoint_due():
+                due.append(step)
+                run.save(None)
+            if step == 9:
+                break
+        assert due == [3, 7]
+
+    def test_a_rule_by_time_is_rank_0s(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("swell.sdk.session.read_place", lambda: Place(rank=1, world_size=2))
+        run = steps(100, tmp_path, save_every_s=1e-9)
+        next(run.loop())
+        assert not run.checkpoint_due()
+
+    @pytest.mark.parametrize("rule", [{"save_every": -1}, {"save_every_s": -1.0}])
+    def test_refuses_rules_that_mean_nothing(self, tmp_path: Path, rule: dict[str, float]) -> None:
+        with pytest.raises(ValueError, match="at least 0"):
+            steps(10, tmp_path, **rule)
+
+
+class TestStopping:
+    def test_leaves_right_after_the_checkpoint_at_the_agreed_step(self, tmp_path: Path) -> None:
+        run = steps(100, tmp_path, save_every=50)
+        run._gate.hear((0, 7), agreed=True)
+        with pytest.raises(SystemExit) as left:
+            train(run)
+        assert left.value.code == session.EXIT_STOPPED
+        assert run.step == 7
+        assert train(steps(9, tmp_path)) == [7, 8], "no step was lost and none is repeated"
+
+    def test_a_rule_of_ones_own_stops_at_its_next_checkpoint(self, tmp_path: Path) -> None:
+        run, written = steps(100, tmp_path), []
+        run.continue_at(20)
+        run._gate.hear((0, 23), agreed=True)
+
+        def body() -> None:
+            for step in run.loop():
+                if (step + 1) % 10 == 0:
+                    written.append(step + 1)
+                    run.saved()
+
+        with pytest.raises(SystemExit):
+            body()
+        assert written == [30]
+        assert run.epochs_done == 30
+
+    def test_a_stop_at_the_last_step_is_none(self, tmp_path: Path) -> None:
+        run = steps(10, tmp_path)
+        run._gate.hear((0, 10), agreed=True)
+        assert train(run) == list(range(10))
+        run.finish()
+
+    def test_sigterm_alone_is_a_stop_after_this_step(self, tmp_path: Path) -> None:
+        run = steps(100, tmp_path)
+        run._termination.watch()
+
+        def body() -> None:
+            for step in run.loop():
+                if step == 3:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                if run.checkpoint_due():
+                    run.save(None)
+
+        try:
+            with pytest.raises(SystemExit):
+                body()
+        finally:
+            run._termination.restore()
+        assert run.step == 4
+
+    def test_sigterm_with_others_waits_for_their_agreement(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("swell.sdk.session.read_place", lambda: Place(rank=0, world_size=2))
+        run = steps(100, tmp_path)
+        run._link = Healthy()  # type: ignore[assignment]
+        run._termination.asked = True
+        run._termination._asked_s = session.time.monotonic()
+        next(run.loop())
+        assert not run.checkpoint_due(), "leaving alone would hang the other rank in a collective"
+        run._termination._asked_s -= 2 * session.AGREE_S
+        assert run.checkpoint_due(), "but SIGKILL is near: a checkpoint of one rank is better than none"
+
+
+class Healthy:
+    healthy = True
+    steps = False
+
+
+class TestChoosingTheUnit:
+    def test_by_argument(self) -> None:
+        assert isinstance(swell.training(steps=3), StepTraining)
+        assert swell.training(tokens=3).unit == "token"
+        assert type(swell.training(epochs=3)) is Training
+        assert type(swell.training()) is Training
+
+    def test_by_the_job_file(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        for name, value in {"SWELL_UNIT": "step", "SWELL_UNITS": "4", "SWELL_CHECKPOINT_DIR": str(tmp_path)}.items():
+            monkeypatch.setenv(name, value)
+        run = swell.training()
+        assert train(run) == [0, 1, 2, 3]
+
+    def test_only_one(self) -> None:
+        with pytest.raises(ValueError, match="in one unit"):
+            swell.training(epochs=3, steps=3)
+
+
+class TestOrder:
+    def test_each_sample_once_per_pass_whatever_the_number_of_ranks(self) -> None:
+        order, position, seen = Order(103, 8, seed=5), 0, []
+        for world_size in (1, 3, 2, 1, 4, 2, 3, 1, 2, 1, 1, 3, 2, 1):
+            for rank in range(world_size):
+                seen += order.indices(position, rank, world_size)
+            position = order.after(position)
+        assert position == 103 + 8, "thirteen batches end the pass, the last of them smaller"
+        assert sorted(seen[:103]) == list(range(103))
+        assert seen[103:] != seen[:8], "each pass has its own order"
+
+    def test_the_same_global_batches_at_any_number_of_ranks(self) -> None:
+        one, three = Order(50, 7, seed=1), Order(50, 7, seed=1)
+        for position in (0, 7, 49, 50, 99):
+            parts = [three.indices(position, rank, 3) for rank in range(3)]
+            assert [index for part in parts for index in part] == one.indices(position)
+
+    def test_parts_differ_by_one_at_most(self) -> None:
+        sizes = [len(range(64)[share_of(64, rank, 3)]) for rank in range(3)]
+        assert sizes == [21, 21, 22]
+
+    def test_refuses_what_it_cannot_do(self) -> None:
+        with pytest.raises(ValueError, match="at least 1"):
+            Order(0, 1)
+        with pytest.raises(ValueError, match="shuffle=False"):
+            Order(MAX_SHUFFLED + 1, 1)
+        assert Order(10**12, 4, shuffle=False).indices(10**9) == list(range(10**9, 10**9 + 4))
+
+
+class TestEpochsStoppedWithin:
+    """The defect: a sharded loader trained 302 of 400 samples of an epoch after 1 -> 2 ranks."""
+
+    def one_epoch(
+        self, directory: Path, world_size: int, stop_after: int, monkeypatch: pytest.MonkeyPatch
+    ) -> list[int]:
+        """Both ranks of an attempt, one after the other; each stops after `stop_after` steps. Samples they used."""
+        used: list[int] = []
+        for rank in reversed(range(world_size)):  # rank 0 saves: the others must have loaded by then
+            monkeypatch.setattr("swell.sdk.session.read_place", lambda at=rank: Place(rank=at, world_size=world_size))
+            run = Training(epochs=1, checkpoint_dir=directory, settings=Settings())
+            run.load()
+            run.start_epoch()
+            for count, batch in enumerate(run.steps(run.batches(400, 8, seed=3)), start=1):
+                used += batch
+                if count == stop_after:
+                    run._stop_here = True
+                    break
+            run.save("weights")
+        return used
+
+    def test_every_sample_exactly_once_through_resizes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        used = self.one_epoch(tmp_path, 1, 13, monkeypatch)
+        used += self.one_epoch(tmp_path, 2, 9, monkeypatch)
+        used += self.one_epoch(tmp_path, 3, 20, monkeypatch)
+        used += self.one_epoch(tmp_path, 1, -1, monkeypatch)
+        assert sorted(used) == list(range(400))
+
+    def test_a_loader_of_ones_own_goes_on_at_the_same_share_of_the_epoch(
+        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        first = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
+        first.start_epoch()
+        for batch in first.steps(range(100)):
+            if batch == 24:
+                first._stop_here = True
+                break
+        first.save(None)
+        second = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
+        second.load()
+        second.start_epoch()
+        assert next(second.steps(range(50))) == 12, "25 of 100 batches are 12.5 of 50: half of one is repeated"
+        assert "run.batches() resumes at the very sample" in capfd.readouterr().err
