@@ -31,7 +31,11 @@ class GpusView(TypedDict):
 
 
 class ProgressView(TypedDict):
+    """`unit` is what the three numbers count: epoch, step, token or sample."""
+
+    unit: str
     epochs_done: int
+    epochs_saved: int  # of those, the ones that a checkpoint covers
     epochs_total: int
     fraction: float | None
 
@@ -114,7 +118,13 @@ def _held(record: JobRecord) -> int:
 def _progress(record: JobRecord) -> ProgressView:
     total = record.epochs_total or record.spec.epochs
     fraction = min(1.0, record.epochs_done / total) if total else None
-    return ProgressView(epochs_done=record.epochs_done, epochs_total=total, fraction=fraction)
+    return ProgressView(
+        unit=record.unit,
+        epochs_done=record.epochs_done,
+        epochs_saved=record.epochs_saved,
+        epochs_total=total,
+        fraction=fraction,
+    )
 
 
 def _current_wait_s(record: JobRecord, now_s: float) -> float:
@@ -146,6 +156,7 @@ def detail_view(record: JobRecord, line: JobView) -> dict[str, Any]:
         "uses_library": record.uses_library,
         "may_be_stopped": record.may_be_stopped,
         "gpu_s": record.gpu_s,
+        "lost_s": record.lost_s,
         "restart_cost_s": record.restart_cost_s,
         "gpu_memory_mib": record.gpu_memory_mib,
     }

@@ -32,6 +32,7 @@ EXIT_DETACHED = 130
 @click.option("--cpus", type=int, help="CPU cores of each process.")
 @click.option("--memory", help="Memory of each process, such as 16GiB.")
 @click.option("--epochs", type=int, help="How many epochs it trains.")
+@click.option("--steps", type=int, help="How many steps it trains, instead of epochs.")
 @click.option("--checkpoint-dir", help="Where it keeps checkpoints: it can then be stopped and go on later.")
 @click.option("--uses-library", is_flag=True, help="It calls swell's library: it can be stopped and go on later.")
 @click.option("--preemptible", help="auto, restart or never.")

@@ -55,6 +55,7 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("eta", eta(view)),
         ("waited", format_duration(view["waited_s"])),
         ("ran", format_duration(view["ran_s"])),
+        ("lost", _lost(view["lost_s"])),
         ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
         ("snapshot", view["files"][:7]),
         ("workdir", spec["workdir"]),
@@ -69,6 +70,11 @@ def command_line(command: list[str]) -> str:
     return command[2] if command[:2] == ["/bin/sh", "-c"] and len(command) == 3 else shlex.join(command)
 
 
+def _lost(seconds: float) -> str:
+    """Work that ends of runs threw away: from the last checkpoint on."""
+    return f"{format_duration(seconds)} of work since the last checkpoint was lost" if seconds >= 1.0 else ""
+
+
 def _run(run: dict[str, Any]) -> tuple[str, ...]:
     started = run["started_s"]
     ran_s = (run["ended_s"] or time.time()) - started if started else 0.0
@@ -76,4 +82,5 @@ def _run(run: dict[str, Any]) -> tuple[str, ...]:
     code = f" ({run['exit_code']})" if run["exit_code"] not in (None, 0) else ""
     at = time.strftime("%m-%d %H:%M:%S", time.localtime(started)) if started else "-"
     why = run["message"] or (run["stop"] or {}).get("reason") or (run["stop"] or {}).get("why") or run["reason"]
+    why = "; ".join(part for part in (why, _lost(run["lost_s"])) if part)
     return (run["id"], str(run["gpus"]), " ".join(run["where"]), at, format_duration(ran_s), ended + code, why)

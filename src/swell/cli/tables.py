@@ -44,9 +44,18 @@ def gpus(job: Job) -> str:
 
 def progress(job: Job) -> str:
     said = job["progress"]
-    if not said["epochs_total"]:
-        return f"epoch {said['epochs_done']}" if said["epochs_done"] else "-"
-    return f"{said['epochs_done']}/{said['epochs_total']}"
+    unit, done, total = said["unit"], said["epochs_done"], said["epochs_total"]
+    if not total:
+        return f"{unit} {done}" if done else "-"
+    return f"{done}/{total}" if unit == "epoch" else f"{short_count(done)}/{short_count(total)} {unit}s"
+
+
+def short_count(number: int) -> str:
+    """950, 1.2k, 600k, 1.5M, 300B: as precise as a progress column needs."""
+    for size, suffix in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{suffix}"
+    return str(number)
 
 
 def eta(job: Job) -> str:

@@ -101,7 +101,8 @@ class JobSpec:
     roles: Roles | None = None
     priority: int = 0
     weight: float = 1.0
-    epochs: int = 0  # 0: not said
+    epochs: int = 0  # how much it trains, counted in `unit`; 0: unset
+    unit: str = "epoch"  # or step, token, sample
     batch_size: int = 0
     dataset_size: int = 0
     estimated_s: float = 0.0  # its user's estimate at the requested size; 0: not said

@@ -192,6 +192,7 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
         batch=event.batch,
         priority=spec.priority,
         uses_library=spec.uses_library,
+        unit=spec.unit,
         epochs_total=spec.epochs,
     )
     state.active[event.job] = None
@@ -368,6 +369,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     assert job.run is not None  # not stale
     target = TRANSITIONS[job.state, trigger_of(job, event)]
     lost_s = _lost_s(job.run, event)
+    state.lost_s += lost_s
     run = _with_run(
         job,
         ended_s=event.at_s,

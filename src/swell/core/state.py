@@ -140,6 +140,7 @@ class State:
     policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     policy_memory: Mapping[str, object] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
+    lost_s: float = 0.0  # work thrown away by ends of runs, over all time
     recent: list[JobId | None] = field(default_factory=list, compare=False)  # whom the last events were about
 
 

@@ -437,6 +437,7 @@ class Engine:
             "seq": self._committer.durable_seq,
             "now_s": self.now_s(),
             "jobs": by_state,
+            "lost_s": self.state.lost_s,
             "passes": self._passes.count,
             "deciding": self._passes.decider.trouble,
             "policy": self.state.policy,

@@ -106,11 +106,11 @@ class Stops:
         return agreement.ask(spare=self._spare(run, current))
 
     def _spare(self, run: RunId, current: Run) -> int:
-        """A voluntary stop must leave more to train than a restart costs; how many last epochs that forbids."""
-        if current.stop is None or current.stop.why not in VOLUNTARY or current.boundary_every_s <= 0.0:
+        """A voluntary stop does not interrupt the last epoch if that is over sooner than a restart would be."""
+        if current.stop is None or current.stop.why not in VOLUNTARY:
             return 0
         cost_s = self._committer.state.jobs[run.job].restart_cost_s
-        return int((DEFAULT_RESTART_COST_S if cost_s is None else cost_s) / current.boundary_every_s)
+        return int(0.0 < current.boundary_every_s < (DEFAULT_RESTART_COST_S if cost_s is None else cost_s))
 
     def _keep(self, run: RunId, before: Agreement, after: Agreement) -> None:
         self._agreements[run] = after

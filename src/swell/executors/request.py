@@ -179,17 +179,18 @@ def _guide(record: JobRecord, site: Site, process: Process) -> Mapping[str, str]
     """The two tables of the submission guide that are not in `_distributed`."""
     spec = record.spec
     allocation = site.allocation
+    done, total = (record.epochs_done, spec.epochs) if record.unit == "epoch" else (0, 0)
     return {
         "JOB_UUID": str(record.id),
         "JOB_RESTARTED": "TRUE" if record.epochs_done else "FALSE",
         "RESERVED_MEM": str(allocation.share.memory_mib if allocation.share else spec.gpus.memory_mib),
-        "EPOCHS_DONE": str(record.epochs_done),
+        "EPOCHS_DONE": str(done),
         "HEARTBEAT_FREQ": str(HEARTBEAT_STEPS),
         "NODELIST": ",".join(allocation.nodes),
         "NUM_GPUS": str(len(process.part.gpus)),
         "NUM_NODES": str(len(allocation.parts)),
         "BATCH_SIZE": str(spec.batch_size),
-        "EPOCHS_TO_BE_DONE": str(spec.epochs),
+        "EPOCHS_TO_BE_DONE": str(total),
         "TRAINING_SET_SIZE": str(spec.dataset_size),
     }
 
@@ -211,8 +212,7 @@ def _swell(
         "SWELL_ROLE": process.role,
         "SWELL_LAUNCHER": str(record.spec.launcher),
         "SWELL_CHECKPOINT_DIR": checkpoints(record, context),
-        "SWELL_EPOCHS_DONE": str(record.epochs_done),
-        "SWELL_EPOCHS": str(record.spec.epochs),
+        **_progress(record),
         "SWELL_GPUS": str(run.allocation.gpus),
         "SWELL_NODES": str(len(run.allocation.parts)),
         "SWELL_GPU_TYPE": run.allocation.gpu_type,
@@ -223,6 +223,14 @@ def _swell(
     if record.spec.launcher in launchers.CARRIED:
         env["SWELL_LEFT_MARK"] = posixpath.join(checkpoints(record, context), f".left-{run.id}")
     return env
+
+
+def _progress(record: JobRecord) -> Mapping[str, str]:
+    """How far the job is and how much there is to do, in the unit it counts in."""
+    if record.unit == "epoch":
+        return {"SWELL_EPOCHS_DONE": str(record.epochs_done), "SWELL_EPOCHS": str(record.spec.epochs)}
+    done, total = record.epochs_saved, record.epochs_total
+    return {"SWELL_UNIT": record.unit, "SWELL_UNITS": str(total), "SWELL_UNITS_DONE": str(done)}
 
 
 def _parameters(spec: JobSpec) -> Mapping[str, str]:

@@ -189,6 +189,9 @@ class JobModel(_Strict):
     )
     roles: Annotated[RolesModel | None, Field(description="Servers beside the workers (launcher: ps).")] = None
     epochs: Annotated[Whole, Field(description="How many epochs it trains; progress and ETA come from it.")] = 0
+    steps: Annotated[Whole, Field(description="Instead of epochs: how many steps it trains.")] = 0
+    tokens: Annotated[Whole, Field(description="Instead of epochs: how many tokens it trains on.")] = 0
+    samples: Annotated[Whole, Field(description="Instead of epochs: how many samples it trains on.")] = 0
     batch_size: Annotated[Whole, Field(description="Samples in a step, over all GPUs.")] = 0
     dataset_size: Annotated[Whole, Field(description="Samples in an epoch.")] = 0
     estimated_hours: Annotated[
@@ -247,6 +250,9 @@ class JobModel(_Strict):
         if bool(self.command) == bool(self.script):
             said = "both command and script are" if self.command else "neither command nor script is"
             raise ValueError(f"{said} there; write one of them, for example command: python train.py")
+        counted = [name for name in ("epochs", "steps", "tokens", "samples") if getattr(self, name)]
+        if len(counted) > 1:
+            raise ValueError(f"{' and '.join(counted)} do not go together; write the one that the training counts in")
         if self.args and not self.script:
             raise ValueError("args go with script; write them into the command")
         if self.array and self.sweep:

@@ -197,8 +197,8 @@ class Training:
         if size > 0 and self._saved_size and size != self._saved_size:
             at = done * size // self._saved_size
             print(
-                f"swell: the epoch has {size} batches now and had {self._saved_size}; resuming at batch {at}, which may "
-                "repeat a part of it. run.batches() resumes at the very sample.",
+                f"swell: the epoch has {size} batches now and had {self._saved_size}; resuming at batch {at}, which "
+                "may repeat a part of it. run.batches() resumes at the very sample.",
                 file=sys.stderr,
             )
             return at, 0

@@ -175,7 +175,7 @@ class FakeEngine:
         self.reports.append((run, report))
         return StopView(stop=StopPoint(at=(report.position[0] + 1, 0)), poll_s=0.5)
 
-    async def await_stop(self, run, rank, position, ack, wait_s, *, world_size=0, steps=False):
+    async def await_stop(self, run, rank, position, ack, wait_s, *, world_size=0, steps=False, terminating=False):
         self.reports.append((run, rank, position, ack, wait_s))
         return StopView()
 

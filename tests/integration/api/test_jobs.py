@@ -98,7 +98,13 @@ def test_a_running_job_shows_where_and_progress(server):
     server.engine.start(job, gpus=(0, 1))
     view = get(server, f"/v1/jobs/{job}")
     assert (view["where"], view["gpus"]["held"], view["run"]) == (["here:0,1"], 2, f"{job}.1")
-    assert view["progress"] == {"epochs_done": 0, "epochs_total": 10, "fraction": 0.0}
+    assert view["progress"] == {
+        "unit": "epoch",
+        "epochs_done": 0,
+        "epochs_saved": 0,
+        "epochs_total": 10,
+        "fraction": 0.0,
+    }
     gpus = get(server, "/v1/nodes")["nodes"][0]
     assert (gpus["gpus_free"], gpus["gpus"][0]["jobs"]) == (2, [job])
 

@@ -1,8 +1,13 @@
 import time
+from typing import Any
 
 import pytest
 
 from swell.cli.tables import eta, gpus, holds, job_row, node_row, progress, state
+
+
+def counted(done: int, total: int, unit: str = "epoch") -> dict[str, Any]:
+    return {"unit": unit, "epochs_done": done, "epochs_total": total, "fraction": done / total if total else None}
 
 
 def job(**changes):
@@ -13,7 +18,7 @@ def job(**changes):
         "state": "queued",
         "paused": False,
         "gpus": {"held": 0, "min": 1, "max": 4, "share": False},
-        "progress": {"epochs_done": 0, "epochs_total": 0, "fraction": None},
+        "progress": counted(0, 0),
         "eta_s": None,
         "where": [],
         "why": "needs 4, 2 free",
@@ -43,8 +48,10 @@ def test_gpus(said, where, text):
 def test_states_and_progress():
     assert state(job(paused=True)) == "PAUSED"
     assert state(job(paused=True, state="stopping")) == "STOPPING"
-    assert progress(job(progress={"epochs_done": 3, "epochs_total": 10, "fraction": 0.3})) == "3/10"
-    assert progress(job(progress={"epochs_done": 3, "epochs_total": 0, "fraction": None})) == "epoch 3"
+    assert progress(job(progress=counted(3, 10))) == "3/10"
+    assert progress(job(progress=counted(3, 0))) == "epoch 3"
+    assert progress(job(progress=counted(1234, 600_000, unit="step"))) == "1.23k/600k steps"
+    assert progress(job(progress=counted(999, 300 * 10**9, unit="token"))) == "999/300B tokens"
 
 
 def test_eta_is_an_interval_unless_it_is_narrow():
