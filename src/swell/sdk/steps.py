@@ -155,11 +155,13 @@ class StepTraining(Training):
         self.step = epoch
         self.done = self._saved_done = epochs or epoch
         self._epochs_done = self.done
+        self._note()
 
     def _note_saved(self) -> None:
         self._saved_done, self._saved_s = self.done, time.monotonic()
         self._epochs_done = self.done
         self._news = True
+        self._note()
 
     # Reports
 
