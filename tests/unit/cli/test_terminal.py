@@ -87,7 +87,7 @@ JOB: dict[str, Any] = {
     "paused": False,
     "why": EVIL,
     "gpus": {"held": 0, "min": 1, "max": 1, "share": None},
-    "progress": {"epochs_done": 0, "epochs_total": 0},
+    "progress": {"unit": "epoch", "epochs_done": 0, "epochs_total": 0},
     "where": [EVIL],
     "eta_s": None,
     "ended_s": None,

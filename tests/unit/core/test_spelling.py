@@ -53,7 +53,7 @@ def typed(*args: str) -> None:
         (lambda: expand({"command": "x", "launcher": "torchun"}), "did you mean torchrun?"),
         (lambda: expand({"command": "x", "launcher": "7zip"}), "there are: single, per-node,"),
         (lambda: configured("prot: 7000"), "did you mean port?"),
-        (lambda: configured("xyzzy: 7000"), "there are: home, host, port,"),
+        (lambda: configured("xyzzy: 7000"), "there are: home, host, advertise,"),
         (lambda: policy_named("swel"), "did you mean swell?"),
         (lambda: placer_named("hungaran"), "did you mean hungarian?"),
         (lambda: check_options("fifo", {"xyzzy": 1}), "there are: none"),
