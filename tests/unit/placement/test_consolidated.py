@@ -8,9 +8,10 @@ import pytest
 
 from swell.core.decision import Layout, ReasonCode
 from swell.core.job import GpuRequest, Launcher, Roles
-from swell.core.resources import GpuHealth, NodeCondition
+from swell.core.resources import Allocation, GpuHealth, NodeCondition, Part, Share
 from swell.core.snapshot import JobView, Snapshot
 from swell.placement.consolidated import Consolidated
+from swell.placement.room import Room, Topology
 from swell.plan.explain import sentence
 from swell.ports import Placed
 from unit.placement.build import Law, breaches, node, nodes, rng, sharing, snap, view, want
@@ -294,3 +295,36 @@ def test_more_gpus_on_two_nodes_are_not_taken_when_fewer_on_one_are_faster() -> 
     grows = view(3, 3, at={"n1": [1, 2, 3]}, sizes=(1, 2, 3, 4), speed=Law(per_node=0.6))
     layout = place(snap(nodes(4, 4), [*jobs, grows]), want(*jobs, (grows, 4)))
     assert layout.allocations[3] == grows.allocation
+
+
+def test_a_run_on_two_nodes_moves_when_its_second_node_is_drained() -> None:
+    cluster = [node("n1", 2), node("n2", 2, condition=NodeCondition.DRAINING), node("n3", 2)]
+    jobs = [view(1, 4, at={"n1": [0, 1], "n2": [0, 1]})]
+    layout = place(snap(cluster, jobs), want(*jobs))
+    assert where(layout, 1) == {"n1": 2, "n3": 2}
+    assert layout.moves[0].why.startswith("moved from n1, n2 to n1, n3: n2 is being drained")
+
+
+def test_memory_that_others_use_on_a_gpu_is_not_given_away() -> None:
+    crowded = node("n1", 1, memory_mib=16000)
+    crowded = replace(crowded, gpus=(replace(crowded.gpus[0], others_memory_mib=9000),))
+    cluster = [crowded, node("n2", 1, memory_mib=16000)]
+    jobs = [view(1, 1, gpus={"memory_mib": 8000}), sharing(2, 7000), sharing(3, 1)]
+    layout = place(snap(cluster, jobs), want(*jobs))
+    assert where(layout, 1) == {"n2": 1}
+    assert where(layout, 2) == {"n1": 1}
+    assert 3 not in layout.allocations
+
+
+def test_what_one_of_several_sharers_held_is_free_again_when_it_leaves() -> None:
+    topology = Topology((node("n1", 1, memory_mib=16000),))
+    room = Room(topology, 1000, {})
+    first, second = (Share(memory_mib=6000, milli=400), Share(memory_mib=9000, milli=600))
+    for share in (first, second):
+        room.take(Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu", share=share))
+    shared = room.nodes["n1"].shared[0]
+    assert not shared.takes(Share(memory_mib=6000, milli=300), 1000)
+    room.give_back(Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu", share=first))
+    assert (shared.memory_mib, shared.milli, shared.jobs) == (9000, 600, 1)
+    assert shared.takes(Share(memory_mib=7000, milli=400), 1000)
+    assert not shared.takes(Share(memory_mib=7001, milli=400), 1000)

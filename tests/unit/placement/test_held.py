@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from swell.core.resources import Allocation, Part, Share
 from swell.plan.reconcile import Held
 from unit.placement.build import node, nodes, sharing, snap, view
@@ -51,3 +53,14 @@ def test_shares_are_accounted_as_measured() -> None:
 def test_a_share_never_joins_a_gpu_held_whole() -> None:
     held = Held(snap([node("n1", 1, memory_mib=16000)], [view(1, 1, at={"n1": [0]})]))
     assert held.by_others(2, on("n1", 0, share=Share(memory_mib=1, milli=1))) == (1,)
+
+
+def test_an_overload_lets_more_shares_on_a_gpu_but_none_beside_a_whole_one() -> None:
+    cluster = [node("n1", 2, memory_mib=16000)]
+    jobs = [sharing(1, 1000, on=("n1", 0), gpu_milli_now=700), view(2, 1, at={"n1": [1]})]
+    jobs[0] = replace(jobs[0], spec=replace(jobs[0].spec, gpus=replace(jobs[0].spec.gpus, utilisation_milli=700)))
+    more = Share(memory_mib=1000, milli=450)
+    assert Held(snap(cluster, jobs)).by_others(3, on("n1", 0, share=more)) == (1,)
+    overloaded = Held(snap(cluster, jobs, share_overload_milli=1200))
+    assert overloaded.by_others(3, on("n1", 0, share=more)) == ()
+    assert overloaded.by_others(3, on("n1", 1, share=Share(memory_mib=10, milli=100))) == (2,)
