@@ -25,7 +25,7 @@ from swell.daemon.deciding import Decider, NoDecision, Superseded
 from swell.daemon.effects import Effects
 from swell.daemon.timing import PassTimes
 from swell.plan.deadlines import Patience, due
-from swell.plan.enact import events_of
+from swell.plan.one_pass import Outcome, outcome, question
 from swell.plan.snapshotter import Snapshotter
 from swell.ports import Clock, Remaining
 
@@ -131,10 +131,11 @@ class Passes:
         began_s = self._clock.monotonic_s()
         now_s = self._clock.now_s()
         next_s = await self._do_what_is_due(now_s)
-        plan = await self._decide(now_s)
-        if plan is not None:
-            await self._enact(plan)
-            next_s = min((t for t in (next_s, plan.wake_s) if t is not None), default=None)
+        done = await self._decide(now_s)
+        if done is not None:
+            await self._committer.commit(done.events)
+            self.carry_out(done.events)
+            next_s = min((t for t in (next_s, done.wake_s) if t is not None), default=None)
         self.count += 1
         self._last_pass_s = self._clock.monotonic_s() - began_s
         self._measure()
@@ -161,19 +162,19 @@ class Passes:
             self._effects.push(run, force)
         return found.next_s
 
-    async def _decide(self, now_s: float) -> Plan | None:
+    async def _decide(self, now_s: float) -> Outcome | None:
         if not self.decider.chosen:
             return None
         state = self._committer.state
-        snapshot, held_back = self._snapshotter.take(state, now_s, self.options)
-        rng = random.Random(state.seq)  # noqa: S311 - a seed that replays, not a secret
-        asked = self.decider.plan(snapshot, state.policy_memory, rng)
-        plan = await (asked if self.decider.at_once(snapshot) else self._meanwhile(asked))
+        asked = question(self._snapshotter, state, now_s, self.options)
+        rng = random.Random(asked.seed)  # noqa: S311 - a seed that replays, not a secret
+        deciding = self.decider.plan(asked.snapshot, asked.memory, rng)
+        plan = await (deciding if self.decider.at_once(asked.snapshot) else self._meanwhile(deciding))
         if self._in_trouble:
             log.info("policy %s decides again", state.policy)
         self._in_trouble = False
-        self._explain, self._held_back = cache(plan.explain), held_back
-        return plan
+        self._explain, self._held_back = cache(plan.explain), asked.held_back
+        return outcome(asked, plan, self._committer.state, self._clock.now_s())
 
     async def _meanwhile(self, asked: Coroutine[None, None, Plan]) -> Plan:
         """Time limits and signals do not wait for a decision that takes long."""
@@ -185,11 +186,6 @@ class Passes:
         finally:
             deciding.cancel()
         return deciding.result()
-
-    async def _enact(self, plan: Plan) -> None:
-        events = events_of(plan, self._committer.state, self._clock.now_s())
-        await self._committer.commit(events)
-        self.carry_out(events)
 
     def carry_out(self, events: Sequence[Event]) -> None:
         """The effects of events that are on disk."""

@@ -37,7 +37,7 @@ from swell.core.state import State
 from swell.plan.admit import check_feasible
 from swell.plan.cycle import cycle
 from swell.plan.deadlines import Patience, due
-from swell.plan.enact import events_of
+from swell.plan.one_pass import outcome, question
 from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter
 from swell.ports import Placer, Policy, SpeedBook
 from swell.sim.workload import Arrival, Workload
@@ -198,16 +198,15 @@ class Simulation:
         """One decision, carried out. True if something is being stopped for it."""
         setup, state = self.setup, self.state
         wakes = self._do_what_is_due()
-        snapshot, held_back = self._snapshotter.take(state, self.now_s, setup.options)
+        asked = question(self._snapshotter, state, self.now_s, setup.options)
         self.passes += 1
         self.on_pass(self.now_s)
-        rng = random.Random(state.seq + setup.seed)  # noqa: S311 - as the daemon seeds it
-        plan = cycle(snapshot, setup.policy, setup.placer, state.policy_memory, rng)
-        for event in events_of(plan, state, self.now_s):
+        rng = random.Random(asked.seed + setup.seed)  # noqa: S311 - a simulation
+        plan = cycle(asked.snapshot, setup.policy, setup.placer, asked.memory, rng)
+        done = outcome(asked, plan, state, self.now_s)
+        for event in done.events:
             self._happen(event)
-        wakes += [float(r.detail["until_s"]) for r in held_back.values() if "until_s" in r.detail]
-        if plan.wake_s is not None:
-            wakes.append(plan.wake_s)
+        wakes += [done.wake_s] if done.wake_s is not None else []
         self._wake_s = min((w for w in wakes if w > self.now_s), default=None)
         return bool(plan.stops)
 
