@@ -35,7 +35,8 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
 
 def check_built(spec: JobSpec) -> None:
     """Raise Infeasible for what a job file can say and Swell cannot do yet: it is never accepted and ignored."""
-    fields = [name for name in ("image", "mounts", "ports") if getattr(spec, name)]
+    given = {"image": spec.image, "mounts": spec.mounts, "ports": spec.ports}
+    fields = [name for name, value in given.items() if value]
     if fields:
         raise Infeasible(
             f"{' and '.join(fields)} need containers, which Swell cannot run yet: the command would run on the machine "
