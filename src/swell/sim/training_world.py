@@ -104,7 +104,8 @@ class Training:
         trainee.as_of_s = began_s
         return (
             RunStarted(run=run.id, at_s=now_s),
-            TrainingBegan(run=run.id, at_s=began_s, epoch=trainee.epoch, epochs=trainee.app.epochs),
+            # What its last report covered: epochs that ended between that and a stop are in the next report.
+            TrainingBegan(run=run.id, at_s=began_s, epoch=job.epochs_done, epochs=trainee.app.epochs),
         )
 
     def restart_s(self, application: str) -> float:
