@@ -50,6 +50,7 @@ test-api: $(READY) ## 20,000 requests by Schemathesis with all checks, 20,000 th
 chaos: $(READY) ## 1,000 kills of daemons and 500 of shims over 5,000 jobs, every crash point, the gibibyte of log
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s -m chaos tests/chaos
 	SWELL_CHAOS=full $(BIN)/python -m pytest -s tests/integration/daemon/test_trouble.py
+	SWELL_FAULT_SEEDS=10000 $(BIN)/python -m pytest -n 2 tests/faults
 
 # Frameworks live in environments of their own; torch is pinned first, or what depends on it would bring another.
 $(TORCH)/.ready:

@@ -121,7 +121,7 @@ async def job_schema() -> Response:
 
 @router.get("/v1/nodes")
 async def list_nodes(request: Request) -> Response:
-    return json_response({"nodes": node_views(engine_of(request).state)})
+    return json_response({"nodes": node_views(engine_of(request).state, engine_of(request).now_s())})
 
 
 @router.post("/v1/nodes", status_code=201)
@@ -157,7 +157,7 @@ async def remove_node(request: Request, node: str) -> Response:
 
 
 def _node(request: Request, name: str, status: int = 200) -> Response:
-    for view in node_views(engine_of(request).state):
+    for view in node_views(engine_of(request).state, engine_of(request).now_s()):
         if view["name"] == name:
             return json_response(view, status)
     raise NotFound(f"there is no node {name!r}; `swell nodes` lists them")

@@ -43,7 +43,7 @@ SHARE = 20.0
 """Work that took t is followed by a pause of SHARE × t at least: one part in twenty of a core at most."""
 
 _OF_RUNS = ev.RunPlanned | ev.RunStarted | ev.RunResized | ev.RunStopRequested | ev.RunEnded
-_OF_CLUSTER = ev.NodeObserved | ev.NodeConditionChanged | ev.NodeRemoved | ev.PolicySet
+_OF_CLUSTER = ev.NodeObserved | ev.NodeConditionChanged | ev.NodeContactChanged | ev.NodeRemoved | ev.PolicySet
 
 
 class Live:
@@ -200,7 +200,12 @@ class Live:
 
 def cluster_view(engine: Engine) -> dict[str, Any]:
     state = engine.state
-    return {"nodes": node_views(state), "policy": state.policy, "placer": state.placer, "health": engine.health()}
+    return {
+        "nodes": node_views(state, engine.now_s()),
+        "policy": state.policy,
+        "placer": state.placer,
+        "health": engine.health(),
+    }
 
 
 @router.get("/v1/live", response_class=Response)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from typing_extensions import TypedDict
 
+from swell.core.contact import sentence
 from swell.core.events import Event, JobSubmitted
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
@@ -200,7 +201,7 @@ def _sizes(record: JobRecord) -> list[int]:
     return sizes[:: -(-len(sizes) // MAX_CURVE)] if sizes else [1]
 
 
-def node_views(state: State) -> list[dict[str, Any]]:
+def node_views(state: State, now_s: float) -> list[dict[str, Any]]:
     """Nodes by name, each GPU with the jobs that hold it."""
     held: dict[tuple[str, int], list[int]] = {}
     for job in state.active:
@@ -208,16 +209,17 @@ def node_views(state: State) -> list[dict[str, Any]]:
         for part in allocation.parts if allocation else ():
             for gpu in part.gpus:
                 held.setdefault((part.node, gpu), []).append(job)
-    return [_node_view(node, held) for _, node in sorted(state.nodes.items())]
+    return [_node_view(node, held, sentence(state, node, now_s)) for _, node in sorted(state.nodes.items())]
 
 
-def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]]) -> dict[str, Any]:
+def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_why: str) -> dict[str, Any]:
     gpus = [_gpu_view(gpu, held.get((node.name, gpu.index), [])) for gpu in node.gpus]
     usable = {gpu.index for gpu in node.usable_gpus()}
     return {
         "name": node.name,
         "condition": node.condition,
-        "why": node.why,
+        "contact": node.contact,
+        "why": "; ".join(text for text in (contact_why, node.why) if text),
         "address": node.address,
         "executor": node.executor,
         "cpus": node.cpus,

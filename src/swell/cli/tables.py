@@ -84,7 +84,7 @@ def node_row(node: Mapping[str, Any]) -> tuple[str, ...]:
     jobs = sorted({job for gpu in node["gpus"] for job in gpu["jobs"]})
     return (
         node["name"],
-        str(node["condition"]).upper(),
+        str(node["condition"] if node["contact"] == "here" else node["contact"]).upper(),
         f"{node['gpus_free']}/{node['gpus_total']}",
         ", ".join(_distinct(gpu["type"] for gpu in node["gpus"])) or "-",
         str(node["cpus"]),

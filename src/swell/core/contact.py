@@ -102,5 +102,25 @@ def heard(state: State, node: Node, boot_id: str, running: Sequence[RunId], now_
     return []
 
 
+def sentence(state: State, node: Node, now_s: float) -> str:
+    """For people: since when a machine does not answer, and what becomes of its jobs. Empty while it is here."""
+    jobs = len(runs_on(state, node.name))
+    if node.contact is Contact.AWAY:
+        whose = "its job keeps" if jobs == 1 else f"its {jobs} jobs keep"
+        until = f" for {_left_s(node, now_s):.0f} s more at most" if node.lease_s else ""
+        alone = f"; {whose} running without the daemon{until}" if jobs else ""
+        return f"{node.name} away for {max(0.0, now_s - node.contact_s):.0f} s{alone}"
+    return {
+        Contact.HERE: "",
+        Contact.RETURNING: f"{node.name} is back; what is left of old runs is cleaned up before anything new starts",
+        Contact.LOST: f"{node.name} lost; its jobs continue elsewhere, and it takes part again when it answers",
+    }[node.contact]
+
+
+def _left_s(node: Node, now_s: float) -> float:
+    """Until its leases end, counted from its last answer."""
+    return max(0.0, node.contact_s - AWAY_AFTER_S + node.lease_s - now_s)
+
+
 def _changed(node: Node, contact: Contact, boot_id: str, why: str, now_s: float) -> Event:
     return ev.NodeContactChanged(node=node.name, contact=contact, at_s=now_s, boot_id=boot_id, why=why)

@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     STARVED = "starved"  # waited so long that it goes ahead of its order: waited_s
     PAUSED = "paused"
     BACKOFF = "backoff"  # after a failure, until: until_s
+    CLEANING = "cleaning"  # its last run may live on: on which machines
     DEPENDS = "depends"  # on jobs that have not completed: jobs
     FREEING = "freeing"  # its GPUs are being freed by others: by
     NO_GAIN = "no-gain"  # more GPUs would not make it faster: at

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from swell.core.exits import reason_not_started
 from swell.core.ids import RunId
-from swell.core.resources import Node
-from swell.core.state import JobRecord
+from swell.core.state import JobRecord, State
 from swell.plan.deadlines import Force
 from swell.ports import Answer, Done, Executor, Order, Refused, RunGone, Unknown
 
@@ -55,12 +54,12 @@ class Effects:
     def __init__(
         self,
         executor: Executor,
-        nodes: Callable[[], Mapping[str, Node]],
+        state: Callable[[], State],
         failed: Callable[[RunGone], Awaitable[None]],
         now_s: Callable[[], float],
     ) -> None:
         self._executor = executor
-        self._nodes = nodes
+        self._state = state
         self._failed = failed
         self._now_s = now_s
         self._owed: dict[RunId, _Owed] = {}
@@ -142,10 +141,17 @@ class Effects:
         end be observed: it is launched first."""
         if owed.force > owed.answered and (owed.tried or owed.launch is None):
             return await self._signal(run, owed)
+        if not self._is_current(run):  # it ended otherwise: with its machine, say
+            owed.launch = owed.resize = None
+            return Done()
         if owed.launch is not None:
             return await self._launch(owed, owed.launch)
         assert owed.resize is not None
         return await self._resize(run, owed, owed.resize)
+
+    def _is_current(self, run: RunId) -> bool:
+        job = self._state().jobs.get(run.job)
+        return job is not None and job.holding and job.run is not None and job.run.id == run
 
     async def _signal(self, run: RunId, owed: _Owed) -> Answer:
         force = owed.sent = owed.force
@@ -161,7 +167,8 @@ class Effects:
             # In order of name: two runs that need the same nodes never wait for each other.
             for node in sorted(owed.nodes):
                 await slots.enter_async_context(self._slots[node])
-            if owed.launch is not order:  # moot by now
+            if owed.launch is not order or not self._is_current(order.run):  # moot by now
+                owed.launch = None if owed.launch is order else owed.launch
                 return Done()
             owed.tried = True
             answer = await self._asked(self._executor.launch(order))
@@ -187,7 +194,7 @@ class Effects:
     def _order(self, record: JobRecord) -> Order:
         """With the nodes as they are now: a machine that is booted later must not start what was lost with it."""
         assert record.run is not None
-        nodes = self._nodes()
+        nodes = self._state().nodes
         return Order(record=record, nodes={name: nodes[name] for name in record.run.allocation.nodes if name in nodes})
 
     async def _asked(self, command: Awaitable[Answer]) -> Answer:

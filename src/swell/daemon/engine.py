@@ -103,7 +103,7 @@ class Engine:
         self.book = book
         self._adopted = asyncio.Event()
         self._reported: dict[RunId, int] = {}  # epochs that a run reported itself, where its own record was ahead
-        self._effects = Effects(executor, lambda: self.state.nodes, self._observed, clock.now_s)
+        self._effects = Effects(executor, lambda: self.state, self._observed, clock.now_s)
         self._passes = Passes(
             committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
@@ -161,6 +161,7 @@ class Engine:
     def _found(self, events: Sequence[Event]) -> None:
         """A write that the store seemed to refuse is on disk after all: what follows from it is done now."""
         self._passes.carry_out(events)
+        self._ended_with_their_machine(events)
         self._passes.wake()
 
     async def _skip_ids(self, kept: Sequence[JobId]) -> None:
@@ -244,11 +245,16 @@ class Engine:
             return
         with suppress(StoreError):
             await self._commit(events)
-            for event in events:
-                if isinstance(event, ev.RunEnded):
-                    self._effects.ended(event.run)
-                    self._stops.ended(event.run)
-                    self._reported.pop(event.run, None)
+            self._ended_with_their_machine(events)
+
+    def _ended_with_their_machine(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, ev.RunEnded):
+                self._effects.ended(event.run)
+                if event.reason is ExitReason.NODE_LOST:
+                    self._effects.kill_old(event.run)  # where else it had workers
+                self._stops.ended(event.run)
+                self._reported.pop(event.run, None)
 
     async def _commit(self, events: Sequence[Event]) -> None:
         if events:

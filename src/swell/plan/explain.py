@@ -174,6 +174,10 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ),
     ReasonCode.STARVED: lambda d: f"has waited {duration(float(d.get('waited_s', 0)))}, so it goes ahead of its order",
     ReasonCode.PAUSED: lambda _: "paused; `swell resume` lets it go on",
+    ReasonCode.CLEANING: lambda d: (
+        "a machine of its last run was lost; what is left of that run on "
+        f"{d.get('nodes', 'its other machines')} has to be gone first"
+    ),
     ReasonCode.BACKOFF: lambda d: f"{d.get('why', 'failed before')}; tried again in {_in(d)}",
     ReasonCode.DEPENDS: lambda d: f"waits for job {d.get('jobs', '?')} to complete",
     ReasonCode.FREEING: lambda d: f"its GPUs are being freed by job {d.get('by', '?')}",

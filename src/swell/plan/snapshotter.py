@@ -169,7 +169,7 @@ class Snapshotter:
             self._ask_again(job, record)
             return
         self._matters[job] = matter
-        if record.paused or record.not_before_s or record.spec.depends_on:
+        if record.paused or record.not_before_s or record.spec.depends_on or _lost_a_machine(record):
             self._conditional[job] = None
         else:
             self._conditional.pop(job, None)
@@ -283,10 +283,23 @@ def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
         return Reason(code=ReasonCode.PAUSED)
     if record.not_before_s > now_s:
         return _backoff(record)
+    if _lost_a_machine(record) and (nodes := may_live_on(record, state)):
+        return Reason(code=ReasonCode.CLEANING, detail={"nodes": ", ".join(nodes)})
     waiting_for = [job for job in record.spec.depends_on if _not_completed(state, job)]
     if waiting_for:
         return Reason(code=ReasonCode.DEPENDS, detail={"jobs": ", ".join(map(str, waiting_for))})
     return None
+
+
+def _lost_a_machine(record: JobRecord) -> bool:
+    return record.run is not None and record.run.exit_reason is ExitReason.NODE_LOST
+
+
+def may_live_on(record: JobRecord, state: State) -> list[str]:
+    """Machines on which workers of a job's last run may live on, though the run ended with another machine: those that
+    have not answered since, and those that are being cleaned."""
+    nodes = [state.nodes[name] for name in (record.run.allocation.nodes if record.run else ()) if name in state.nodes]
+    return [node.name for node in nodes if node.contact in (Contact.AWAY, Contact.RETURNING)]
 
 
 def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:

@@ -203,9 +203,11 @@ def test_a_machine_that_hangs_is_out_of_reach_after_its_time_out(bench: FarBench
     async def play() -> None:
         async with watching(bench) as watch:
             executor = watch.executor
-            executor._tuning = Tuning(poll_s=0.05, answer_s=0.1)  # type: ignore[attr-defined]
+            patient = executor._tuning  # type: ignore[attr-defined]
+            executor._tuning = Tuning(poll_s=0.05, answer_s=0.5)  # type: ignore[attr-defined]
             bench.far.start = hangs  # type: ignore[method-assign, assignment]
             assert isinstance(await executor.launch(ready(gang("far"))), Unknown)
+            executor._tuning = patient  # type: ignore[attr-defined]
             near = RunId(RUN.job, 2)
             assert await executor.launch(ready(gang("near", run=near))) == Done()
             await watch.until(RunUp, near)

@@ -74,6 +74,7 @@ def test_a_machine():
     node = {
         "name": "n1",
         "condition": "ready",
+        "contact": "here",
         "gpus": [gpu, sick, busy],
         "gpus_free": 0,
         "gpus_total": 3,

@@ -68,7 +68,7 @@ def played(
         told.append(gone)
 
     async def play() -> None:
-        made = Effects(executor, lambda: state.nodes, failed, lambda: 7.0)  # type: ignore[arg-type]
+        made = Effects(executor, lambda: state, failed, lambda: 7.0)  # type: ignore[arg-type]
         await scene(made, state)
         await made.settle()
 
@@ -179,6 +179,21 @@ def test_what_is_owed_to_a_run_that_has_ended_is_not_sent_any_more() -> None:
         assert len(executor.heard) <= sent + 1
 
     played(executor, scene, world("n1"))
+
+
+def test_a_launch_is_never_sent_for_a_run_that_ended_otherwise() -> None:
+    """Its machine was lost and the answer of the store as well: nobody has told this in so many words."""
+    executor = FakeExecutor(answers=[SILENCE])
+
+    async def scene(made: Effects, state: State) -> None:
+        made.launch(state.jobs[1])
+        await heard(executor, ["launch 1.1"])
+        replay([ev.RunEnded(run=RunId(1, 1), reason=ExitReason.NODE_LOST, at_s=5.0)], state)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    played(executor, scene, world("n1"))
+    assert executor.heard == ["launch 1.1"]
 
 
 class SlowNodes(FakeExecutor):
