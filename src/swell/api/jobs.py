@@ -211,6 +211,14 @@ async def get_speed(request: Request, job: str) -> Response:
     return json_response(speed_view(record, engine.book, gpus_per_node(engine.state.nodes.values())))
 
 
+@router.get("/v1/jobs/{job}/series")
+async def get_series(request: Request, job: str) -> Response:
+    """What its library measured lately (losses, step times): by name, pairs of time and value, oldest first, at most
+    400 of each. Since the daemon started: measurements are not part of the record."""
+    record, engine = await record_of(request, job), engine_of(request)
+    return json_response({"series": engine.series(record.id)})
+
+
 @router.get("/v1/jobs/{job}/runs")
 async def list_runs(request: Request, job: str) -> Response:
     """Every attempt, oldest first."""

@@ -30,7 +30,8 @@ from swell.daemon.listing import IN_MEMORY, active_jobs
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes, Timing
-from swell.daemon.reports import RunReport, StopView
+from swell.daemon.reports import RunReport, Series, StopView
+from swell.daemon.series import RecentSeries
 from swell.daemon.stops import Stops
 from swell.daemon.supervisor import Supervisor
 from swell.daemon.timing import PassTimes
@@ -115,6 +116,7 @@ class Engine:
             clock,
         )
         self._stops = Stops(committer, clock)
+        self._series = RecentSeries()
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
         self._forecasts = Forecasts()
@@ -390,6 +392,10 @@ class Engine:
         """When it will start and end, by the latest forecast."""
         return self._forecasts.intervals.get(job)
 
+    def series(self, job: JobId) -> Series:
+        """What its library measured lately, since the daemon started."""
+        return self._series.of(job)
+
     async def what_if(self, change: Change) -> Sequence[Effect]:
         """Start and end of every job before and after a change."""
         now = self._fresh_moment()
@@ -494,6 +500,7 @@ class Engine:
             self._reported[run] = max([done, *(epoch.epoch for epoch in epochs)])
         if record is not None:
             await self._commit([*events, *epochs])
+            self._series.add(run.job, report.series)
         return await self._stops.heard(
             run,
             report.rank,

@@ -140,6 +140,9 @@ class FakeEngine:
     def eta(self, job):
         """No forecast here."""
 
+    def series(self, job):
+        return {"loss": ((1.0, 0.5),)} if job == 1 else {}
+
     async def what_if(self, change):
         return []
 

@@ -161,6 +161,13 @@ def test_bulk_cancel_of_nothing_is_refused(server):
     assert server.client.post("/v1/jobs/cancel", json={}).status_code == 422
 
 
+def test_series_are_what_the_library_measured_lately(server):
+    (job,) = server.submit()
+    expected = {"loss": [[1.0, 0.5]]} if job == 1 else {}
+    assert get(server, f"/v1/jobs/{job}/series") == {"series": expected}
+    assert server.client.get("/v1/jobs/999/series").status_code == 404
+
+
 def test_runs(server):
     (job,) = server.submit()
     server.engine.end(server.engine.start(job), code=3, reason="user-error")
