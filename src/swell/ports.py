@@ -112,6 +112,15 @@ class SpeedBook(Protocol):
         ...
 
 
+class LastingBook(SpeedBook, Protocol):
+    """A book that checkpoints hold, so that a restart forgets nothing."""
+
+    def keep(self) -> bytes: ...
+    def restore(self, kept: bytes) -> bool:
+        """Answer as the book that was kept. False, and empty, if these bytes are of another version, or none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """An event with its number in the log."""
@@ -159,9 +168,13 @@ class Store(Protocol):
         """In order, those numbered above `after_seq`."""
         ...
 
-    def checkpoint(self, state: State) -> None:
-        """Keep a copy of the state as of `state.seq`, so that the next start replays only what came after. Hand over a
-        copy (`core.state.copy_of`) if the state may change meanwhile."""
+    def checkpoint(self, state: State, book: bytes = b"") -> None:
+        """Keep a copy of the state as of `state.seq`, so that the next start replays only what came after, and what the
+        speed book had learned by then. Hand over a copy (`core.state.copy_of`) if the state may change meanwhile."""
+        ...
+
+    def book(self) -> tuple[int, bytes]:
+        """The speed book of the latest checkpoint that has one, and the number of its last event; (0, b"") if none."""
         ...
 
     def load(self) -> State:

@@ -19,6 +19,7 @@ from swell.cli.common import client, connected, plural, print_json
 from swell.cli.terminal import say
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
+from swell.core.errors import SwellError
 from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, make_directory, read_token
 from swell.shim import members
 
@@ -39,12 +40,15 @@ class Check:
 
 
 @click.command()
+@click.option("--rebuild", is_flag=True, help="Make the tables for reading anew from the log; the daemon must be down.")
 @connected
-def doctor(home: Path | None, as_json: bool) -> None:
-    """Check this machine and the daemon; 1 if something is wrong."""
+def doctor(home: Path | None, as_json: bool, rebuild: bool) -> None:
+    """Check this machine, the database and the daemon; 1 if something is wrong."""
     place = (home or default_home()).expanduser()
+    if rebuild:
+        _rebuild(place)
     checks = [check(place) for check in CHECKS]
-    checks += _daemon(home)
+    checks += [*_database(place), *_daemon(home)]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -146,6 +150,37 @@ def _processes(_: Path) -> Check:
 
 
 CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _token, _driver, _git, _processes)
+
+
+def _rebuild(home: Path) -> None:
+    """Raises what is in the way: a daemon that runs, a log that is bad."""
+    from swell.config import load_config
+    from swell.store.open import open_store
+    from swell.store.sql import SqlStore
+
+    store = open_store(load_config(home, {}).database_url, holder="swell doctor --rebuild")
+    try:
+        if isinstance(store, SqlStore):
+            store.rebuild()
+    finally:
+        store.close()
+    click.echo("the tables for reading were made anew from the log")
+
+
+def _database(home: Path) -> list[Check]:
+    """Every row of it."""
+    from swell.config import load_config
+    from swell.store.check import check
+    from swell.store.open import database_at
+
+    try:
+        database = database_at(load_config(home, {}).database_url)
+        damages = check(database)
+    except SwellError as error:
+        return [Check(name="database", ok=False, found=str(error))]
+    if not damages:
+        return [Check(name="database", ok=True, found=f"{database.where}: every row of it is as it was written")]
+    return [Check(name="database", ok=False, found=damage.found, fix=damage.fix) for damage in damages]
 
 
 def _daemon(home: Path | None) -> list[Check]:

@@ -17,7 +17,7 @@ from swell.core.errors import InvalidTransition, StoreDamaged, StoreError, Store
 from swell.core.events import Event
 from swell.core.lifecycle import apply
 from swell.core.state import State
-from swell.ports import SpeedBook, Store, Stored
+from swell.ports import LastingBook, Store, Stored
 from swell.store.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -27,13 +27,13 @@ RECENT = 4096
 FIRST_RETRY_S = 0.25
 MAX_RETRY_S = 5.0
 """The store is tried again after the first, then after twice as long each time, up to the second."""
-BOOK_EVENTS = 10_000
-"""At a start the speed book learns from so many of the last events."""
+BOOK_PAGE = 5_000
+"""Events that the speed book learns from at a time, when it is read back."""
 CHECKPOINT_EVERY = 20_000
 
 
 class Committer:
-    def __init__(self, store: Store, journal: Journal, book: SpeedBook) -> None:
+    def __init__(self, store: Store, journal: Journal, book: LastingBook) -> None:
         self._store = store
         self._journal = journal
         self._book = book
@@ -50,12 +50,19 @@ class Committer:
         self.failure: StoreError | None = None  # why nothing can be written or decided now
 
     async def open(self) -> None:
-        """Load the state, and teach the book what the log still says of epochs."""
+        """Load the state, and the speed book as it was then."""
         self.state = await self._journal.recover()
         self.durable_seq = self.state.seq
-        after = max(0, self.state.seq - BOOK_EVENTS)
-        for stored in await asyncio.to_thread(self._store.events, after):
-            self._book.learn(stored.event)
+        await self._read_book_back()
+
+    async def _read_book_back(self) -> None:
+        """The one of the last checkpoint, and what happened after it; without one, all that the log holds."""
+        seq, kept = await asyncio.to_thread(self._store.book)
+        after = seq if self._book.restore(kept) else 0
+        while page := await asyncio.to_thread(self._store.events, after, BOOK_PAGE):
+            for stored in page:
+                self._book.learn(stored.event)
+            after = page[-1].seq
 
     async def commit(self, events: Sequence[Event]) -> None:
         """Make these events true and durable, all or none. Raises InvalidTransition or StoreError."""
@@ -66,7 +73,7 @@ class Committer:
             for event in events:
                 apply(self.state, event)
                 # With the state, not after the disk: a decision in between sees both or neither. What a refused write
-                # leaves in the book is one measurement too many.
+                # left in the book goes when the book is read back.
                 self._book.learn(event)
                 self._recent.append(Stored(seq=self.state.seq, event=event))
         except InvalidTransition as error:
@@ -160,6 +167,7 @@ class Committer:
                 "copy of the database was put in its place. Bring the newer one back; it is tried again."
             )
         found = [stored.event for stored in await asyncio.to_thread(self._store.events, self.durable_seq)]
+        await self._read_book_back()
         self.state = state
         self._recent.clear()
         self.durable_seq = state.seq
@@ -180,7 +188,7 @@ class Committer:
     async def _checkpoint(self) -> None:
         self._checkpoint_seq = self.durable_seq
         try:
-            await self._journal.checkpoint(self.state)
+            await self._journal.checkpoint(self.state, self._book.keep())
         except StoreError as error:
             log.warning("no checkpoint of the state was kept; the next start replays more: %s", error)
 

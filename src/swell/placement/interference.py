@@ -18,6 +18,7 @@ from swell.core.snapshot import Speed
 from swell.core.state import JobRecord
 from swell.placement.sharing import pays_to_share
 from swell.ports import Remaining
+from swell.speed import keeping
 from swell.speed.describe import DescribedBook, Description
 
 NEWEST = 0.5
@@ -112,6 +113,18 @@ class WatchedBook:
     def learn(self, event: Event) -> None:
         self._interference.learn(event)
         self._book.learn(event)
+
+    def keep(self) -> bytes:
+        return keeping.keep((self._interference, self._book.keep()))
+
+    def restore(self, kept: bytes) -> bool:
+        found = keeping.restore(kept)
+        if isinstance(found, tuple) and self._book.restore(found[1]):
+            self._interference = found[0]
+            return True
+        self._interference = Interference()
+        self._book.restore(b"")
+        return False
 
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
         return self._book.speed(job, gpus_per_node)

@@ -29,6 +29,7 @@ from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord
 from swell.ports import Remaining
+from swell.speed import keeping
 from swell.speed.adaptive import Goodput, Practice, phase_of
 from swell.speed.curves import FittedSpeed
 from swell.speed.describe import Description, describe
@@ -47,6 +48,8 @@ KEEP_FAMILIES = 5_000
 COMPARE_FAMILIES = 100
 """So many families, the most recent ones, say how fast GPU types are to each other."""
 NO_NODES: Mapping[str, int] = {}
+_MADE_ANEW = frozenset({"asked", "per_node", "record", "speed"})
+"""Of an entry: follows from the rest, and from what is asked. Records may hold secrets, which are not kept here."""
 
 
 class _Entry:
@@ -61,6 +64,7 @@ class _Entry:
         "fit",
         "goodput",
         "home",
+        "made_for",
         "measurements",
         "per_node",
         "record",
@@ -86,6 +90,25 @@ class _Entry:
         self.asked: JobRecord | None = None  # that `speed` was made for, where it depends on how far the job is
         self.record: JobRecord | None = None  # that `remaining` was made for
         self.remaining: Remaining | None = None
+        self.made_for: tuple[
+            object, ...
+        ] = ()  # in a book that was restored: the print of `record`, which is another object now
+
+    def __getstate__(self) -> dict[str, object]:
+        kept = {name: getattr(self, name) for name in self.__slots__ if name not in _MADE_ANEW}
+        return {**kept, "made_for": () if self.record is None else _print_of(self.record)}
+
+    def __setstate__(self, kept: Mapping[str, object]) -> None:
+        self.__init__()  # type: ignore[misc]  # what is made anew
+        for name, value in kept.items():
+            setattr(self, name, value)
+
+
+def _print_of(record: JobRecord) -> tuple[object, ...]:
+    """Differs for any two moments of a job's life between which something was learned of it."""
+    run = record.run
+    now = (record.state.value, record.epochs_done, record.epochs_total, record.attempts, record.failures, record.ran_s)
+    return now if run is None else (*now, run.started_s, run.began_s, run.changed_s, run.last_epoch_s, run.ended_s)
 
 
 class Book:
@@ -104,6 +127,21 @@ class Book:
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
         self._reports = 0  # that a course was learned from
         self._usual_at = 0  # `_reports` when `_usual` was made
+
+    # -- lasting
+
+    def keep(self) -> bytes:
+        """All that was learned, for `restore` of a book of the same version."""
+        return keeping.keep({name: value for name, value in vars(self).items() if name != "_shared"})
+
+    def restore(self, kept: bytes) -> bool:
+        """Be the book that was kept: answers are equal. False, and empty, if the bytes are of another version."""
+        found = keeping.restore(kept)
+        self.__init__()  # type: ignore[misc]
+        if not isinstance(found, dict) or not found.keys() <= vars(self).keys():
+            return False
+        vars(self).update(found)
+        return True
 
     # -- learning
 
@@ -235,6 +273,9 @@ class Book:
         """Made anew when the record changed or something was learned of the job."""
         entry = self._current(job)
         made = entry.remaining
+        if entry.made_for:
+            entry.record = job if entry.record is None and entry.made_for == _print_of(job) else entry.record
+            entry.made_for = ()
         if made is None or entry.record is not job:
             fresh = self._estimate(job, entry)
             entry.remaining = made = made if made == fresh and made is not None else fresh
@@ -258,13 +299,13 @@ class Book:
         if home is not None:
             if entry.edition != home.edition:
                 entry.edition = home.edition
-                entry.record = None
+                entry.record, entry.made_for = None, ()
                 entry.speed = entry.speed if entry.fit else None
                 entry.fit = self._completed(entry.fit) if entry.fit else None
             if home.practice is not None and entry.adaptive is not False:
                 goodput = home.practice.goodput  # what it has learned of jobs with adaptive batch sizes
                 if entry.goodput is not goodput:
-                    entry.goodput, entry.record, entry.speed = goodput, None, None
+                    entry.goodput, entry.record, entry.speed, entry.made_for = goodput, None, None, ()
         return entry
 
     def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description:
@@ -343,7 +384,7 @@ class Book:
         for entry in entries:
             prior = (entry.home.fit if entry.home else None) or NOTHING_KNOWN
             entry.fit = self._completed(fit_job(entry.measurements, prior))
-            entry.record = None
+            entry.record, entry.made_for = None, ()
         for entry in ended:
             self._tell_family(entry)
 

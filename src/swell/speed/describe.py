@@ -12,7 +12,7 @@ from typing import Protocol
 
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord
-from swell.ports import Remaining, SpeedBook
+from swell.ports import LastingBook, Remaining
 from swell.speed.curves import FittedSpeed
 from swell.speed.families import Family
 from swell.speed.fit import Fit
@@ -50,7 +50,7 @@ class Description:
     remaining_high_s: float = 0.0
 
 
-class DescribedBook(SpeedBook, Protocol):
+class DescribedBook(LastingBook, Protocol):
     """A book that also shows people what it knows."""
 
     def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description: ...

@@ -47,7 +47,7 @@ def decode(kind: str, body: bytes) -> Event:
         return _decode_event[kind](body)
     except KeyError:
         raise StoreDamaged(f"an event of the unknown kind {kind!r} is in the log; a later version wrote it") from None
-    except msgspec.MsgspecError as error:
+    except (TypeError, msgspec.MsgspecError) as error:
         raise StoreDamaged(f"a {kind} event in the log cannot be read: {error}") from error
 
 
@@ -62,7 +62,7 @@ def decode_run(body: bytes) -> Run:
 def _read(decoder: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decoder(body)
-    except msgspec.MsgspecError as error:
+    except (TypeError, msgspec.MsgspecError) as error:
         raise StoreDamaged(
             f"a record in the tables for reading cannot be read ({error}). The log has it: `swell down`, "
             "`swell doctor --rebuild`, `swell up`."

@@ -33,6 +33,8 @@ class Dialect:
     begin: str  # a transaction that will write
     read_writer: str  # epoch and holder, which nobody else may change before we commit
     tables: str  # names of the tables there are
+    begin_reading: str = "BEGIN"  # a transaction that sees one moment
+    checks: tuple[str, ...] = ()  # statements whose rows say "ok", or what is wrong with the database's own structures
     mark: str = "?"
     types: Mapping[str, str] = field(default_factory=dict)  # of columns
 

@@ -79,14 +79,14 @@ class Journal:
                 self._pump = asyncio.create_task(self._write_all())
         return done
 
-    async def checkpoint(self, state: State) -> None:
+    async def checkpoint(self, state: State, book: bytes = b"") -> None:
         """Keep a copy of the state as it is now, once all its events are durable. Other appends go on meanwhile."""
         copy = copy_of(state)
         if self._latest is not None:
             await asyncio.wait({self._latest})
         if self._failed is not None:
             raise self._failed
-        await asyncio.to_thread(self._store.checkpoint, copy)
+        await asyncio.to_thread(self._store.checkpoint, copy, book)
 
     async def close(self) -> None:
         """Write what is queued, then stop. The store stays open; who opened it closes it."""

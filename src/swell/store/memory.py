@@ -22,6 +22,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._state = State()
+        self._book = (0, b"")
         self._jobs: dict[JobId, JobRecord] = {}
         self._runs: dict[RunId, Run] = {}
 
@@ -52,11 +53,15 @@ class MemoryStore:
             found = self._events[after_seq:end]
         return [Stored(seq=seq, event=event) for seq, event in enumerate(found, start=after_seq + 1)]
 
-    def checkpoint(self, state: State) -> None:
+    def checkpoint(self, state: State, book: bytes = b"") -> None:
         if state.seq > len(self._events):
             raise StoreError(
                 f"a checkpoint at event {state.seq} is ahead of the log, which ends at {len(self._events)}"
             )
+        self._book = (state.seq, book) if book else self._book
+
+    def book(self) -> tuple[int, bytes]:
+        return self._book
 
     def load(self) -> State:
         with self._lock:

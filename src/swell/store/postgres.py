@@ -20,6 +20,7 @@ DIALECT = Dialect(
     begin="BEGIN",
     read_writer="SELECT epoch, holder FROM writer FOR UPDATE",
     tables="SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
+    begin_reading="BEGIN ISOLATION LEVEL REPEATABLE READ",
     mark="%s",
     types={"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,33 +61,39 @@ def verified(page: list[Any], seq: int, before: bytes, where: str) -> bytes:
         if row[0] != seq + 1:
             raise StoreDamaged(f"{where} has a gap in its log: event {seq + 1} is missing. {RESTORE}")
         seq += 1
-        before = _linked(row, before)
+        before = linked(row, before)
         if before != row[5]:
             kind = f"a row of kind {str(row[2])[:40]!r} with a wrong checksum"
             raise StoreDamaged(f"{where}: event {seq}: it is not as it was written ({kind}). {RESTORE}")
     return before
 
 
-def _linked(row: Sequence[Any], before: bytes) -> bytes:
+def linked(row: Sequence[Any], before: bytes) -> bytes:
+    """The link that this row should carry behind that one."""
     try:
         return chain.link(before, *row[:5])
-    except (TypeError, AttributeError, ValueError):  # a value of another type stands there now
+    except (TypeError, AttributeError, ValueError, struct.error):  # a value of another type stands there now
         return b""
 
 
 def _latest_checkpoint(read: Read, where: str) -> Tip:
     """A checkpoint that cannot be read costs time, not facts: the one before it and the log have them all."""
     for (seq,) in read("SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC", ()):
-        parts = [body for (body,) in read("SELECT body FROM checkpoints WHERE seq = ? ORDER BY part", (seq,))]
         try:
-            with no_garbage_collection():
-                state, link = codec.decode_state(parts)
-            if state.seq == seq:
-                return Tip(state, link)
-            raise StoreDamaged(f"it says that it is of event {state.seq}")
+            return checkpoint(read, seq)
         except StoreDamaged as error:
             log.warning("%s: the checkpoint at event %s is not used: %s", where, seq, error)
     return Tip(State())
+
+
+def checkpoint(read: Read, seq: int) -> Tip:
+    """The checkpoint at this event. Raises StoreDamaged."""
+    parts = [body for (body,) in read("SELECT body FROM checkpoints WHERE seq = ? ORDER BY part", (seq,))]
+    with no_garbage_collection():
+        state, link = codec.decode_state(parts)
+    if state.seq != seq:
+        raise StoreDamaged(f"it is one of event {state.seq}")
+    return Tip(state, link)
 
 
 @contextmanager

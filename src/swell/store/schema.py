@@ -53,6 +53,7 @@ SCHEMA_STEPS: tuple[tuple[Step, ...], ...] = (
         "ALTER TABLE events ADD COLUMN chain BLOB",
         migrate.seal_log,
     ),
+    ("CREATE TABLE books (seq INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)",),
 )
 
 VERSION_TABLE = "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"

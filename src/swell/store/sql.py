@@ -11,6 +11,7 @@ import logging
 import secrets as random_bytes
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -21,10 +22,10 @@ from swell.core.ids import JobId
 from swell.core.resources import Node
 from swell.core.state import JobRecord, Run, State, copy_of
 from swell.ports import JobQuery, PastRun, Stored
-from swell.store import chain, codec, rows, secrets
+from swell.store import chain, codec, rebuild, rows, secrets
 from swell.store.dialect import Connection, Cursor, Database
 from swell.store.projection import Changes, past_run, project, states_of
-from swell.store.replaying import Read, Tip, tip_of
+from swell.store.replaying import RESTORE, Read, Tip, tip_of
 from swell.store.schema import SCHEMA_STEPS, VERSION, VERSION_TABLE
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class SqlStore:
         with self._write_lock, self._transaction() as cursor:
             cursor.execute(self._sql("UPDATE writer SET since = ?"), (rows.when(time.time()),))
 
-    def checkpoint(self, state: State) -> None:
+    def checkpoint(self, state: State, book: bytes = b"") -> None:
         parts = codec.encode_state(state, self._link_at(state.seq))  # before the lock: appends go on meanwhile
         with self._write_lock:
             last = self._current().state.seq
@@ -133,6 +134,12 @@ class SqlStore:
                 values = [(state.seq, number, part) for number, part in enumerate(parts)]
                 cursor.executemany(self._sql("INSERT INTO checkpoints VALUES (?, ?, ?)"), values)
                 cursor.execute(self._sql(_FORGET_CHECKPOINTS), (KEEP_CHECKPOINTS,))
+                if book:
+                    packed = zlib.compress(book, 1)
+                    cursor.execute(self._sql("DELETE FROM books WHERE seq = ?"), (state.seq,))
+                    row = (state.seq, zlib.crc32(packed), packed)
+                    cursor.execute(self._sql("INSERT INTO books VALUES (?, ?, ?)"), row)
+                    cursor.execute(self._sql(_FORGET_BOOKS), (KEEP_CHECKPOINTS,))
 
     def _link_at(self, seq: int) -> bytes:
         """Of the event of this number, if it is in the log."""
@@ -195,6 +202,14 @@ class SqlStore:
             with suppress(Exception):  # what is wrong with it is being reported already
                 writer.close()
 
+    def rebuild(self) -> None:
+        """Make the tables for reading anew from the log, or change nothing. Raises StoreDamaged if the log is bad."""
+        with self._write_lock, self._transaction() as cursor:
+            for statement in rebuild.statements():
+                cursor.execute(self._sql(statement))
+            for changes in rebuild.changes(self._read, self._db.where):
+                self._write(cursor, changes)
+
     # Opening
 
     def _open(self) -> None:
@@ -216,17 +231,22 @@ class SqlStore:
     def _examine(self) -> int:
         """Look before anything is opened for writing: what is refused is left as it was."""
         with self._db.examine() as connection:
-            if connection is None:
-                return 0
-            version = self._version(connection.cursor())
-            if version > VERSION:
-                raise StoreTooNew(
-                    f"{self._db.where} was written by a later version of Swell (its tables have version {version}, "
-                    f"this Swell knows {VERSION}). It was not touched. Install that version, or use another database."
-                )
-            if version == VERSION:
-                self._tip = self._examined_tip(connection)
-            return version
+            try:
+                return 0 if connection is None else self._examined(connection)
+            except (TypeError, ValueError, ArithmeticError, AttributeError) as error:  # values that nobody wrote
+                raise StoreDamaged(f"{self._db.where} is damaged ({error!r}). {RESTORE}") from error
+
+    def _examined(self, connection: Connection) -> int:
+        """The version of its tables."""
+        version = self._version(connection.cursor())
+        if version > VERSION:
+            raise StoreTooNew(
+                f"{self._db.where} was written by a later version of Swell (its tables have version {version}, "
+                f"this Swell knows {VERSION}). It was not touched. Install that version, or use another database."
+            )
+        if version == VERSION:
+            self._tip = self._examined_tip(connection)
+        return version
 
     def _examined_tip(self, connection: Connection) -> Tip:
         def read(sql: str, values: Sequence[Any]) -> list[Any]:
@@ -306,6 +326,14 @@ class SqlStore:
             with self._explained():
                 self._tip = tip_of(self._read, self._db.where)
         return self._tip
+
+    def book(self) -> tuple[int, bytes]:
+        """One that was changed costs time, not facts: the one before it and the log have them."""
+        for seq, crc, packed in self._read("SELECT seq, crc, body FROM books ORDER BY seq DESC", ()):
+            if isinstance(packed, bytes) and zlib.crc32(packed) == crc:
+                return seq, zlib.decompress(packed)
+            log.warning("%s: the speed book at event %s is damaged and is not used", self._db.where, seq)
+        return 0, b""
 
     def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
         sql, values = _jobs_sql(query)
@@ -439,3 +467,4 @@ _REMOVE_JOB = (
 _FORGET_CHECKPOINTS = (
     "DELETE FROM checkpoints WHERE seq NOT IN (SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC LIMIT ?)"
 )
+_FORGET_BOOKS = "DELETE FROM books WHERE seq NOT IN (SELECT seq FROM books ORDER BY seq DESC LIMIT ?)"

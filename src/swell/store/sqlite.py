@@ -31,6 +31,7 @@ DIALECT = Dialect(
     begin="BEGIN IMMEDIATE",
     read_writer="SELECT epoch, holder FROM writer",
     tables="SELECT name FROM sqlite_master WHERE type = 'table'",
+    checks=("PRAGMA integrity_check(20)",),
 )
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
