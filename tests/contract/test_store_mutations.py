@@ -20,9 +20,8 @@ from swell.core.errors import StoreError
 from swell.core.events import Event
 from swell.core.lifecycle import replay
 from swell.ports import JobQuery, Record
-from swell.store import open_store
 from swell.store.check import check
-from swell.store.open import database_at
+from swell.store.open import database_at, open_store
 
 COUNT = 300 if os.environ.get("SWELL_CHAOS") == "full" else 30
 LIVES = [event for job in range(1, 200) for event in (moving_life(job) if job % 3 else short_life(job))]

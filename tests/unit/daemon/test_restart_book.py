@@ -31,8 +31,8 @@ from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import policy_named
 from swell.ports import Store
 from swell.speed.book import Book
-from swell.store import open_store
 from swell.store.journal import Journal
+from swell.store.open import open_store
 
 NODES = {"gpu": 2}
 
