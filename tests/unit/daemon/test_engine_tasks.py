@@ -59,9 +59,10 @@ def prepare(order: Order) -> Launch:
 class World:
     """An engine on a store and a machine in memory, with the executor's time moved on by `until`."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Script | None = None) -> None:
         clock, self.store = RealClock(), MemoryStore()
-        self.executor = ScriptedExecutor(Theatre(nodes=(NODE,)), clock, lambda *_: Script(lasts_s=0.0), prepare)
+        script = script or Script(lasts_s=0.0)
+        self.executor = ScriptedExecutor(Theatre(nodes=(NODE,)), clock, lambda *_: script, prepare)
         self.engine = Engine(
             committer=Committer(self.store, Journal(self.store), book := Book()),
             record=self.store,
