@@ -97,7 +97,8 @@ def test_epochs_that_were_done_without_a_daemon_are_shown_at_the_end(tmp_path: P
         eventually((tmp_path / "home/runs/1.1/0/swept").exists, 20, what="its end")
         served.start()
         eventually(lambda: served.get(f"/v1/jobs/{job}")["state"] == "completed", 20, what="its end is known")
-        assert progress(served, job) == {"epochs_done": EPOCHS, "epochs_total": EPOCHS, "fraction": 1.0}
+        shown = progress(served, job)
+        assert (shown["epochs_done"], shown["epochs_total"], shown["fraction"]) == (EPOCHS, EPOCHS, 1.0)
     finally:
         if served.process is not None and served.process.poll() is None:
             served.kill()
