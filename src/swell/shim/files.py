@@ -136,3 +136,44 @@ def claim(directory: str, mark: str, cgroup: str = "") -> bool:
     for folder in (directory, os.path.dirname(directory), os.path.dirname(os.path.dirname(directory))):
         sync_directory(folder)
     return True
+
+
+def last_line(path: str, hidden: list[str], window: int = 4096) -> str:
+    """Of a log, with `***` instead of these values, also where the window's edge or the end of the log cuts one."""
+    values = sorted((os.fsencode(value) for value in hidden if value), key=len, reverse=True)
+    margin = max(map(len, values), default=0)
+    try:
+        with open(path, "rb") as log:
+            begin = max(0, os.fstat(log.fileno()).st_size - window - margin)
+            log.seek(begin)
+            data = log.read()
+    except OSError:
+        return ""
+    data = data[_edge(data, margin, values) :] if begin else data
+    for value in values:
+        data = data.replace(value, b"***")
+    data = _without_beginning(data, values)
+    lines = data.decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+
+
+def _edge(data: bytes, edge: int, values: list[bytes]) -> int:
+    """Where to cut: behind every value that a cut at `edge` would leave a part of."""
+    moved = True
+    while moved:
+        moved = False
+        for value in values:
+            at = data.find(value, max(0, edge - len(value) + 1), edge + len(value) - 1)
+            if 0 <= at < edge:
+                edge, moved = at + len(value), True
+    return edge
+
+
+def _without_beginning(data: bytes, values: list[bytes]) -> bytes:
+    """A process that was killed may have printed the beginning of a value only."""
+    end = data.rstrip()
+    for value in values:
+        for length in range(len(value) - 1, 3, -1):
+            if end.endswith(value[:length]):
+                return end[:-length] + b"***"
+    return data

@@ -42,6 +42,7 @@ from swell.shim.files import (
     boot_s,
     claim,
     create,
+    last_line,
     notify,
     read_json,
     take_lock,
@@ -263,17 +264,8 @@ class Holder:
 
     def _last_line(self) -> str:
         """Of the log: most often the very error. Secrets are not repeated."""
-        try:
-            with open(os.path.join(self.directory, "log"), "rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - 4096))
-                lines = log.read().decode("utf-8", "replace").split("\n")
-        except OSError:
-            return ""
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        for name in self.request.get("secrets", ()):
-            if value := self.request["env"].get(name):
-                last = last.replace(value, "***")
-        return last[:300]
+        hidden = [self.request["env"].get(name, "") for name in self.request.get("secrets", ())]
+        return last_line(os.path.join(self.directory, "log"), hidden)
 
     def _notify(self) -> None:
         notify(self.request.get("notify", ""), f"{self.request['run']}/{self.request['rank']}")
