@@ -92,7 +92,7 @@ def places(snapshot: Snapshot) -> list[Allocation]:
     """Where the default placer puts the job at its minimum, by GPU type."""
     (view,) = snapshot.jobs
     types = view.gpu_types if view.gpu_milli else ("",)
-    found = []
+    found: list[Allocation] = []
     for gpu_type in types:
         wanted = [Placed(view=view, grant=Grant(n=view.min, gpu_type=gpu_type))]
         found += Consolidated().place(snapshot, wanted, random.Random(0)).allocations.values()

@@ -20,7 +20,7 @@ def test_targets_come_back_as_they_went_in() -> None:
 
 
 def test_memory_stays_the_same_object_where_nothing_is_on_its_way() -> None:
-    memory = {"jobs": {"1": {}}}
+    memory: dict[str, object] = {"jobs": {"1": {}}}
     assert with_targets(memory, NO_TARGETS) is memory
     assert with_targets(with_targets(memory, Targets(at_s=1.0, held={1: TWO})), NO_TARGETS) == memory
     assert targets_in(memory) is NO_TARGETS

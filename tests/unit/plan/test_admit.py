@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from swell.core.errors import Infeasible
@@ -66,7 +68,7 @@ def test_what_needs_a_container_is_refused_by_name_and_never_runs_bare(
     field: str, value: object, nodes: tuple[Node, ...]
 ) -> None:
     with pytest.raises(Infeasible, match=f"^{field} need containers, which Swell cannot run yet.*remove {field}"):
-        check_feasible(spec(**{field: value}), nodes)
+        check_feasible(replace(spec(), **{field: value}), nodes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from lives import T0, moving_life, short_life, two_nodes
 from swell.core import events as ev
 from swell.core import lifecycle
-from swell.core.events import ExitReason
+from swell.core.events import Event, ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import apply, replay
@@ -153,7 +153,7 @@ def cluster(*events: ev.Event) -> State:
     return replay([*nodes, submitted(1), submitted(2), submitted(3), *events])
 
 
-CHANGES = {
+CHANGES: dict[str, Event] = {
     "measured use": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0, others_memory_mib=7),)), at_s=1.0),
     "others": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0, others=True),)), at_s=1.0),
     "another size": ev.NodeObserved(node=replace(NODE, gpus=(Gpu(index=0), Gpu(index=1))), at_s=1.0),

@@ -30,7 +30,7 @@ class History:
 
     def submit(self, job: int, **spec: Any) -> JobRecord:
         gpus = spec.pop("gpus", GpuRequest(min=1, max=16))
-        values = {"name": f"job{job}", "command": ("python", "train.py"), "uses_library": True} | spec
+        values: dict[str, Any] = {"name": f"job{job}", "command": ("python", "train.py"), "uses_library": True} | spec
         self.tell(JobSubmitted(job=job, spec=JobSpec(gpus=gpus, **values), at_s=self.now_s))
         return self.state.jobs[job]
 

@@ -6,7 +6,7 @@ import pytest
 
 from swell.core.events import ExitReason
 from swell.speed.epoch_work import FLAT, EpochWork, cell_of, middles, usual_course
-from tests.unit.speed.history import History
+from unit.speed.history import History
 
 
 class TestCourse:
