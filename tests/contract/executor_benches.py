@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -134,8 +135,15 @@ def ready(launch: Launch) -> Ready:
     return Ready(record=record, nodes={name: Node(name=name) for name in names}, launch=launch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unready(Ready):
+    """An order for which there is no room."""
+
+
 def as_is(order: Order) -> Launch:
     assert isinstance(order, Ready)
+    if isinstance(order, Unready):
+        raise OSError(errno.ENOSPC, "No space left on device")
     return order.launch
 
 

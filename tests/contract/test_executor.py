@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from contract.executor_benches import BENCHES, RUN, Bench, launch_of, watching
+from contract.executor_benches import BENCHES, RUN, Bench, Unready, launch_of, watching
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
-from swell.ports import Done, FilesFound, Observation, RunGone, RunUp
+from swell.ports import Done, FilesFound, Observation, Refused, RunGone, RunUp
 
 
 @pytest.fixture(params=sorted(BENCHES))
@@ -213,6 +214,70 @@ def test_a_log_is_read_by_offset_and_never_ends_before_its_worker(bench: Bench) 
             assert not (await watch.executor.log(RUN, 0, 0, 3)).end
             assert (await watch.executor.log(RUN, 0, 3, 100)).end
             assert (await watch.executor.log(RUN, 0, 5, 100)).end
+
+    asyncio.run(play())
+
+
+def test_every_command_that_is_carried_out_is_answered_done(bench: Bench) -> None:
+    async def play() -> None:
+        async with watching(bench) as watch:
+            launch = launch_of(bench, "stay")
+            assert await watch.executor.launch(launch) == Done()
+            await watch.until(RunUp)
+            assert await watch.executor.launch(launch) == Done()
+            assert await watch.executor.resize(launch) == Done()
+            assert await watch.executor.signal(RUN, kill=False) == Done()
+            assert await watch.executor.signal(RUN, kill=True) == Done()
+            await watch.until(RunGone)
+            assert await watch.executor.signal(RUN, kill=True) == Done()
+
+    asyncio.run(play())
+
+
+def test_what_cannot_be_prepared_is_refused_with_its_error_and_nothing_of_it_is_told(bench: Bench) -> None:
+    async def play() -> None:
+        async with watching(bench) as watch:
+            ready = launch_of(bench, "stay")
+            order = Unready(record=ready.record, nodes=ready.nodes, launch=ready.launch)
+            answer = await watch.executor.launch(order)
+            assert isinstance(answer, Refused)
+            assert answer.errno == errno.ENOSPC
+            assert "No space left" in answer.why
+            await watch.moments()
+            assert watch.of() == []
+            assert bench.starts(RUN) == 0
+
+    asyncio.run(play())
+
+
+def test_a_run_that_lives_is_never_refused_whatever_preparing_it_again_would_say(bench: Bench) -> None:
+    """After a restart on a full disk the daemon sends its launch again."""
+
+    async def play() -> None:
+        async with watching(bench) as watch:
+            ready = launch_of(bench, "stay")
+            await watch.executor.launch(ready)
+            await watch.until(RunUp)
+        async with watching(bench, [RUN]) as watch:
+            order = Unready(record=ready.record, nodes=ready.nodes, launch=ready.launch)
+            assert await watch.executor.launch(order) == Done()
+            await watch.until(RunUp)
+            await watch.executor.signal(RUN, kill=True)
+            assert (await watch.until(RunGone)).reason is ExitReason.STOPPED  # type: ignore[union-attr]
+
+    asyncio.run(play())
+
+
+def test_a_run_that_is_stopped_while_it_is_launched_ends_as_stopped_and_is_not_begun_again(bench: Bench) -> None:
+    async def play() -> None:
+        async with watching(bench) as watch:
+            launch = launch_of(bench, "stay")
+            await asyncio.gather(watch.executor.launch(launch), watch.executor.signal(RUN, kill=True))
+            await watch.executor.signal(RUN, kill=True)
+            assert (await watch.until(RunGone)).reason is ExitReason.STOPPED  # type: ignore[union-attr]
+            await watch.executor.launch(launch)
+            await watch.until(RunGone, count=2)
+            assert bench.starts(RUN) <= 1
 
     asyncio.run(play())
 

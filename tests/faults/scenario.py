@@ -6,9 +6,6 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-FAULTS_END_S = 240.0
-"""From here on nothing goes wrong any more: every job must come to its end."""
-
 
 class Kind(StrEnum):
     CUT = "cut"  # a machine can neither be reached nor answer; `amount`: commands sent meanwhile arrive so much later
@@ -55,6 +52,14 @@ class Scenario:
     reorder: float
     jobs: tuple[Job, ...]
     faults: tuple[Fault, ...]
+
+    @property
+    def faults_end_s(self) -> float:
+        """From here on nothing goes wrong any more, nor is anything late on its way."""
+        late = ((fault.amount if fault.kind is Kind.CUT else 0.0) for fault in self.faults)
+        return max(
+            (fault.at_s + fault.lasts_s + more_s for fault, more_s in zip(self.faults, late, strict=True)), default=0.0
+        )
 
 
 def scenario(seed: int) -> Scenario:

@@ -56,11 +56,13 @@ def test_a_daemon_that_takes_silence_for_death_is_found_out(monkeypatch: pytest.
     assert any(failure_of(scenario(seed)) for seed in range(400))
 
 
-def test_a_log_that_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(self: World) -> None:
-        self.submitted[99] = 99
+def test_a_job_that_was_answered_and_is_gone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = World.check_the_end
 
-    monkeypatch.setattr(World, "check_the_end", lambda self: (forgets(self), _check(self))[0])
-    _check = World.check_the_end
-    with pytest.raises(Broken, match="lost"):
+    def forgotten(self: World) -> None:
+        self.submitted[len(self.scene.jobs)] = 99
+        checked(self)
+
+    monkeypatch.setattr(World, "check_the_end", forgotten)
+    with pytest.raises(Broken, match="job 99 was answered and is lost"):
         played(replace(scenario(0), faults=()))

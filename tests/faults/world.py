@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from faults.scenario import FAULTS_END_S, Fault, Job, Kind, Scenario
+from faults.scenario import Fault, Job, Kind, Scenario
 from faults.virtual_loop import VirtualLoop
 from swell.core.errors import Conflict, NotFound, StoreError
 from swell.core.events import Event
@@ -327,7 +327,7 @@ class World:
         done = state is not None and len(self.submitted) == len(self.scene.jobs) and not state.active
         calm = all(not machine.running() for machine in self.theatre.machines.values())
         here = state is not None and all(node.schedulable for node in state.nodes.values())
-        return done and calm and here and asyncio.get_running_loop().time() > FAULTS_END_S
+        return done and calm and here and asyncio.get_running_loop().time() > self.scene.faults_end_s
 
     def left(self) -> str:
         state = self.engine.state if self.engine is not None else State()

@@ -109,7 +109,12 @@ class ScriptedExecutor:
         if self._drops > 0:
             self._drops -= 1
             return Unknown(why="the launch got lost")
-        launch = self._prepare(order)
+        try:
+            launch = self._prepare(order)
+        except OSError as error:
+            roster = self._theatre.rosters.get(order.run)
+            begun = roster is not None and not self._truth(roster).untouched
+            return Done() if begun else Refused(why=str(error), errno=error.errno)
         roster = self._theatre.rosters.setdefault(launch.run, roster_of(launch))
         self._watched.setdefault(launch.run, _Watched(roster=roster)).untouched = True
         until_s = dict(self._until_s)
