@@ -35,6 +35,16 @@ const look = EditorView.theme({
   ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)" },
 });
 
+/** Text typed over a selection: left to the browser, it would keep the look in a style attribute, which the content
+ * security policy forbids. */
+function replaceSelected(event: InputEvent, view: EditorView): boolean {
+  if (event.inputType !== "insertText" || !event.data || view.composing || view.state.selection.main.empty)
+    return false;
+  event.preventDefault();
+  view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+  return true;
+}
+
 export interface Editor {
   set(text: string): void;
   show(problems: Problem[]): void;
@@ -63,6 +73,7 @@ export function makeEditor(host: HTMLElement, text: string, changed: (text: stri
         EditorView.contentAttributes.of({
           "aria-label": "Job file (YAML). Escape, then Tab leaves the editor.",
         }),
+        EditorView.domEventHandlers({ beforeinput: replaceSelected }),
         EditorView.updateListener.of((update) => {
           const outside = update.transactions.some((one) => one.annotation(fromOutside));
           if (update.docChanged && !outside) changed(update.state.doc.toString());

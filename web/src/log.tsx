@@ -133,7 +133,11 @@ export function LogView({ job, attempts }: { job: number; attempts: number }) {
         <h2>Output</h2>
         <label>
           Rank{" "}
-          <select value={rank.value} onChange={(event) => (rank.value = event.currentTarget.value)}>
+          <select
+            aria-label="Rank"
+            value={rank.value}
+            onChange={(event) => (rank.value = event.currentTarget.value)}
+          >
             <option value="all">all</option>
             {ranks.value.map((number) => (
               <option key={number} value={String(number)}>

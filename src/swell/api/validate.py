@@ -111,8 +111,9 @@ def _times(effect: Effect, now: float) -> dict[str, float]:
 
 def _located(error: JobFileError, text: str) -> list[dict[str, Any]]:
     roots = [] if error.syntax else _composed(text)
+    last = text.rstrip().count("\n") + 1  # what is missing at the end is shown where the text ends
     return [
-        {"path": p.path, "what": p.what, "fix": p.fix, "line": _line(p, roots) or _line_said(p.what)}
+        {"path": p.path, "what": p.what, "fix": p.fix, "line": min(last, _line(p, roots) or _line_said(p.what))}
         for p in error.problems
     ]
 

@@ -260,7 +260,7 @@ def validated(server, text):
         ("command: x\nenv:\n  A: 1\nretries: -1\n", "retries", 4),
         ("command: x\n---\ncommand: y\nretries: many\n", "jobs[1].retries", 4),
         ("- command: x\n- command: y\n  gpus: -1\n", "jobs[1].gpus", 3),
-        ("command: x\ngpus: [1\n", "", 3),
+        ("command: x\ngpus: [1\n\n\n", "", 2),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(server, text, path, line):

@@ -1,0 +1,70 @@
+"""Who gets in, how long, and what is said when one does not."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from harness import Daemon
+from swell.web.assets import STATIC, Assets
+from web.conftest import Visit, url
+
+STORED = "() => sessionStorage.getItem('swell-session')"
+
+
+def test_a_code_logs_in_once_and_leaves_no_trace(busy: Daemon, visit: Visit) -> None:
+    code = busy.post("/v1/ui/codes")["code"]
+    visit.page.goto(f"{url(busy)}/#code={code}")
+    visit.page.get_by_role("heading", level=1, name="Cluster").wait_for()
+    assert visit.page.url == f"{url(busy)}/"
+    stored = visit.page.evaluate(STORED)
+    assert code not in stored
+    assert busy.token not in stored
+    visit.page.evaluate("() => sessionStorage.clear()")
+    visit.expected.append("401")
+    visit.page.goto("about:blank")
+    visit.page.goto(f"{url(busy)}/#code={code}")
+    visit.page.get_by_test_id("farewell").filter(has_text="used already").wait_for()
+
+
+def test_the_token_can_be_pasted_and_a_wrong_one_is_refused_at_the_field(busy: Daemon, visit: Visit) -> None:
+    visit.expected.append("401")
+    visit.page.goto(url(busy))
+    field = visit.page.get_by_label("Token")
+    field.fill("w" * 40)
+    visit.page.get_by_role("button", name="Log in").click()
+    visit.page.locator("#token-wrong").filter(has_text="token").wait_for()
+    assert field.get_attribute("aria-invalid") == "true"
+    field.fill(busy.token)
+    field.press("Enter")
+    visit.page.get_by_role("heading", level=1, name="Cluster").wait_for()
+    assert busy.token not in visit.page.evaluate(STORED)
+
+
+def test_a_new_tab_of_the_same_page_is_logged_in_and_logging_out_ends_both(busy: Daemon, visit: Visit) -> None:
+    first = visit.log_in(busy)
+    second = visit.new_page()
+    second.goto(f"{url(busy)}/jobs")
+    second.get_by_role("heading", level=1, name="Jobs").wait_for()
+    first.get_by_role("button", name="Log out").click()
+    first.get_by_test_id("farewell").wait_for()
+    second.get_by_test_id("farewell").filter(has_text="another tab").wait_for()
+
+
+def test_an_ended_session_is_said_plainly(busy: Daemon, visit: Visit) -> None:
+    visit.expected.append("401")
+    page = visit.log_in(busy)
+    session = json.loads(page.evaluate(STORED))
+    old = re.sub(r"^ui-\d+", "ui-1700000000", session["token"])
+    page.evaluate("token => sessionStorage.setItem('swell-session', JSON.stringify({token, ends_s: Date.now()}))", old)
+    page.reload()
+    page.get_by_test_id("farewell").filter(has_text="has ended").wait_for()
+    assert visit.page.get_by_label("Token").is_visible()
+
+
+def test_the_dashboard_is_small() -> None:
+    """All of it, compressed as it is sent."""
+    files = [path for path in STATIC.rglob("*") if path.is_file()]
+    assets = [Assets().find(f"/{path.relative_to(STATIC).as_posix()}") for path in files]
+    size = sum(len(asset.gzipped) for asset in assets if asset is not None)
+    assert 50_000 < size < 400_000, size

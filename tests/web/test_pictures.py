@@ -1,0 +1,72 @@
+"""Every view in light and dark, wide and narrow: nothing serious from axe, nothing cut off, and a picture of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness import Daemon, eventually
+from web.conftest import IMAGES, NARROW, WIDE, Visit
+
+VIEWS = {
+    "cluster": ("/", "Cluster"),
+    "jobs": ("/jobs", "Jobs"),
+    "job": ("/jobs/1", "resnet50"),
+    "submit": ("/submit", "New job"),
+    "forecast": ("/forecast", "Queue forecast"),
+    "policies": ("/policies", "Policies"),
+    "machines": ("/machines", "Machines"),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_in_both_themes_and_widths(busy: Daemon, visit: Visit, view: str) -> None:
+    path, heading = VIEWS[view]
+    page = visit.log_in(busy, path)
+    page.get_by_role("heading", level=1, name=heading).wait_for()
+    _settle(page, view)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+        for name, size in (("wide", WIDE), ("narrow", NARROW)):
+            page.set_viewport_size(size)
+            page.wait_for_timeout(250)  # one more frame of the canvas
+            too_wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+            assert too_wide <= 0, f"{view} is cut off at {size['width']} pixels"
+            page.screenshot(path=IMAGES / f"{view}-{theme}-{name}.png")
+            assert (IMAGES / f"{view}-{theme}-{name}.png").stat().st_size < 150_000
+        page.set_viewport_size(WIDE)
+        assert visit.axe() == []
+
+
+def _settle(page: Any, view: str) -> None:
+    """Wait for what comes after the heading."""
+    if view == "cluster":
+        eventually(lambda: "of 8" in page.get_by_test_id("summary").inner_text(), 10)
+        page.wait_for_timeout(800)
+    elif view == "jobs":
+        page.locator("[data-job='1']").wait_for()
+    elif view == "job":
+        page.get_by_test_id("speed").locator("canvas").wait_for()
+        page.get_by_test_id("metrics").locator("canvas").wait_for()
+    elif view == "submit":
+        page.get_by_test_id("verdict").filter(has_text="my-training").wait_for()
+        page.get_by_test_id("editor").locator(".cm-line").first.wait_for()
+    elif view == "forecast":
+        page.get_by_test_id("gantt").wait_for(timeout=30_000)
+    elif view == "policies":
+        page.get_by_label("Policy").select_option("srjf")
+        page.get_by_role("button", name="What if?").click()
+        page.get_by_test_id("what-if").wait_for(timeout=30_000)
+    elif view == "machines":
+        page.locator("[data-node]").wait_for()
+
+
+def test_the_log_in_page(busy: Daemon, visit: Visit) -> None:
+    from web.conftest import url
+
+    visit.page.goto(url(busy))
+    visit.page.get_by_label("Token").wait_for()
+    assert visit.axe() == []
