@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: web lint-web test-web demo test test-slow test-api test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
+.PHONY: web lint-web test-web screenshots demo test test-slow test-api test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -77,6 +77,10 @@ test-torch: $(READY) $(TORCH)/.ready ## PyTorch and Lightning, in an environment
 test-web: $(READY) web ## the dashboard in a real browser (Chromium), against a real daemon
 	$(BIN)/pip install -q -e '.[web-test]'
 	$(BIN)/python -m pytest -m web tests/web
+
+screenshots: $(READY) web ## pictures of every view into docs/images: look at them before committing
+	$(BIN)/pip install -q -e '.[web-test]'
+	SWELL_IMAGES=docs/images $(BIN)/python -m pytest -m web tests/web/test_pictures.py
 
 test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow and Horovod (2.6 GB; builds Horovod once)
 	$(BIN)/python -m pytest -m frameworks tests/frameworks

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harness import Daemon, eventually
-from web.conftest import IMAGES, NARROW, WIDE, Visit
+from web.conftest import IMAGES, NARROW, WIDE, Visit, url
+from web.replay import afternoon, served
 
 VIEWS = {
     "cluster": ("/", "Cluster"),
@@ -65,8 +66,22 @@ def _settle(page: Any, view: str) -> None:
 
 
 def test_the_log_in_page(busy: Daemon, visit: Visit) -> None:
-    from web.conftest import url
 
     visit.page.goto(url(busy))
     visit.page.get_by_label("Token").wait_for()
     assert visit.axe() == []
+
+
+def test_an_afternoon_on_three_machines(visit: Visit) -> None:
+    """The picture that the README opens with: 24 GPUs over three simulated hours."""
+    with served(afternoon()) as made:
+        page = visit.log_in(made)
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.get_by_role("button", name="2 h", exact=True).click()
+        page.wait_for_timeout(1500)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            page.wait_for_timeout(400)
+            page.screenshot(path=IMAGES / f"afternoon-{theme}.png")
+            assert (IMAGES / f"afternoon-{theme}.png").stat().st_size < 150_000
+        page.close()

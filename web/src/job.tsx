@@ -38,12 +38,20 @@ interface Epoch {
   gpus: number;
 }
 
+interface Epochs {
+  epochs: Epoch[];
+  last: string; // number of the last event seen
+}
+
+const LOOK_BACK = 5000; // events
+
 export function JobView({ id }: { id: number }) {
   const job = useSignal<JobDetail | null>(null);
   const runs = useSignal<Run[]>([]);
   const speed = useSignal<Speed | null>(null);
   const why = useSignal<Explanation | null>(null);
-  const epochs = useSignal<Epoch[]>([]);
+  const epochs = useSignal<Epochs>({ epochs: [], last: "" });
+  const series = useSignal<Record<string, [number, number][]>>({});
   const wrong = useSignal("");
 
   useEffect(() => {
@@ -62,10 +70,12 @@ export function JobView({ id }: { id: number }) {
           get<{ runs: Run[] }>(`/v1/jobs/${id}/runs`),
           get<Speed>(`/v1/jobs/${id}/speed`),
           get<Explanation>(`/v1/jobs/${id}/explain`),
-          epochsOf(id),
+          addEpochs(id, epochs.value),
+          get<{ series: Record<string, [number, number][]> }>(`/v1/jobs/${id}/series`),
         ]);
         if (gone) return;
-        [runs.value, speed.value, why.value, epochs.value] = [parts[0].runs, parts[1], parts[2], parts[3]];
+        [runs.value, speed.value, why.value] = [parts[0].runs, parts[1], parts[2]];
+        [epochs.value, series.value] = [parts[3], parts[4].series];
         wrong.value = "";
       } catch (error) {
         wrong.value = (error as Error).message;
@@ -111,7 +121,8 @@ export function JobView({ id }: { id: number }) {
       <Runs runs={runs.value} job={shown} />
       <div class="cards">
         {speed.value && shown.gpus.max > 0 && <SpeedUp speed={speed.value} job={shown} />}
-        <Metrics epochs={epochs.value} />
+        <Metrics epochs={epochs.value.epochs} />
+        <Lately series={series.value} />
       </div>
       <LogView job={id} attempts={shown.attempts} />
       <details class="card">
@@ -122,13 +133,20 @@ export function JobView({ id }: { id: number }) {
   );
 }
 
-/** Reports of epochs: of the last twenty thousand events. */
-async function epochsOf(id: number): Promise<Epoch[]> {
-  const found: Epoch[] = [];
-  const path = `/v1/events?follow=false&job=${id}&last=20000`;
-  for await (const message of stream(path, "", AbortSignal.timeout(20_000)))
+/** Reports of epochs: those of the last events, then what came since. */
+async function addEpochs(id: number, known: Epochs): Promise<Epochs> {
+  const found = [...known.epochs];
+  let last = known.last;
+  const where = last ? `after=${last}` : `last=${LOOK_BACK}`;
+  for await (const message of stream(
+    `/v1/events?follow=false&job=${id}&${where}`,
+    "",
+    AbortSignal.timeout(20_000),
+  )) {
+    if (message.id) last = message.id;
     if (message.event === "EpochEnded") found.push(message.data as Epoch);
-  return found;
+  }
+  return { epochs: found.length > known.epochs.length ? found : known.epochs, last };
 }
 
 function Actions({ job }: { job: JobDetail }) {
@@ -459,6 +477,33 @@ function Metrics({ epochs }: { epochs: Epoch[] }) {
         data={data}
         lines={names.map((label, i) => ({ label, colour: ink(i) }))}
       />
+    </div>
+  );
+}
+
+/** What the library measured within epochs, since the daemon started. */
+function Lately({ series }: { series: Record<string, [number, number][]> }) {
+  const names = Object.keys(series).filter((name) => (series[name]?.length ?? 0) > 1);
+  const chosen = useSignal("");
+  const name = names.includes(chosen.value) ? chosen.value : names[0];
+  const points = name ? (series[name] ?? []) : [];
+  const from = points[0]?.[0] ?? 0;
+  const data = useMemo(
+    () => [points.map(([at]) => (at - from) / 60), points.map(([, value]) => value)] as uPlot.AlignedData,
+    [series, name],
+  );
+  if (!name) return null;
+  return (
+    <div class="card" data-testid="series">
+      <label>
+        Lately{" "}
+        <select value={name} onChange={(event) => (chosen.value = event.currentTarget.value)}>
+          {names.map((one) => (
+            <option key={one}>{one}</option>
+          ))}
+        </select>
+      </label>
+      <Chart title={name} x={`minutes since ${clock(from)}`} data={data} lines={[{ label: name, colour: ink(2) }]} />
     </div>
   );
 }
