@@ -503,7 +503,12 @@ function Lately({ series }: { series: Record<string, [number, number][]> }) {
           ))}
         </select>
       </label>
-      <Chart title={name} x={`minutes since ${clock(from)}`} data={data} lines={[{ label: name, colour: ink(2) }]} />
+      <Chart
+        title={name}
+        x={`minutes since ${clock(from)}`}
+        data={data}
+        lines={[{ label: name, colour: ink(2) }]}
+      />
     </div>
   );
 }
