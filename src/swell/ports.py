@@ -223,6 +223,8 @@ class Worker:
     cwd: str
     gpus: tuple[int, ...] = ()
     role: str = "worker"
+    shell_env: bool = False  # env says which programs there are: the node's own PATH and the like do not apply
+    path_first: tuple[str, ...] = ()  # directories that come before all others on its PATH
     image: str = ""
     cpus: int = 0
     memory_mib: int = 0

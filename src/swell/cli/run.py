@@ -24,6 +24,8 @@ EXIT_DETACHED = 130
 @click.option("--priority", help="low, normal, high, urgent or a number.")
 @click.option("-d", "--detach", is_flag=True, help="Do not wait: print the id and return.")
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; may be repeated.")
+@click.option("--env-from-shell", multiple=True, metavar="NAME", help="Variable of this shell; may be repeated.")
+@click.option("--python", help="What `python` is for it: an interpreter, or the directory of an environment.")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Variable of this shell, never shown.")
 @click.option("--launcher", help="single, per-node, per-gpu, torchrun, horovod, mpi or ps.")
 @click.option("--gpu-type", "gpu_types", multiple=True, help="Only GPUs of this type; may be repeated.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from swell.cli.shell import complete
 from swell.cli.terminal import say
 from swell.client.http import Client
 from swell.core.errors import SwellError
@@ -16,7 +16,6 @@ from swell.home import default_home
 from swell.jobfile.files import Packed, pack
 
 Document = dict[str, Any]
-FROM_SHELL = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 LEFT_OUT_SHOWN = 3
 
 
@@ -27,7 +26,7 @@ class MissingScript(SwellError):
 def prepare(client: Client, documents: Sequence[Document], *, snapshot: bool, home: Path | None) -> Packed | None:
     """Complete the documents in place. Returns the snapshot that was taken, if one was needed."""
     for document in documents:
-        _from_shell(document, local=client.address.local)
+        complete(document, local=client.address.local, snapshot=snapshot)
         if not snapshot:
             _in_place(document)
     wanting = [document for document in documents if _wants_files(document)]
@@ -42,21 +41,6 @@ def prepare(client: Client, documents: Sequence[Document], *, snapshot: bool, ho
 def send(client: Client, documents: Sequence[Document]) -> dict[str, Any]:
     """The key makes sending again harmless when the answer is lost on its way."""
     return client.submit(documents[0] if len(documents) == 1 else documents, key=secrets.token_hex(16))
-
-
-def _from_shell(document: Document, *, local: bool) -> None:
-    """Values of secrets; and, for a daemon on this machine, the Python environment that is active in this shell."""
-    env = document.setdefault("env", {})
-    names = document.get("secrets", [])
-    if not isinstance(env, dict) or not isinstance(names, list | str):
-        return  # the daemon says what is wrong with them
-    for name in [names] if isinstance(names, str) else names:
-        if name not in env and name in os.environ:
-            env[name] = os.environ[name]
-    if local and "image" not in document and ("VIRTUAL_ENV" in os.environ or "CONDA_PREFIX" in os.environ):
-        for name in FROM_SHELL:
-            if name in os.environ:
-                env.setdefault(name, os.environ[name])
 
 
 def _in_place(document: Document) -> None:

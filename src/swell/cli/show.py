@@ -59,6 +59,8 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
         ("snapshot", view["files"][:7]),
         ("workdir", spec["workdir"]),
+        ("python", spec["python"]),
+        ("shell", " ".join(f"{key}={value}" for key, value in spec["shell_env"].items())),
         ("env", " ".join(f"{key}={value}" for key, value in spec["env"].items())),
         ("metrics", " ".join(f"{key}={value:.4g}" for key, value in view["metrics"].items())),
         ("message", view["message"]),

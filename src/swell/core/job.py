@@ -92,6 +92,10 @@ class JobSpec:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    shell_env: Mapping[str, str] = field(default_factory=dict)
+    """The environment of the shell it was submitted from, as far as it says which programs run (PATH, VIRTUAL_ENV, …).
+    It holds on the machine of that shell; other machines have their own. `env` wins over it."""
+    python: str = ""  # the interpreter that `python` stands for in the command; empty: the first on the PATH
     secrets: tuple[str, ...] = ()  # names in env whose values are never shown
     workdir: str = ""  # where the command runs; empty: the snapshot of the files at submit
     files: str = ""  # content hash of the snapshot, filled at submit

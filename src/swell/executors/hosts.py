@@ -510,6 +510,8 @@ def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
         "rank": worker.rank,
         "argv": list(worker.argv),
         "env": dict(worker.env),
+        "shell_env": worker.shell_env,
+        "path_first": list(worker.path_first),
         "cwd": worker.cwd,
         "grace_s": launch.grace_s,
         "secrets": list(launch.secrets),

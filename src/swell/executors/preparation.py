@@ -41,4 +41,5 @@ class LocalPreparation:
             checkpoints_dir=str(self.checkpoints_dir),
             work_dir=str(self.work_dir),
             sdk_dir=str(self.sdk_dir),
+            submit_shell=True,
         )

@@ -47,6 +47,7 @@ class LaunchContext:
     checkpoints_dir: str
     work_dir: str  # one directory a job under it, kept from attempt to attempt: its own copy of the snapshot
     sdk_dir: str  # goes on PYTHONPATH; see swell.sdk.ship
+    submit_shell: bool = False  # the node is the machine of the submitters' shells: their PATH means something there
     master_port: int = 0  # 0: derived from the run
 
 
@@ -96,6 +97,8 @@ def _worker(rank: int, process: Process, env: Mapping[str, str], record: JobReco
         cwd=directory(record, context),
         gpus=process.gpus,
         role=process.role,
+        shell_env=context.submit_shell and bool(spec.shell_env),
+        path_first=_path_first(spec, context),
         image=spec.image,
         cpus=spec.cpus,
         memory_mib=spec.memory_mib,
@@ -124,14 +127,22 @@ def environment(
         "OMP_NUM_THREADS": str(max(1, record.spec.cpus)),
         **_distributed(record.spec, site, started, process, rank),
         **_guide(record, site, process),
+        **(record.spec.shell_env if context.submit_shell else {}),
         **record.spec.env,
         **_given(process),
         **_swell(record, started, process, rank, context),
         **_parameters(record.spec),
     }
-    user_path = record.spec.env.get("PYTHONPATH", "")
+    user_path = env.get("PYTHONPATH", "")
     env["PYTHONPATH"] = f"{context.sdk_dir}:{user_path}" if user_path else context.sdk_dir
+    if record.spec.python:
+        env["SWELL_PYTHON"] = record.spec.python
     return dict(sorted(env.items()))
+
+
+def _path_first(spec: JobSpec, context: LaunchContext) -> tuple[str, ...]:
+    """A job with an interpreter of its own finds `python` and `python3` there: programs that start SWELL_PYTHON."""
+    return (posixpath.join(context.sdk_dir, "bin"),) if spec.python else ()
 
 
 def _given(process: Process) -> Mapping[str, str]:

@@ -30,9 +30,11 @@ ANSWER_S = 10.0
 """The nursery answers within milliseconds; one that has not by then is replaced."""
 
 
-_PASSED_ON = frozenset(
+_PROGRAMS = frozenset(["PATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"])
+"""Which programs and libraries there are; so do all that begin with CONDA_. A job that brings its submitter's gets
+none of the daemon's."""
+_PASSED_ON = _PROGRAMS | frozenset(
     [
-        "PATH",
         "HOME",
         "USER",
         "LOGNAME",
@@ -41,10 +43,6 @@ _PASSED_ON = frozenset(
         "LANGUAGE",
         "TZ",
         "TMPDIR",
-        "VIRTUAL_ENV",
-        "LD_LIBRARY_PATH",
-        "CUDA_HOME",
-        "CUDA_PATH",
         "http_proxy",
         "https_proxy",
         "no_proxy",
@@ -64,6 +62,17 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
+
+
+def completed_environment(base: Mapping[str, str], request: Json) -> dict[str, str]:
+    """What the worker of this request finds: its own environment over that of its machine."""
+    beneath = base
+    if request.get("shell_env"):
+        beneath = {n: v for n, v in base.items() if n not in _PROGRAMS and not n.startswith("CONDA_")}
+    env = {**beneath, **request["env"]}
+    if first := request.get("path_first"):
+        env["PATH"] = ":".join((*first, env.get("PATH", os.defpath)))
+    return env
 
 
 class Unreachable(OSError):
@@ -223,7 +232,7 @@ class LocalTransport:
             raise
 
     def _completed(self, request: Json) -> bytes:
-        env = {**self._base_env, **request["env"]}
+        env = completed_environment(self._base_env, request)
         return json.dumps({**request, "env": env, "notify": str(self.notify_path)}).encode()
 
     async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, Json]:

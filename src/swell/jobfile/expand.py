@@ -64,10 +64,8 @@ def dependency_names(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _base(model: JobModel, given: Given) -> JobSpec:
-    missing = [name for name in model.secrets if name not in model.env]
-    if missing:
-        fix = "set it in the shell you submit from, or write it into env"
-        raise one("secrets", f"{', '.join(missing)} has no value", fix)
+    _check_from_shell("secrets", model.secrets, model.env)
+    _check_from_shell("env_from_shell", model.env_from_shell, model.env)
     _check_patterns(model.progress)
     if ".." in model.workdir.split("/"):
         raise one("workdir", f"{model.workdir!r} has '..' in it", "write an absolute path, or one inside the snapshot")
@@ -82,6 +80,8 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         node_labels=model.labels,
         image=model.image,
         env=model.env,
+        shell_env=model.shell_env,
+        python=model.python,
         secrets=model.secrets,
         workdir=model.workdir,
         files=model.files or ("" if model.workdir.startswith("/") else given.files),
@@ -110,6 +110,14 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         deadline_s=_deadline_s(model.deadline, given.now_s),
         depends_on=tuple(job for item in model.depends_on for job in _depends_on(item, given.resolve)),
     )
+
+
+def _check_from_shell(field: str, names: Sequence[str], env: Mapping[str, str]) -> None:
+    """The command line has put the values of the shell into env."""
+    missing = [name for name in names if name not in env]
+    if missing:
+        fix = "set it in the shell you submit from, or write it into env"
+        raise one(field, f"{', '.join(missing)} has no value", fix)
 
 
 def _check_patterns(patterns: Sequence[str]) -> None:

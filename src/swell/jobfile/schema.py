@@ -163,6 +163,22 @@ class JobModel(_Strict):
         BeforeValidator(shorthand.env, json_schema_input_type=dict[str, Scalar]),
         Field(default_factory=dict, description="Environment variables."),
     ]
+    env_from_shell: Annotated[
+        Words, Field(description="Names of variables to take from the shell you submit from, unless they are in env.")
+    ] = ()
+    shell_env: Annotated[
+        dict[str, str],
+        BeforeValidator(shorthand.env, json_schema_input_type=dict[str, Scalar]),
+        Field(
+            default_factory=dict,
+            description="PATH, VIRTUAL_ENV, CONDA_* … of the shell you submit from, which `swell` fills in. Holds on "
+            "that machine only; left out, a job has the PATH of the daemon.",
+        ),
+    ]
+    python: Annotated[
+        Text,
+        Field(description="What `python` is in the command: /opt/env/bin/python, or python3.12 as found on the PATH."),
+    ] = ""
     secrets: Annotated[
         Words, Field(description="Names of variables that are shown as ***; taken from your shell if not in env.")
     ] = ()
@@ -253,6 +269,10 @@ class JobModel(_Strict):
         counted = [name for name in ("epochs", "steps", "tokens", "samples") if getattr(self, name)]
         if len(counted) > 1:
             raise ValueError(f"{' and '.join(counted)} do not go together; write the one that the training counts in")
+        if self.python in ("python", "python3"):
+            raise ValueError(
+                f"python: {self.python} is whatever comes first on the PATH; write a version (python3.12) or a path"
+            )
         if self.args and not self.script:
             raise ValueError("args go with script; write them into the command")
         if self.array and self.sweep:

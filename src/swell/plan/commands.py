@@ -112,7 +112,17 @@ def _all_paths(spec: JobSpec) -> str:
     """Whatever may be one."""
     servers = spec.roles.server_command if spec.roles else ()
     mounts = [mount.source for mount in spec.mounts]
-    return "\n".join((*spec.command, *servers, *spec.env.values(), *mounts, spec.workdir, spec.checkpoint_dir))
+    return "\n".join(
+        (
+            *spec.command,
+            *servers,
+            *spec.env.values(),
+            *spec.shell_env.values(),
+            *mounts,
+            spec.workdir,
+            spec.checkpoint_dir,
+        )
+    )
 
 
 def _names(text: str, own: Sequence[str]) -> bool:

@@ -20,9 +20,18 @@ __path__ = __import__("pkgutil").extend_path(__path__, __name__)
 """
 
 
+_PYTHON = b"""#!/bin/sh
+# First on the PATH of a job with `python:` in its file.
+exec "$SWELL_PYTHON" "$@"
+"""
+PROGRAMS = ("bin/python", "bin/python3")
+"""What `python` is in a job that chose its interpreter: a link to that would not find its packages."""
+
+
 def files() -> dict[str, bytes]:
     """Path -> content of everything that ships, in order of path."""
     found = {"swell/__init__.py": (_PACKAGE / "__init__.py").read_bytes() + _BESIDE.encode()}
+    found.update(dict.fromkeys(PROGRAMS, _PYTHON))
     for root, name in (
         (_PACKAGE / "sdk", "swell/sdk"),
         (_PACKAGE.parent / "kubernetesdlprofile", "kubernetesdlprofile"),
@@ -49,6 +58,8 @@ def ship(into: Path) -> Path:
     try:
         for name, content in files().items():
             _write(beside / name, content)
+        for name in PROGRAMS:
+            (beside / name).chmod(0o755)
         beside.rename(target)
     except OSError:
         if not target.is_dir():  # else somebody else was faster

@@ -56,29 +56,6 @@ def test_in_place_a_missing_script_is_said_at_once():
         prepare(FakeClient(), [{"script": "trian.py"}], snapshot=False, home=None)
 
 
-def test_secrets_come_from_the_shell(monkeypatch):
-    monkeypatch.setenv("KEY", "v")
-    document = {"command": "a", "secrets": ["KEY", "OTHER"]}
-    prepare(FakeClient(), [document], snapshot=False, home=None)
-    assert document["env"] == {"KEY": "v"}
-
-
-def test_the_active_python_environment_goes_with_a_job_on_this_machine(monkeypatch):
-    monkeypatch.setenv("VIRTUAL_ENV", "/venv")
-    monkeypatch.setenv("PATH", "/venv/bin:/bin")
-    here, mine, there, boxed = (
-        {"command": "a"},
-        {"command": "a", "env": {"PATH": "/x"}},
-        {"command": "a"},
-        {"image": "i"},
-    )
-    prepare(FakeClient(), [here, mine, boxed], snapshot=False, home=None)
-    prepare(FakeClient(local=False), [there], snapshot=False, home=None)
-    assert here["env"] == {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv"}
-    assert mine["env"]["PATH"] == "/x"
-    assert there["env"] == boxed["env"] == {}
-
-
 def test_links_that_lead_out_are_told(shell, capsys):
     (shell / "data").symlink_to("/etc")
     prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)

@@ -104,6 +104,27 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
     assert built.secrets == ("SWELL_TOKEN",)
 
 
+def test_the_shell_of_the_submitter_holds_on_its_own_machine_only() -> None:
+    shell = {"PATH": "/venv/bin:/bin", "PYTHONPATH": "/lib", "VIRTUAL_ENV": "/venv", "MINE": "shell"}
+    spec = replace(SPEC, shell_env=shell, env={"MINE": "file"})
+    (here,) = build_launch(record(spec), NODES, dict.fromkeys(NODES, replace(CONTEXT, submit_shell=True))).workers
+    assert here.shell_env
+    assert (here.env["PATH"], here.env["VIRTUAL_ENV"], here.env["MINE"]) == ("/venv/bin:/bin", "/venv", "file")
+    assert here.env["PYTHONPATH"] == "/h/sdk:/lib", "the library is found beside the user's own modules"
+    (elsewhere,) = build_launch(record(spec), NODES, dict.fromkeys(NODES, CONTEXT)).workers
+    assert not elsewhere.shell_env
+    assert "PATH" not in elsewhere.env
+    assert "VIRTUAL_ENV" not in elsewhere.env
+
+
+def test_an_interpreter_of_its_own_comes_first_on_the_path() -> None:
+    (worker,) = launch(Launcher.SINGLE, python="/opt/py/bin/python").workers
+    assert (worker.env["SWELL_PYTHON"], worker.path_first) == ("/opt/py/bin/python", ("/h/sdk/bin",))
+    (plain,) = launch(Launcher.SINGLE).workers
+    assert "SWELL_PYTHON" not in plain.env
+    assert plain.path_first == ()
+
+
 def test_per_node_starts_one_process_a_node_and_world_size_is_the_number_of_nodes() -> None:
     built = launch(Launcher.PER_NODE, TWO)
     assert [(w.node, w.gpus, w.env["RANK"], w.env["NODE_RANK"]) for w in built.workers] == [
