@@ -164,7 +164,7 @@ def _rebuild(home: Path) -> None:
             store.rebuild()
     finally:
         store.close()
-    click.echo("the tables for reading were made anew from the log")
+    say("the tables for reading were made anew from the log")
 
 
 def _database(home: Path) -> list[Check]:

@@ -104,7 +104,7 @@ JOB: dict[str, Any] = {
     "files": EVIL,
     "message": EVIL,
     "metrics": {EVIL: 1.0},
-    "spec": {"command": [EVIL], "workdir": EVIL, "env": {"A": EVIL}},
+    "spec": {"command": [EVIL], "workdir": EVIL, "env": {"A": EVIL}, "shell_env": {"PATH": EVIL}, "python": EVIL},
     "batch": "",
 }
 RUN = {
