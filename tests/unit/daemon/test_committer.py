@@ -190,3 +190,20 @@ def test_a_log_shorter_than_what_was_acknowledged_is_never_gone_on_from() -> Non
         assert list(committer.state.jobs) == [1]
 
     play(scenario)
+
+
+def test_following_from_the_last_event_of_a_log_that_was_just_opened_waits_for_the_next() -> None:
+    async def main() -> None:
+        store = BrokenStore()
+        store.append(1, [submitted(1)])
+        committer = Committer(store, Journal(store), Book())
+        await committer.open()
+        following = committer.follow(committer.durable_seq)
+        coming = asyncio.ensure_future(anext(following))
+        await asyncio.sleep(0)
+        assert not coming.done()
+        await committer.commit([submitted(2)])
+        assert (await asyncio.wait_for(coming, 10)).seq == 2
+        await committer.close()
+
+    asyncio.run(main())

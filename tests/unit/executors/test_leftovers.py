@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swell.executors.leftovers import Leftovers
+from swell.executors.leftovers import Leftovers, _open_up
 
 
 @pytest.fixture
@@ -86,3 +86,15 @@ def test_directories_that_are_not_there_hold_nothing(tmp_path: Path) -> None:
     nothing = Leftovers(runs_dir=tmp_path / "runs", job_dirs=(tmp_path / "work",))
     nothing.delete(7)
     assert nothing.kept() == []
+
+
+def test_never_changes_the_mode_of_what_a_link_points_to(tmp_path: Path) -> None:
+    """Called directly: root may delete what is read-only, so nothing is opened up for it."""
+    mine, theirs = tmp_path / "work" / "sub", tmp_path / "theirs"
+    mine.mkdir(parents=True)
+    theirs.mkdir()
+    (tmp_path / "work" / "link").symlink_to(theirs)
+    mine.chmod(0o500)
+    theirs.chmod(0o500)
+    _open_up(tmp_path / "work")
+    assert (mine.stat().st_mode & 0o777, theirs.stat().st_mode & 0o777) == (0o700, 0o500)

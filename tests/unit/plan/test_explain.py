@@ -10,7 +10,7 @@ from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Part
-from swell.plan.explain import duration, explain, sentence
+from swell.plan.explain import duration, explain, sentence, summary
 
 
 @pytest.mark.parametrize("code", list(ReasonCode))
@@ -59,3 +59,19 @@ def test_never_ahead_is_who_has_or_wants_gpus_it_cannot_use() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (720, "12 min"), (12_600, "3.5 h"), (200_000, "2.3 days")])
 def test_durations_are_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_job_that_waits_again_says_why_it_waits_and_not_why_its_last_run_got_its_gpus() -> None:
+    held = Allocation(parts=(Part(node="n", gpus=(0,)),), gpu_type="gpu")
+    run = RunId(1, 1)
+    state = replay(
+        [
+            ev.JobSubmitted(job=1, spec=JobSpec(name="j", command=("x",)), at_s=0.0),
+            ev.RunPlanned(run=run, allocation=held, at_s=1.0, reason="1 GPU on n"),
+        ]
+    )
+    assert summary(state.jobs[1], (), now_s=2.0) == "1 GPU on n"
+    apply(state, ev.RunEnded(run=run, reason=ev.ExitReason.STOPPED, at_s=3.0))
+    behind = Reason(code=ReasonCode.BEHIND, detail={"ahead": 1, "first": 7})
+    assert summary(state.jobs[1], (behind,), now_s=4.0) == "one job comes first: job 7"
+    assert summary(state.jobs[1], (), now_s=4.0) == "waits for the next decision"

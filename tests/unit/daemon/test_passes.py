@@ -1,0 +1,81 @@
+"""When the next pass is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import pytest
+
+from swell.core import events as ev
+from swell.core.decision import Decision
+from swell.core.job import JobSpec
+from swell.core.resources import Gpu, Node
+from swell.core.snapshot import Options, Snapshot
+from swell.daemon.committer import Committer
+from swell.daemon.effects import Effects
+from swell.daemon.passes import Passes, Timing
+from swell.plan.snapshotter import Snapshotter
+from swell.policy import registry
+from swell.policy.options import NO_OPTIONS
+from swell.ports import Policy, Random
+from swell.speed.book import Book
+from swell.store.journal import Journal
+from swell.store.memory import MemoryStore
+
+NOW_S = 1000.0
+
+
+class Still:
+    """A clock that stands still."""
+
+    def now_s(self) -> float:
+        return NOW_S
+
+    def monotonic_s(self) -> float:
+        return 5.0
+
+
+class Waker:
+    """Gives nobody anything and wants to be asked again at `wake_s`."""
+
+    name = "waker"
+    elastic = False
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
+    wake_s: float | None = None
+
+    def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision:
+        return Decision(grants={}, wake_s=self.wake_s)
+
+
+@pytest.mark.parametrize(
+    ("wake_s", "wait_s"), [(None, 10.0), (NOW_S + 3.0, 3.0), (NOW_S + 30.0, 10.0), (NOW_S - 1.0, 10.0)]
+)
+def test_a_pass_is_due_when_its_policy_wants_one_and_at_the_latest_after_the_interval(
+    wake_s: float | None, wait_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: dict[str, Callable[[], Policy]] = {"waker": Waker}
+    monkeypatch.setattr(registry, "_custom", policies)
+    monkeypatch.setattr(Waker, "wake_s", wake_s)
+
+    async def main() -> float:
+        store, book = MemoryStore(), Book()
+        committer = Committer(store, Journal(store), book)
+        await committer.open()
+        await committer.commit(
+            [
+                ev.NodeObserved(node=Node(name="n1", gpus=(Gpu(index=0),), cpus=1), at_s=0.0),
+                ev.JobSubmitted(job=1, spec=JobSpec(name="j", command=("true",)), at_s=0.0),
+                ev.PolicySet(name="waker", placer="consolidated", at_s=0.0),
+            ]
+        )
+        effects = cast(Effects, None)  # nothing is started or stopped here
+        passes = Passes(committer, Snapshotter(book), effects, Still(), Options(), Timing(interval_s=10.0))
+        passes.decider.choose("waker", "consolidated")
+        due_s = await passes.once()
+        await committer.close()
+        return due_s
+
+    assert asyncio.run(main()) == wait_s
