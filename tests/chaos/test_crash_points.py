@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -72,8 +73,14 @@ class MortalStore:
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
         return self._store.events(after_seq, limit)
 
-    def checkpoint(self, state: State) -> None:
-        self._store.checkpoint(state)
+    def checkpoint(self, *kept: Any) -> None:
+        self._store.checkpoint(*kept)
+
+    def book(self) -> Any:
+        return self._store.book()
+
+    def prove_writable(self) -> None:
+        self._store.prove_writable()
 
     def load(self) -> State:
         return self._store.load()

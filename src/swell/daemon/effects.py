@@ -130,6 +130,8 @@ class Effects:
                 wait_s = min(MAX_RETRY_S, 2 * wait_s)
             else:
                 wait_s = RETRY_S
+        if self._owed.get(run) is owed and not self._is_current(run):
+            del self._owed[run]  # an old run that was killed: nobody will say that it ended
 
     async def _pause(self, owed: _Owed, wait_s: float) -> None:
         with suppress(TimeoutError):
