@@ -154,7 +154,7 @@ def _stop() -> dict[str, Any]:
 _STOP_VIEW = {"description": "Where to stop, if", "content": {"application/json": {"schema": _ref("StopView")}}}
 _ACCEPTED = {
     "type": "object",
-    "required": ["ids", "jobs", "batch"],
+    "required": ["ids", "jobs", "batch", "notes"],
     "properties": {
         "ids": {"type": "array", "items": {"type": "integer"}},
         "jobs": {
@@ -166,6 +166,11 @@ _ACCEPTED = {
             },
         },
         "batch": {"type": "string", "description": "Names jobs that were submitted together; empty for one."},
+        "notes": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What will not be as one might expect, such as a job that cannot be resized.",
+        },
     },
 }
 _PROBLEM = {

@@ -22,6 +22,7 @@ from swell.jobfile.expand import Given, dependency_names, expand
 from swell.jobfile.problems import JobFileError, Problem, one, prefixed
 from swell.jobfile.read import read_documents
 from swell.jobfile.shorthand import MAX_ARRAY
+from swell.plan.admit import elasticity_note
 
 KEY_HEADER = "idempotency-key"
 MAX_KEY = 200
@@ -35,7 +36,8 @@ async def submit(request: Request) -> Response:
     submission = _Submission(context=context, user=caller(request), key=_key(request))
     accepted = await submission.submit(documents)
     ids = [job["id"] for job in accepted]
-    return json_response({"ids": ids, "jobs": accepted, "batch": submission.batch}, status=201)
+    answer = {"ids": ids, "jobs": accepted, "batch": submission.batch, "notes": list(submission.notes)}
+    return json_response(answer, status=201)
 
 
 def _key(request: Request) -> str:
@@ -70,6 +72,7 @@ class _Submission:
     batch: str = ""
     stage: int = 0
     by_name: dict[str, list[JobId]] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)  # what whoever submits should know, each once
 
     async def submit(self, documents: Sequence[Document]) -> list[dict[str, Any]]:
         specs = self._expand_all(documents)  # every problem is said before anything is accepted
@@ -108,6 +111,9 @@ class _Submission:
     async def _send(self, specs: Sequence[JobSpec], key: str) -> list[dict[str, Any]]:
         specs = _as_before(self.context.engine, key, specs)
         ids = await self.context.engine.submit(specs, key=key, batch=self.batch)
+        for spec in specs:
+            if note := elasticity_note(spec):
+                self.notes.setdefault(note)
         return [{"id": job, "name": spec.name} for job, spec in zip(ids, specs, strict=True)]
 
     async def _send_in_stages(self, documents: Sequence[Document]) -> list[dict[str, Any]]:

@@ -61,6 +61,8 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
         return
     job = accepted["jobs"][0]["id"]
     say(f"job {job} submitted" + (f"  snapshot {packed.short}" if packed else "") + "  Ctrl-C detaches", err=True)
+    for note in accepted["notes"]:
+        say(f"note: {note}", err=True)
     sys.exit(watch(client, job, as_json=as_json))
 
 

@@ -55,6 +55,8 @@ def tell(accepted: dict[str, Any], packed: Packed | None, *, as_json: bool) -> N
         say(f"job {job['id']}  {job['name']}")
     if len(jobs) > SHOWN:
         say(f"… and {plural(len(jobs) - SHOWN, 'more job')}, up to {jobs[-1]['id']}; batch {accepted['batch']}")
+    for note in accepted["notes"][:SHOWN]:
+        say(f"note: {note}")
     if packed:
         say(f"snapshot {packed.short}: {plural(packed.files, 'file')}, {packed.size / (1 << 20):.1f} MiB")
     first = jobs[0]["id"]

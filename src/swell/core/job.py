@@ -62,6 +62,13 @@ class GpuRequest:
         """Allowed GPU counts, ascending."""
         return self.allowed or tuple(range(self.min, self.max + 1))
 
+    @property
+    def first_size(self) -> int:
+        """The least of its sizes that is as many as it asks to begin with: the only one of a job that cannot be
+        resized."""
+        sizes = self.sizes()
+        return next((size for size in sizes if size >= self.requested), sizes[-1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
@@ -137,6 +144,15 @@ class JobSpec:
         if self.preemptible is Preemptible.NEVER:
             return False
         return self.resumable or self.preemptible is Preemptible.RESTART
+
+    @property
+    def why_not_stopped(self) -> str:
+        """For people: why a run of it is left alone until it ends; empty if it may be stopped."""
+        if self.may_be_stopped:
+            return ""
+        if self.preemptible is Preemptible.NEVER:
+            return "it says preemptible: never"
+        return "it neither uses the swell library nor names a checkpoint directory"
 
     @property
     def cpu_only(self) -> bool:

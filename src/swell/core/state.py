@@ -122,6 +122,11 @@ class JobRecord:
     def may_be_stopped(self) -> bool:
         return self.spec.may_be_stopped or (self.uses_library and self.spec.preemptible != "never")
 
+    @property
+    def may_be_resized(self) -> bool:
+        """A run of it may get another number of GPUs than it began with."""
+        return self.may_be_stopped or self.spec.scales_in_place
+
 
 @dataclass(slots=True)
 class State:

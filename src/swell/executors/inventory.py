@@ -58,7 +58,8 @@ class Machine:
         return Node(
             name=self.name,
             gpus=self._gpus(ours),
-            cpus=max(cpus(), self._declared or 0),  # who declares slots wants so many jobs at once: a CPU for each
+            # Who declares slots wants so many jobs at once: a CPU for each, and the machine's own for jobs without one.
+            cpus=cpus() + (self._declared or 0),
             memory_mib=memory_mib(),
             labels=self._labels,
             executor="local",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from swell.core.capacity import Need, accepts_type, cpus_of, has_labels, has_memory, need_of_spec
 from swell.core.errors import Infeasible
-from swell.core.job import JobSpec
+from swell.core.job import JobSpec, Preemptible
 from swell.core.resources import Gpu, Node, NodeCondition
 
 
@@ -31,6 +31,24 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
     _check_cpu_and_memory(spec, fitting)
     if not spec.cpu_only:
         _check_gpus(spec, fitting)
+
+
+def elasticity_note(spec: JobSpec) -> str:
+    """What somebody who asked for several sizes should know at submit; empty: it will be resized as they expect."""
+    if spec.gpus.min == spec.gpus.max or spec.may_be_stopped or spec.scales_in_place:
+        return ""
+    keeps = f"it keeps {_gpus(spec.gpus.first_size)} until it ends"
+    if spec.preemptible is Preemptible.NEVER:
+        return f"{keeps}, because {spec.why_not_stopped}"
+    return (
+        f"{keeps} unless it calls the swell library: nobody may stop it to resize it, because {spec.why_not_stopped}. "
+        f"For {spec.gpus.min} to {spec.gpus.max} from the start set uses_library or checkpoint_dir, or preemptible: "
+        "restart if it may begin again from nothing"
+    )
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def check_built(spec: JobSpec) -> None:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
+from swell.plan.snapshotter import not_yet
 
 AHEAD_LISTED = 100
 """Of jobs ahead so many are named, all are counted."""
+HOLDERS_NAMED = 3
+"""Of jobs that keep GPUs until they end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +54,30 @@ def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
         return f"{stop.why}: {stop.reason}" if stop.reason else str(stop.why)
     if record.holding and record.run:
         return record.run.reason
-    if reasons:
-        return sentence(_with_now(reasons[0], now_s))
+    current = of_now(record, reasons, now_s)
+    if current:
+        return sentence(_with_now(current[0], now_s))
     return "waits for the next decision"
+
+
+def of_now(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Sequence[Reason]:
+    """Reasons are of the last decision: without those that are over since, with a pause that came since."""
+    if record.paused and not record.holding:
+        return (Reason(code=ReasonCode.PAUSED),)
+    return [reason for reason in reasons if not _over(reason, now_s)]
+
+
+def _over(reason: Reason, now_s: float) -> bool:
+    waited = reason.code is ReasonCode.BACKOFF and float(reason.detail.get("until_s", now_s + 1.0)) <= now_s
+    return waited or reason.code is ReasonCode.PAUSED
 
 
 def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
     sentences = [_standing(record, now_s)]
-    sentences += [sentence(_with_now(reason, now_s)) for reason in reasons]
-    ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record)
+    sentences += [sentence(_with_now(reason, now_s)) for reason in of_now(record, reasons, now_s)]
+    ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record, now_s)
+    if not record.ended and not record.holding and not record.paused:
+        sentences += _held_for_good(state, record)
     return Explanation(
         job=record.id,
         summary=summary(record, reasons, now_s),
@@ -78,18 +96,39 @@ def _standing(record: JobRecord, now_s: float) -> str:
     return f"queued for {duration(waited_s)} with priority {record.priority}"
 
 
-def _ahead(state: State, record: JobRecord) -> tuple[tuple[Ahead, ...], int]:
-    """Jobs that hold GPUs it could use, or wait for such with more priority or for longer: the first, and how many."""
+def _held_for_good(state: State, record: JobRecord) -> list[str]:
+    """Who holds what it could use and cannot be stopped, whatever comes: a wait for those ends only when they do."""
+    holders = [
+        other
+        for other in map(state.jobs.__getitem__, state.active)
+        if other.holding and other.state is not JobState.STOPPING and not other.may_be_stopped
+        if other.allocation is not None and other.allocation.gpus and _competes(record, other)
+    ]
+    said = [_holds_for_good(other) for other in holders[:HOLDERS_NAMED]]
+    more = len(holders) - HOLDERS_NAMED
+    return [*said, f"{more} more jobs hold GPUs and cannot be stopped"] if more > 0 else said
+
+
+def _holds_for_good(other: JobRecord) -> str:
+    held = other.allocation.gpus if other.allocation else 0
+    return f"job {other.id} ({other.spec.name}) keeps {_gpus(held)} until it ends: {other.spec.why_not_stopped}"
+
+
+def _ahead(state: State, record: JobRecord, now_s: float) -> tuple[tuple[Ahead, ...], int]:
+    """Jobs that hold what it waits for, or wait for it with more priority or for longer: the first, and how many.
+    Never one of lower priority: that is stopped for it, or said to hold it for good."""
     listed: list[Ahead] = []
     count = 0
     priority, since = record.priority, (record.submitted_s, record.id)
     for other in map(state.jobs.__getitem__, state.active):
-        if other.state is JobState.QUEUED and (
-            other.priority < priority
-            or (other.priority == priority and (other.submitted_s, other.id) >= since)  # itself as well
-        ):
+        if other.priority < priority or other.id == record.id:
             continue
-        if _could_share_a_type(record, other):
+        waits = other.state is JobState.QUEUED
+        if waits and other.priority == priority and (other.submitted_s, other.id) >= since:
+            continue
+        if waits and not_yet(other, state, now_s) is not None:
+            continue
+        if _competes(record, other):
             count += 1
             if count <= AHEAD_LISTED:
                 listed.append(_as_ahead(other))
@@ -107,8 +146,11 @@ def _as_ahead(other: JobRecord) -> Ahead:
     )
 
 
-def _could_share_a_type(record: JobRecord, other: JobRecord) -> bool:
-    """Of GPUs: what the other one holds, or would take, could be used by this one as well."""
+def _competes(record: JobRecord, other: JobRecord) -> bool:
+    """What the other one holds, or would take, could be used by this one as well. A job without GPUs competes with
+    others without."""
+    if record.spec.cpu_only or other.spec.cpu_only:
+        return record.spec.cpu_only and other.spec.cpu_only
     mine, theirs = record.spec.gpus.types, other.spec.gpus.types
     if other.state is not JobState.QUEUED and other.allocation is not None and other.allocation.gpu_type:
         theirs = (other.allocation.gpu_type,)

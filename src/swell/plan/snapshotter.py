@@ -41,6 +41,7 @@ class Frame:
     requested: int
     gpu_types: tuple[str, ...]
     whole: bool  # it has whole GPUs, neither a share of one nor none
+    resizable: bool = True
 
 
 _NO_FRAME: tuple[None, None] = (None, None)
@@ -183,7 +184,7 @@ class Snapshotter:
 
     def _make(self, record: JobRecord, speed: Speed, remaining: Remaining) -> None:
         spec, frame = self._frames.get(record.id, _NO_FRAME)
-        if frame is None or spec is not record.spec:
+        if frame is None or spec is not record.spec or frame.resizable is not record.may_be_resized:
             frame = frame_of(record, self._cluster.types, self._cluster.gpus_per_node)
             self._frames[record.id] = (record.spec, frame)
         view = view_of(record, speed, remaining, frame, self._restart_cost_s, self._cluster.gpu_memory_mib)
@@ -256,14 +257,18 @@ def _matter(record: JobRecord) -> tuple[object, ...]:
 
 
 def frame_of(record: JobRecord, types: tuple[str, ...], gpus_per_node: Mapping[str, int]) -> Frame:
-    spec = record.spec
+    """What it is given it keeps, if it cannot be resized: then its first size is the only one, and not all it could
+    take while nobody else is there."""
+    spec, resizable = record.spec, record.may_be_resized
     whole = not spec.gpus.share and not spec.cpu_only
+    sizes = spec.gpus.sizes() if resizable else (spec.gpus.first_size,)
     frame = Frame(
         team=spec.team or spec.user,
-        sizes=spec.gpus.sizes() if whole else (1,),
+        sizes=sizes if whole else (1,),
         requested=spec.gpus.requested if whole else 1,
         gpu_types=usable_types(record, types),
         whole=whole,
+        resizable=resizable,
     )
     return on_one_node(frame, gpus_per_node) if spec.launcher is Launcher.SINGLE else frame
 

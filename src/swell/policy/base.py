@@ -92,6 +92,8 @@ class Purse:
 
     def no_room(self, job: JobView, needs: int) -> tuple[Reason, ...]:
         """Why a job is passed over. Shared by all jobs of which the same is true."""
+        if not job.gpu_milli:
+            return (Reason(code=ReasonCode.MEMORY),)
         types = job.gpu_types
         if len(types) == 1:
             free = self.milli.get(types[0], 0) // GPU_MILLI

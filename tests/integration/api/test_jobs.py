@@ -24,7 +24,9 @@ def test_submit_json_and_look(server):
         "/v1/jobs", json={"name": "a", "command": "python x.py", "gpus": "1-4"}, headers={"Swell-User": "ad%C3%A8le"}
     )
     assert answer.status_code == 201
-    assert answer.json() == {"ids": [1], "jobs": [{"id": 1, "name": "a"}], "batch": ""}
+    notes = answer.json().pop("notes")
+    assert answer.json() == {"ids": [1], "jobs": [{"id": 1, "name": "a"}], "batch": "", "notes": notes}
+    assert "keeps 1 GPU until it ends" in notes[0]
     job = get(server, "/v1/jobs/1")
     assert (job["name"], job["user"], job["state"], job["gpus"]["max"]) == ("a", "adèle", "queued", 4)
     assert job["spec"]["command"] == ["/bin/sh", "-c", "python x.py"]

@@ -18,7 +18,7 @@ from unit.placement.build import nodes
 
 def test_one_process_grows_to_a_node_and_the_rest_goes_to_others() -> None:
     def spec(name: str, launcher: Launcher) -> JobSpec:
-        return JobSpec(name=name, command=("x",), gpus=GpuRequest(min=1, max=8), launcher=launcher)
+        return JobSpec(name=name, command=("x",), gpus=GpuRequest(min=1, max=8), launcher=launcher, uses_library=True)
 
     seen = [NodeObserved(node=n, at_s=0.0) for n in nodes(4, 4)]
     alone = JobSubmitted(job=1, spec=spec("alone", Launcher.SINGLE), at_s=1.0)

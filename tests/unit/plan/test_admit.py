@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from swell.core.errors import Infeasible
-from swell.core.job import GpuRequest, JobSpec, Launcher, Mount
+from swell.core.job import GpuRequest, JobSpec, Launcher, Mount, Preemptible
 from swell.core.resources import Gpu, Node, NodeCondition
-from swell.plan.admit import check_feasible
+from swell.plan.admit import check_feasible, elasticity_note
 
 A100 = tuple(Gpu(index=i, type="A100", memory_mib=40_000) for i in range(4))
 T4 = tuple(Gpu(index=i, type="T4", memory_mib=16_000) for i in range(2))
@@ -95,3 +96,27 @@ def test_without_a_gpu_anywhere_the_message_says_how_to_try_swell() -> None:
 
 def test_nothing_is_refused_before_the_first_node_is_known() -> None:
     check_feasible(spec(GpuRequest(min=100, max=100)), ())
+
+
+def test_what_elasticity_needs_is_said_at_submit() -> None:
+    plain = JobSpec(name="j", command=("x",), gpus=GpuRequest(min=1, max=4))
+    said = elasticity_note(plain)
+    assert said.startswith("it keeps 1 GPU until it ends unless it calls the swell library")
+    assert "uses_library or checkpoint_dir" in said
+    assert "keeps 2 GPUs" in elasticity_note(replace(plain, gpus=GpuRequest(min=1, max=4, start=2)))
+    never = replace(plain, preemptible=Preemptible.NEVER, uses_library=True)
+    assert elasticity_note(never) == "it keeps 1 GPU until it ends, because it says preemptible: never"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"uses_library": True},
+        {"checkpoint_dir": "c"},
+        {"preemptible": Preemptible.RESTART},
+        {"launcher": Launcher.HOROVOD},
+        {"gpus": GpuRequest(min=2, max=2)},
+    ],
+)
+def test_nothing_is_said_of_jobs_that_are_resized_or_never_asked_for_it(more: dict[str, Any]) -> None:
+    assert elasticity_note(replace(JobSpec(name="j", command=("x",), gpus=GpuRequest(min=1, max=4)), **more)) == ""

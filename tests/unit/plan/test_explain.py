@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from swell.core import events as ev
 from swell.core.decision import Reason, ReasonCode
 from swell.core.ids import RunId
-from swell.core.job import GpuRequest, JobSpec
+from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Part
+from swell.core.state import State
 from swell.plan.explain import duration, explain, sentence, summary
 
 
@@ -54,6 +57,65 @@ def test_never_ahead_is_who_has_or_wants_gpus_it_cannot_use() -> None:
         apply(state, ev.RunPlanned(run=RunId(job, 1), allocation=held, at_s=9.0))
     assert [found.job for found in explain(state, state.jobs[7], (), now_s=10.0).ahead] == [2, 3, 5]
     assert [found.job for found in explain(state, state.jobs[4], (), now_s=10.0).ahead] == [1, 3, 6]
+
+
+def holding(state: State, job: int, gpus: int) -> None:
+    held = Allocation(parts=(Part(node="n", gpus=tuple(range(gpus))),), gpu_type="slot")
+    apply(state, ev.RunPlanned(run=RunId(job, 1), allocation=held, at_s=1.0))
+
+
+def submitted(*specs: JobSpec) -> State:
+    return replay([ev.JobSubmitted(job=job, spec=spec, at_s=job) for job, spec in enumerate(specs, 1)])
+
+
+PLAIN = JobSpec(name="train", command=("x",), gpus=GpuRequest(min=1, max=4))
+
+
+def test_a_job_that_cannot_be_stopped_is_named_and_why() -> None:
+    state = submitted(PLAIN, replace(PLAIN, preemptible=Preemptible.NEVER), replace(PLAIN, priority=10))
+    holding(state, 1, 3)
+    holding(state, 2, 1)
+    found = explain(state, state.jobs[3], (Reason(code=ReasonCode.CAPACITY, detail={"needs": 1, "free": 0}),), 9.0)
+    assert found.ahead == (), "who has lower priority is not ahead"
+    assert found.sentences[2:] == (
+        "job 1 (train) keeps 3 GPUs until it ends: it neither uses the swell library nor names a checkpoint directory",
+        "job 2 (train) keeps 1 GPU until it ends: it says preemptible: never",
+    )
+
+
+def test_many_that_cannot_be_stopped_are_counted() -> None:
+    state = submitted(*[PLAIN] * 6)
+    for job in range(1, 6):
+        holding(state, job, 1)
+    assert explain(state, state.jobs[6], (), 9.0).sentences[-1] == "2 more jobs hold GPUs and cannot be stopped"
+
+
+def test_never_ahead_is_who_has_lower_priority_or_cannot_run_now() -> None:
+    able = replace(PLAIN, uses_library=True)
+    state = submitted(able, replace(able, priority=10), able, replace(able, depends_on=(1,)), able)
+    holding(state, 1, 2)
+    apply(state, ev.JobPaused(job=3, at_s=7.0))
+    assert [a.job for a in explain(state, state.jobs[2], (), 9.0).ahead] == []
+    assert [a.job for a in explain(state, state.jobs[5], (), 9.0).ahead] == [1, 2], "neither a paused nor a bound one"
+
+
+def test_jobs_without_gpus_are_behind_each_other_only() -> None:
+    light = replace(PLAIN, gpus=GpuRequest(min=0, max=0))
+    state = submitted(PLAIN, light, light, PLAIN)
+    holding(state, 1, 4)
+    assert [a.job for a in explain(state, state.jobs[3], (), 9.0).ahead] == [2]
+    assert [a.job for a in explain(state, state.jobs[4], (), 9.0).ahead] == [1]
+
+
+def test_reasons_are_of_now() -> None:
+    """A pass takes a moment; whoever has just resumed a job reads its answer before."""
+    state = submitted(PLAIN)
+    paused, behind = Reason(code=ReasonCode.PAUSED), Reason(code=ReasonCode.CAPACITY, detail={"needs": 1})
+    waited = Reason(code=ReasonCode.BACKOFF, detail={"until_s": 5.0})
+    assert summary(state.jobs[1], (paused,), 9.0) == "waits for the next decision"
+    assert explain(state, state.jobs[1], (paused, waited), 9.0).sentences == ("queued for 8 s with priority 0",)
+    apply(state, ev.JobPaused(job=1, at_s=8.0))
+    assert summary(state.jobs[1], (behind,), 9.0).startswith("paused")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (720, "12 min"), (12_600, "3.5 h"), (200_000, "2.3 days")])
