@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: web lint-web test-web screenshots demo test test-slow test-api test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
+.PHONY: web lint-web test-web bench-web screenshots demo test test-slow test-api test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -77,6 +77,10 @@ test-torch: $(READY) $(TORCH)/.ready ## PyTorch and Lightning, in an environment
 test-web: $(READY) web ## the dashboard in a real browser (Chromium), against a real daemon
 	$(BIN)/pip install -q -e '.[web-test]'
 	$(BIN)/python -m pytest -m web tests/web
+
+bench-web: $(READY) web ## measure the dashboard: first paint, lag, what pages cost, frames of the lanes
+	$(BIN)/pip install -q -e '.[web-test]'
+	PYTHONPATH=tests $(BIN)/python -m web.measure
 
 screenshots: $(READY) web ## pictures of every view into docs/images: look at them before committing
 	$(BIN)/pip install -q -e '.[web-test]'

@@ -22,8 +22,10 @@ from swell.core.events import Event
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.state import Run
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
+from swell.ports import PastRun
 from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.workload import Arrival, Workload
@@ -71,27 +73,36 @@ def _arrival(rng: Random, index: int, hours: float) -> Arrival:
     return Arrival(at_s=at_s, spec=spec, truth={"duration_s": 60 * rng.choice((12, 20, 35, 50, 80, 120))})
 
 
-def week(bars: int = 50_000, gpus: int = 64, days: float = 7.0) -> list[Event]:
-    """As many runs of one GPU each, end to end on all lanes."""
-    rng = Random(1)
-    nodes = machines(gpus // 8)
-    now = time.time()
-    found: list[Event] = [ev.NodeObserved(node=node, at_s=now - days * 86400) for node in nodes]
-    found.append(ev.PolicySet(name="fifo", placer="consolidated", at_s=now - days * 86400))
-    for index in range(bars):
-        lane, place = index % gpus, index // gpus
-        length_s = days * 86400 / (bars / gpus)
-        from_s = now - days * 86400 + place * length_s
-        allocation = Allocation(parts=(Part(node=nodes[lane // 8].name, gpus=(lane % 8,)),), gpu_type="A100")
-        run = RunId(index + 1, 1)
-        spec = JobSpec(name=f"job-{index + 1}", command=("x",), user=USERS[index % 5])
-        found += [
-            ev.JobSubmitted(job=index + 1, spec=spec, at_s=from_s - 60),
-            ev.RunPlanned(run=run, allocation=allocation, at_s=from_s, reason="1 GPU"),
-            ev.RunStarted(run=run, at_s=from_s + 5),
-            ev.RunEnded(run=run, reason=ev.ExitReason.FINISHED, at_s=from_s + length_s * (0.6 + 0.39 * rng.random())),
+class Week(FakeEngine):
+    """A week of runs of one GPU each, end to end on all lanes; the jobs themselves are forgotten."""
+
+    def __init__(self, bars: int = 50_000, gpus: int = 64, days: float = 7.0) -> None:
+        super().__init__()
+        rng, now, nodes = Random(1), time.time(), machines(gpus // 8)
+        self.record(*(ev.NodeObserved(node=node, at_s=now - days * 86400) for node in nodes))
+        self.record(ev.PolicySet(name="fifo", placer="consolidated", at_s=now - days * 86400))
+        length_s = days * 86400 * gpus / bars
+        self.past = []
+        for index in range(bars):
+            lane, from_s = index % gpus, now - days * 86400 + index // gpus * length_s
+            allocation = Allocation(parts=(Part(node=nodes[lane // 8].name, gpus=(lane % 8,)),), gpu_type="A100")
+            ended_s = from_s + length_s * (0.6 + 0.39 * rng.random())
+            run = Run(
+                id=RunId(index + 1, 1),
+                allocation=allocation,
+                planned_s=from_s,
+                started_s=from_s + 5,
+                ended_s=ended_s,
+                exit_reason=ev.ExitReason.FINISHED,
+                reason="1 GPU",
+            )
+            held = ((from_s, allocation),)
+            self.past.append(PastRun(run=run, name=f"job-{index + 1}", user=USERS[index % 5], held=held))
+
+    async def runs_between(self, from_s: float, to_s: float, limit: int) -> list[PastRun]:
+        return [past for past in self.past if past.run.planned_s < to_s and (past.run.ended_s or to_s) >= from_s][
+            :limit
         ]
-    return found
 
 
 class Served:
@@ -109,11 +120,14 @@ class Served:
         return {"code": self.app.state.sessions.new_code()}  # type: ignore[union-attr]
 
 
-@contextmanager
-def served(events: list[Event]) -> Iterator[Served]:
+def engine_with(events: list[Event]) -> FakeEngine:
     engine = FakeEngine()
-    for event in events:
-        engine.record(event)
+    engine.record(*events)
+    return engine
+
+
+@contextmanager
+def served(engine: FakeEngine) -> Iterator[Served]:
     app = create_app(engine, TOKEN, Config())
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)

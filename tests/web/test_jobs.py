@@ -35,7 +35,7 @@ def test_several_jobs_are_paused_resumed_given_priority_and_cancelled(fresh: Dae
     actions = page.get_by_role("toolbar", name="Actions on selected jobs")
     actions.get_by_role("button", name="Pause").click()
     eventually(lambda: all(fresh.get(f"/v1/jobs/{job}")["paused"] for job in ids), 10)
-    page.locator(f"[data-job='{ids[0]}']").get_by_text("paused").wait_for(timeout=20_000)
+    page.locator(f"[data-job='{ids[0]}']").locator(".state.paused").wait_for(timeout=20_000)
     actions.get_by_role("button", name="Resume").click()
     eventually(lambda: not any(fresh.get(f"/v1/jobs/{job}")["paused"] for job in ids), 10)
     actions.get_by_label("Priority").select_option("high")
@@ -43,7 +43,7 @@ def test_several_jobs_are_paused_resumed_given_priority_and_cancelled(fresh: Dae
     actions.get_by_role("button", name="Cancel").click()
     page.get_by_text("3 jobs cancelled").wait_for()
     for job in ids:
-        page.locator(f"[data-job='{job}']").get_by_text("cancelled").wait_for(timeout=20_000)
+        page.locator(f"[data-job='{job}']").locator(".state.cancelled").wait_for(timeout=20_000)
 
 
 def test_ten_thousand_jobs_are_scrolled(tmp_path: Path, visit: Visit) -> None:

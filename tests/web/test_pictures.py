@@ -8,7 +8,7 @@ import pytest
 
 from harness import Daemon, eventually
 from web.conftest import IMAGES, NARROW, WIDE, Visit, url
-from web.replay import afternoon, served
+from web.replay import afternoon, engine_with, served
 
 VIEWS = {
     "cluster": ("/", "Cluster"),
@@ -74,7 +74,7 @@ def test_the_log_in_page(busy: Daemon, visit: Visit) -> None:
 
 def test_an_afternoon_on_three_machines(visit: Visit) -> None:
     """The picture that the README opens with: 24 GPUs over three simulated hours."""
-    with served(afternoon()) as made:
+    with served(engine_with(afternoon())) as made:
         page = visit.log_in(made)
         page.set_viewport_size({"width": 1280, "height": 800})
         page.get_by_role("button", name="2 h", exact=True).click()

@@ -22,7 +22,7 @@ export interface Ink {
 }
 
 export interface Scene {
-  ctx: CanvasRenderingContext2D;
+  ctx: CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
   width: number;
   height: number;
   layout: Layout;
@@ -42,9 +42,56 @@ const NARROW = 3; // pixels: below this a block is a plain stroke
 export const xOf = (scene: { view: View; width: number }, t: number): number =>
   GUTTER + ((t - scene.view.from) / (scene.view.to - scene.view.from)) * (scene.width - GUTTER);
 
+/** All of it, anew. */
 export function draw(scene: Scene): void {
+  scene.ctx.clearRect(0, 0, scene.width, scene.height);
+  drawTimes(scene);
+  drawFrame(scene);
+}
+
+/**
+ * The same while time is being moved: what depends on time is drawn once, twice as wide as can be seen, and then only
+ * shifted, until the view leaves it or something else changes.
+ */
+export class Panner {
+  private tile: OffscreenCanvas | null = null;
+  private from = 0; // time at its left
+  private known: unknown[] = [];
+
+  draw(scene: Scene, ratio: number): void {
+    const { ctx, view, width, height, now } = scene;
+    const span = view.to - view.from;
+    const scale = (width - GUTTER) / span;
+    const key = [scene.picture, scene.layout, scene.ink, scene.hover?.job, scene.hover?.mark, view.scroll];
+    key.push(width, height, ratio, Math.round(span * 1000), Math.floor(now / Math.max(1, 1 / scale)));
+    const inside = view.from >= this.from && view.to <= this.from + 2 * span;
+    if (!this.tile || !inside || key.some((part, i) => part !== this.known[i])) {
+      this.known = key;
+      this.render(scene, span, ratio);
+    }
+    ctx.clearRect(0, 0, width, height);
+    const left = Math.round((GUTTER + (view.from - this.from) * scale) * ratio);
+    const [w, h] = [(width - GUTTER) * ratio, height * ratio];
+    ctx.drawImage(this.tile as OffscreenCanvas, left, 0, w, h, GUTTER, 0, width - GUTTER, height);
+    drawFrame(scene);
+  }
+
+  private render(scene: Scene, span: number, ratio: number): void {
+    const width = GUTTER + 2 * (scene.width - GUTTER);
+    const [w, h] = [Math.round(width * ratio), Math.round(scene.height * ratio)];
+    if (this.tile?.width !== w || this.tile?.height !== h) this.tile = new OffscreenCanvas(w, h);
+    const ctx = this.tile.getContext("2d") as OffscreenCanvasRenderingContext2D;
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, width, scene.height);
+    this.from = scene.view.from - span / 2;
+    const view = { from: this.from, to: this.from + 2 * span, scroll: scene.view.scroll };
+    drawTimes({ ...scene, ctx, width, view });
+  }
+}
+
+/** What moves with time. */
+function drawTimes(scene: Scene): void {
   const { ctx, width, height, ink } = scene;
-  ctx.clearRect(0, 0, width, height);
   ctx.save();
   ctx.beginPath();
   ctx.rect(0, TOP, width, height - TOP);
@@ -57,11 +104,24 @@ export function draw(scene: Scene): void {
   drawBlocks(scene);
   drawMarks(scene);
   ctx.restore();
-  drawGutter(scene);
   ctx.fillStyle = ink.panel;
   ctx.fillRect(0, 0, width, TOP);
   drawUse(scene);
   drawTicks(scene, 0, TOP, true);
+}
+
+/** What stays where it is. */
+function drawFrame(scene: Scene): void {
+  const { ctx, ink } = scene;
+  ctx.fillStyle = ink.panel;
+  ctx.fillRect(0, 0, GUTTER, scene.height);
+  drawGutter(scene);
+  ctx.fillStyle = ink.faint;
+  ctx.font = `11px ${FONT}`;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "middle";
+  ctx.fillText("in use", GUTTER - 10, TOP - 6 - USE_H / 2 - 7);
+  ctx.fillText(`of ${scene.layout.lanes.length} GPUs`, GUTTER - 10, TOP - 6 - USE_H / 2 + 7);
   drawNow(scene);
 }
 
@@ -273,12 +333,6 @@ function drawUse(scene: Scene): void {
   ctx.strokeStyle = ink.line;
   ctx.lineWidth = 1;
   ctx.strokeRect(GUTTER + 0.5, base - USE_H + 0.5, width - GUTTER - 1, USE_H);
-  ctx.fillStyle = ink.faint;
-  ctx.font = `11px ${FONT}`;
-  ctx.textAlign = "right";
-  ctx.textBaseline = "middle";
-  ctx.fillText("in use", GUTTER - 10, base - USE_H / 2 - 7);
-  ctx.fillText(`of ${total} GPUs`, GUTTER - 10, base - USE_H / 2 + 7);
 }
 
 const STEPS = [

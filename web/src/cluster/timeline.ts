@@ -32,9 +32,11 @@ export function forgetTimeline(): void {
   timelineVersion.value++;
 }
 
-/** Have all that happened since then. */
-export async function loadSince(from_s: number, now_s: number): Promise<void> {
-  if (from_s >= loadedFrom_s || loading.value) return;
+/** Have all that happened since then, and some of what was before: one is about to look at it. */
+export async function loadSince(needed_s: number, now_s: number): Promise<void> {
+  if (needed_s >= loadedFrom_s || loading.value) return;
+  const from_s = Math.max(0, needed_s - (now_s - needed_s));
+  const before = spans.size;
   loading.value = true;
   const to = Number.isFinite(loadedFrom_s) ? loadedFrom_s : now_s + 60;
   try {
@@ -44,8 +46,9 @@ export async function loadSince(from_s: number, now_s: number): Promise<void> {
     loadedFrom_s = from_s;
   } finally {
     loading.value = false;
-    for (const [event, job] of missed.splice(0)) applyRunEvent(event, job);
-    timelineVersion.value++;
+    const late = missed.splice(0);
+    for (const [event, job] of late) applyRunEvent(event, job);
+    if (spans.size !== before || late.length) timelineVersion.value++;
   }
 }
 

@@ -6,7 +6,7 @@ import { cluster, jobs, jobsVersion, now } from "../live";
 import { clock, count, duration, holds, type Job, type Span } from "../model";
 import { colourOf, theme } from "../theme";
 import { type Layout, layoutOf, type Mark, type Picture, pictureOf } from "./blocks";
-import { draw, GUTTER, hit, type Ink, type Scene, TOP, type View } from "./draw";
+import { draw, GUTTER, hit, type Ink, Panner, type Scene, TOP, type View } from "./draw";
 import { loading, loadSince, spans, timelineVersion, truncated } from "./timeline";
 
 const PRESETS: [string, number][] = [
@@ -123,6 +123,7 @@ export function ClusterView() {
     if (!area || !paper || !ctx) return;
     let request = 0;
     let drawn_s = 0;
+    const panner = new Panner();
     const paint = (): void => {
       request = requestAnimationFrame(paint);
       const v = view.current;
@@ -160,7 +161,8 @@ export function ClusterView() {
       };
       const over = hover.value;
       if (over) scene.hover = { job: over.span.job, mark: over.mark };
-      draw(scene);
+      if (live.value) draw(scene);
+      else panner.draw(scene, ratio);
     };
     const prepare = (): { layout: Layout; picture: Picture } => {
       const machines = cluster.value.nodes;
