@@ -2,10 +2,11 @@
 
 Pure and golden-tested. What the variables mean to people is in docs/how-to/training-code.md. Choices made here:
 
-- WORLD_SIZE is the number of processes that Swell starts to train: for `single` and `per-node` that is the number of
-  nodes (what the submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the
-  number of workers. Launchers of frameworks set it again for the processes that they start.
-- RANK goes with it. LOCAL_RANK is set only where Swell starts one process a GPU: its presence tells Lightning that
+- WORLD_SIZE is the number of processes that Swell starts to train: for `per-node` that is the number of nodes (what the
+  submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the number of workers.
+  Launchers of frameworks set it again for the processes that they start.
+- RANK, MASTER_ADDR and MASTER_PORT go with it. `single` has none of the four: scripts take RANK for a sign that they
+  are one process of several, and then look for LOCAL_RANK. LOCAL_RANK is set only where Swell starts one process a GPU: its presence tells Lightning that
   somebody else has started the other processes.
 - NUM_GPUS is per node (Lightning's `devices`), SWELL_GPUS is all of them.
 - A user's own environment wins, except over SWELL_* and CUDA_VISIBLE_DEVICES: those say what the job was given.
@@ -154,14 +155,13 @@ def _distributed(
     spec: JobSpec, site: Site, started: Sequence[Process], process: Process, rank: int
 ) -> Mapping[str, str]:
     env = {
-        "MASTER_ADDR": site.master,
-        "MASTER_PORT": str(site.port),
         "NODE_RANK": str(process.node_rank),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(_trainers(started)),
         "TF_CONFIG": tf_config(site, started, process),
         "PL_TORCH_DISTRIBUTED_BACKEND": "nccl" if site.allocation.gpus else "gloo",
     }
+    if spec.launcher is not Launcher.SINGLE:
+        env["MASTER_ADDR"], env["MASTER_PORT"] = site.master, str(site.port)
+        env["RANK"], env["WORLD_SIZE"] = str(rank), str(_trainers(started))
     if spec.launcher in _ONE_A_GPU:
         env["LOCAL_RANK"] = str(process.local)
         env["LOCAL_WORLD_SIZE"] = str(

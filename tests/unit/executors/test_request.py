@@ -13,6 +13,7 @@ from swell.core.resources import Allocation, Gpu, Node, Part, Share
 from swell.core.state import JobRecord, Run
 from swell.executors.request import LaunchContext, build_launch, port_of
 from swell.ports import Launch
+from swell.sdk.settings import Place, read_place
 
 CONTEXT = LaunchContext(
     url="http://10.0.0.1:7777",
@@ -65,8 +66,6 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "HEARTBEAT_FREQ": "10",
         "JOB_RESTARTED": "TRUE",
         "JOB_UUID": "7",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29400",
         "NODELIST": "n1",
         "NODE_RANK": "0",
         "NUM_GPUS": "2",
@@ -75,7 +74,6 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
         "PYTHONPATH": "/h/sdk",
         "PYTHONUNBUFFERED": "1",
-        "RANK": "0",
         "RESERVED_MEM": "9000",
         "SWELL_ADAPTIVE_BATCH": "0",
         "SWELL_ATTEMPT": "2",
@@ -99,7 +97,6 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "SWELL_WORLD_SIZE": "1",
         "TF_CONFIG": '{"cluster": {"worker": ["127.0.0.1:29401"]}, "task": {"index": 0, "type": "worker"}}',
         "TRAINING_SET_SIZE": "50000",
-        "WORLD_SIZE": "1",
     }
     assert built.secrets == ("SWELL_TOKEN",)
 
@@ -123,6 +120,13 @@ def test_an_interpreter_of_its_own_comes_first_on_the_path() -> None:
     (plain,) = launch(Launcher.SINGLE).workers
     assert "SWELL_PYTHON" not in plain.env
     assert plain.path_first == ()
+
+
+def test_a_single_process_is_not_mistaken_for_one_of_several() -> None:
+    """nanoGPT and others take RANK for a sign of DDP and die without LOCAL_RANK; the library goes by SWELL_RANK."""
+    (worker,) = launch(Launcher.SINGLE).workers
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(worker.env)
+    assert read_place(worker.env) == Place(rank=0, world_size=1, local_rank=0)
 
 
 def test_per_node_starts_one_process_a_node_and_world_size_is_the_number_of_nodes() -> None:
