@@ -16,6 +16,7 @@ import socket
 import time
 from typing import Any
 
+from swell.shim.cause import cause_of
 from swell.shim.processes import stat_of
 
 Json = dict[str, Any]
@@ -138,8 +139,9 @@ def claim(directory: str, mark: str, cgroup: str = "") -> bool:
     return True
 
 
-def last_line(path: str, hidden: list[str], window: int = 4096) -> str:
-    """Of a log, with `***` instead of these values, also where the window's edge or the end of the log cuts one."""
+def cause_in(path: str, hidden: list[str], window: int = 64 * 1024) -> str:
+    """The line of a log that says why its program failed, with `***` instead of these values, also
+    where the window's edge or the end of the log cuts one."""
     values = sorted((os.fsencode(value) for value in hidden if value), key=len, reverse=True)
     margin = max(map(len, values), default=0)
     try:
@@ -153,8 +155,7 @@ def last_line(path: str, hidden: list[str], window: int = 4096) -> str:
     for value in values:
         data = data.replace(value, b"***")
     data = _without_beginning(data, values)
-    lines = data.decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+    return cause_of(data.decode("utf-8", "replace"))
 
 
 def _edge(data: bytes, edge: int, values: list[bytes]) -> int:

@@ -37,12 +37,12 @@ import traceback
 from typing import NoReturn
 
 from swell.shim.files import (
+    cause_in,
     Json,
     boot_id,
     boot_s,
     claim,
     create,
-    last_line,
     notify,
     read_json,
     take_lock,
@@ -249,7 +249,7 @@ class Holder:
             "oom": bool(killed and not self.asked and oom_kills() > self.oom_before),
             "asked": self.asked,
             "failed": failed,
-            "last": "" if failed or code == 0 else self._last_line(),
+            "last": "" if failed or code == 0 else self._cause(),
             "boot_s": boot_s(),
             "boot": boot_id(),
         }
@@ -262,10 +262,10 @@ class Holder:
             except OSError:
                 time.sleep(1.0)  # a full disk: the truth waits until there is room
 
-    def _last_line(self) -> str:
-        """Of the log: most often the very error. Secrets are not repeated."""
+    def _cause(self) -> str:
+        """The line of the log that says why. Secrets are not repeated."""
         hidden = [self.request["env"].get(name, "") for name in self.request.get("secrets", ())]
-        return last_line(os.path.join(self.directory, "log"), hidden)
+        return cause_in(os.path.join(self.directory, "log"), hidden)
 
     def _notify(self) -> None:
         notify(self.request.get("notify", ""), f"{self.request['run']}/{self.request['rank']}")
