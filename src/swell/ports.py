@@ -308,12 +308,14 @@ Observation = RunUp | RunGone | RunProgress | NodeSeen | NodeHeard | FilesFound 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """Bytes of one worker's log from `offset`. `end` is True when the worker has ended and nothing follows."""
+    """Bytes of one worker's log from `offset`. `end` is True when the worker has ended and nothing follows. `age_s`:
+    how long ago the log last grew; 0: unknown."""
 
     data: bytes
     offset: int
     next_offset: int
     end: bool
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,7 @@ class EpochEnded:
     metrics: Mapping[str, float] = field(default_factory=dict)
     batching: Batching | None = None  # of jobs with adaptive batch sizes
     unsaved: int = 0  # the last so many of `epoch` are in no checkpoint yet
+    epochs: int = 0  # how many in all, as the log of a script without the library says; 0: unset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -287,6 +287,7 @@ def _epoch(state: State, event: ev.EpochEnded) -> None:
         saved,
         max(job.gpu_memory_mib, event.gpu_memory_mib),
         dict(event.metrics) if event.metrics else job.metrics,
+        event.epochs or job.epochs_total,
     )
 
 
@@ -313,7 +314,7 @@ def _boundary_s(run: Run, default_s: float) -> float:
 _expecting = changer(Run, "boundary_every_s")
 _trained = changer(Run, "last_epoch_s")
 _reported = changer(Run, "last_epoch_s", "saved_s", "boundary_every_s")
-_progressed = changer(JobRecord, "run", "epochs_done", "epochs_saved", "gpu_memory_mib", "metrics")
+_progressed = changer(JobRecord, "run", "epochs_done", "epochs_saved", "gpu_memory_mib", "metrics", "epochs_total")
 
 
 def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:

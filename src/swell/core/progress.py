@@ -1,11 +1,12 @@
-r"""Progress of scripts without the library, read from their log: epochs, losses, speed.
+r"""Progress of scripts without the library: what a line of their log says about epochs, steps, losses and speed.
 
-`read_line` knows the usual forms (Keras, Lightning, Hugging Face, MXNet, PyTorch's examples, "epoch 3/10 loss 0.5") and
-patterns of the job's own: regular expressions with named groups, `epoch`, `epochs`, `step` and any metric:
+`read_line` knows the usual forms (Keras, Lightning, Hugging Face, tqdm, Rich, MXNet, PyTorch's examples, nanoGPT,
+"epoch 3/10 loss 0.5") and patterns of the job's own: regular expressions with named groups, `epoch` of `epochs`, `step`
+of `steps`, and any metric:
 
     progress: 'done (?P<epoch>\d+) of (?P<epochs>\d+), loss (?P<loss>\S+)'
 
-`follow` makes a story of it. An epoch counts as done when a line of a later one comes: nothing is believed too early.
+`core.progress_track` makes progress of what lines say, one after the other.
 """
 
 from __future__ import annotations
@@ -13,30 +14,48 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_LINE = 2000
 """Longer lines are looked at up to here: a progress bar without line ends must not cost a second."""
+MAX_DIGITS = 15
+"""A longer number counts nothing."""
 MAX_OWN_LINE = 300
 MAX_WILD = 2
 """With so short a line and so few wildcards a pattern of the job's own cannot take long, however it is written."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-READY_MADE: tuple[re.Pattern[str], ...] = tuple(
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x08]")
+"""Colours and movements of the cursor, as Rich and Keras write them."""
+EPOCHS: tuple[re.Pattern[str], ...] = tuple(
     re.compile(text)
     for text in (
         r"Epoch\[(?P<epoch>\d+)\](?: Batch \[(?P<step>\d+)(?:-\d+)?\])?",  # MXNet
-        r"Train Epoch: (?P<epoch>\d+) \[(?P<step>\d+)/\d+",  # PyTorch's MNIST example
-        r"Epoch: \[(?P<epoch>\d+)\]\[\s*(?P<step>\d+)/\d+\]",  # PyTorch's ImageNet example
-        r"Epoch (?P<epoch>\d+):\s+\d+%\|[^|]*\|\s*(?P<step>\d+)/",  # Lightning's bar
+        r"Train Epoch: (?P<epoch>\d+) \[(?P<step>\d+)/(?P<steps>\d+)",  # PyTorch's MNIST example
+        r"Epoch: \[(?P<epoch>\d+)\]\[\s*(?P<step>\d+)/(?P<steps>\d+)\]",  # PyTorch's ImageNet example
+        r"Epoch (?P<epoch>\d+)(?:/(?P<epochs>\d+))?:\s+\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<steps>\d+)",  # Lightning, tqdm
         r"\{.*'epoch': '?(?P<epoch>\d+)(?:\.\d+)?'?.*\}",  # Hugging Face Trainer
-        r"(?i)\bepoch[ :=#\[]*(?P<epoch>\d+)(?:\s*(?:/|of)\s*(?P<epochs>\d+))?",  # Keras, and everybody else
+        r"(?i)\bnum(?:ber of)? epochs\s*[=:]\s*(?P<epochs>\d+)",  # its banner
+        # Keras, and everybody else; but no "steps per epoch = 375", "max epoch 300" or "best epoch: 3"
+        r"(?i)(?<!per )(?<!max )(?<!total )(?<!best )(?<!last )\bepoch[ :=#\[]*(?P<epoch>\d+)"
+        r"(?:\s*(?:/|of)\s*(?P<epochs>\d+))?",
+    )
+)
+STEPS: tuple[re.Pattern[str], ...] = tuple(
+    re.compile(text)
+    for text in (
+        r"\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<steps>\d+) \[",  # tqdm, Hugging Face's bar
+        r"(?i)\btotal (?:optimization |training )?steps\s*[=:]\s*(?P<steps>\d+)",  # Hugging Face's banner
+        r"(?i)(?<!per )\b(?:iter|iteration|step|global[ _]step)s?[ :=#\[]+(?P<step>\d+)"
+        r"(?:\s*(?:/|of)\s*(?P<steps>\d+))?",  # nanoGPT: "iter 300: loss 2.1, time 20ms"
     )
 )
 _SETS = "(?:train|val|valid|validation|test|eval)"
 _MEASURES = "(?:loss|accuracy|acc|f1|auc|perplexity|mae|mse|cross-entropy)"
-_METRIC = re.compile(rf"(?i)['\"]?\b(?P<name>{_SETS}?[ _-]?{_MEASURES})\b['\"]?\s*[:= (]\s*'?(?P<value>{_NUMBER})")
+_METRIC = re.compile(
+    rf"(?i)['\"]?\b(?P<name>{_SETS}?[ _-]?{_MEASURES})\b['\"]?\s*[:= (]\s*'?(?P<value>{_NUMBER})(?:/(?P<of>\d+))?"
+)
 _SPEED = re.compile(rf"(?i)(?:speed|throughput)\s*[:=]\s*(?P<value>{_NUMBER})\s*(?:samples|images|examples|img)/s")
 
 
@@ -46,30 +65,8 @@ class Seen:
 
     epoch: int | None = None
     epochs: int = 0
-    step: int = 0
-    samples_per_s: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """The story so far. `first` is the number that the script gives to the first epoch of this run."""
-
-    first: int | None = None
-    epoch: int | None = None
-    epochs: int = 0
-    began_s: float = 0.0
-    samples_per_s: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochsDone:
-    """`count` epochs have ended, each in `epoch_s` on average; `epoch` are done in all, over this run's attempts."""
-
-    epoch: int
-    count: int
-    epoch_s: float
+    step: int | None = None  # of the epoch, or of the training
+    steps: int = 0
     samples_per_s: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -79,20 +76,32 @@ def read_line(line: str, patterns: Sequence[re.Pattern[str]] = ()) -> Seen | Non
     for pattern in patterns:
         if (match := pattern.search(line, 0, MAX_OWN_LINE)) is not None:
             return _from_own(match)
-    line = line[:MAX_LINE]
-    epoch = next((match for pattern in READY_MADE if (match := pattern.search(line)) is not None), None)
-    metrics = {_name(match["name"]): float(match["value"]) for match in _METRIC.finditer(line)}
+    line = _CONTROL.sub("", line[:MAX_LINE])
+    counts = {**_first(STEPS, line), **_first(EPOCHS, line)}
+    metrics = {_name(match["name"]): _value(match) for match in _METRIC.finditer(line)}
     speed = _SPEED.search(line)
-    if epoch is None and not metrics and speed is None:
+    if not counts and not metrics and speed is None:
         return None
-    groups = epoch.groupdict() if epoch is not None else {}
     return Seen(
-        epoch=int(groups["epoch"]) if groups else None,
-        epochs=int(groups.get("epochs") or 0),
-        step=int(groups.get("step") or 0),
+        epoch=counts.get("epoch"),
+        epochs=counts.get("epochs", 0),
+        step=counts.get("step"),
+        steps=counts.get("steps", 0),
         samples_per_s=float(speed["value"]) if speed is not None else 0.0,
         metrics=metrics,
     )
+
+
+def _first(patterns: Sequence[re.Pattern[str]], line: str) -> dict[str, int]:
+    """The numbers that the first of these patterns finds."""
+    match = next((match for pattern in patterns if (match := pattern.search(line)) is not None), None)
+    found = match.groupdict() if match is not None else {}
+    return {name: int(text) for name, text in found.items() if text and len(text) <= MAX_DIGITS}
+
+
+def _value(match: re.Match[str]) -> float:
+    """`Accuracy: 9903/10000` is a share, not 9903."""
+    return float(match["value"]) / (int(match["of"] or 0) or 1)
 
 
 def harmless(pattern: str) -> bool:
@@ -138,11 +147,12 @@ def _parts(name: str, argument: Any) -> list[Any]:
 
 def _from_own(match: re.Match[str]) -> Seen:
     numbers = {name: number for name, text in match.groupdict().items() if (number := _number(text)) is not None}
-    counts = {name: int(numbers.pop(name)) for name in ("epoch", "epochs", "step") if name in numbers}
+    counts = {name: int(numbers.pop(name)) for name in ("epoch", "epochs", "step", "steps") if name in numbers}
     return Seen(
         epoch=counts.get("epoch"),
         epochs=counts.get("epochs", 0),
-        step=counts.get("step", 0),
+        step=counts.get("step"),
+        steps=counts.get("steps", 0),
         samples_per_s=numbers.pop("samples_per_s", 0.0),
         metrics=numbers,
     )
@@ -158,37 +168,3 @@ def _number(text: str | None) -> float | None:
 
 def _name(text: str) -> str:
     return re.sub(r"[ -]+", "_", text.strip().lower())
-
-
-def follow(track: Track, seen: Seen, now_s: float, epochs_before: int = 0) -> tuple[Track, EpochsDone | None]:
-    """Take one line in. `epochs_before` were done when this run began: a script that counts from the start again (or
-    from 0, or from 1) is understood either way."""
-    known = replace(
-        track,
-        epochs=seen.epochs or track.epochs,
-        samples_per_s=seen.samples_per_s or track.samples_per_s,
-        metrics={**track.metrics, **seen.metrics},
-    )
-    if seen.epoch is None or (track.epoch is not None and seen.epoch <= track.epoch):
-        return known, None
-    if track.epoch is None:
-        return replace(known, first=seen.epoch, epoch=seen.epoch, began_s=now_s), None
-    moved = replace(known, epoch=seen.epoch, began_s=now_s, metrics=dict(seen.metrics), samples_per_s=0.0)
-    return moved, _ended(track, seen.epoch - track.epoch, now_s, epochs_before)
-
-
-def finish(track: Track, now_s: float, epochs_before: int = 0) -> EpochsDone | None:
-    """The script has ended well: so has its last epoch."""
-    return None if track.epoch is None else _ended(track, 1, now_s, epochs_before)
-
-
-def _ended(track: Track, count: int, now_s: float, epochs_before: int) -> EpochsDone:
-    assert track.epoch is not None
-    assert track.first is not None
-    return EpochsDone(
-        epoch=epochs_before + track.epoch - track.first + count,
-        count=count,
-        epoch_s=max(0.0, now_s - track.began_s) / count,
-        samples_per_s=track.samples_per_s,
-        metrics=track.metrics,
-    )

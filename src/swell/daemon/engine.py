@@ -218,8 +218,8 @@ class Engine:
         if isinstance(seen, NodeHeard):
             await self._contacts.heard(seen)
             return
-        if isinstance(seen, RunGone) and seen.reason is ExitReason.FINISHED:
-            await self._logs.finished(seen.run)
+        if isinstance(seen, RunGone) and seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
+            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
         while True:
             await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:

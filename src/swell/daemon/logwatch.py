@@ -1,7 +1,10 @@
-"""Progress of jobs without the library, from what they print: reads on in their logs and tells of epochs that ended.
+"""Progress of jobs without the library, from what they print: reads on in their logs and reports epochs or steps.
 
 Only rank 0 of running jobs that have not spoken through the library is read, a bounded piece at a time. A pattern of a
 job's own that is slow on one line is not used again: nobody's log holds up the daemon.
+
+Lines have the time at which the log last grew, as its machine's file system knows it; of lines that were read together
+that is the time of the last, so that the others are off by the time between two looks at most.
 """
 
 from __future__ import annotations
@@ -11,18 +14,21 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from swell.core.errors import SwellError
 from swell.core.events import EpochEnded, Event
 from swell.core.ids import RunId
-from swell.core.progress import EpochsDone, Track, finish, follow, harmless, read_line
+from swell.core.progress import harmless, read_line
+from swell.core.progress_track import Report, Track, finish, follow, marked, report
 from swell.core.state import JobRecord, JobState, Run, State
 from swell.ports import LogChunk
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 2.0
+EVERY_S = 1.0
+REPORT_EVERY_S = 30.0
+"""What is read is reported at once at first, then less and less often, at least this often."""
 BUDGET_S = 0.1
 """So much time goes into matching in one round, whatever jobs print; whoever was left out is first in the next."""
 PIECE = 64 * 1024
@@ -31,7 +37,7 @@ SLOW_LINE_S = 0.05
 LATE_S = 5.0
 """A run that is older when it is first looked at began before this daemon did: its past has no times."""
 
-_WORTH_A_LOOK = re.compile(rb"(?i)epoch|loss|acc|speed|throughput|f1|auc|perplexity|mae|mse|entropy")
+_WORTH_A_LOOK = re.compile(rb"(?i)epoch|step|iter|%\||loss|acc|speed|throughput|f1|auc|perplexity|mae|mse|entropy")
 
 ReadLog = Callable[[RunId, int, int, int], Awaitable[LogChunk]]
 Commit = Callable[[Sequence[Event]], Awaitable[None]]
@@ -43,9 +49,12 @@ class _Reading:
 
     patterns: tuple[re.Pattern[str], ...]
     timed_from_s: float
+    track: Track
     offset: int = 0
     rest: bytes = b""
-    track: Track = field(default_factory=Track)
+    looked_s: float = 0.0
+    report_at_s: float = 0.0
+    pause_s: float = EVERY_S  # between two reports
 
 
 class LogWatch:
@@ -76,8 +85,8 @@ class LogWatch:
             except (SwellError, OSError) as error:
                 log.debug("log of job %s: %s", record.id, error)
 
-    async def finished(self, run: RunId) -> None:
-        """The run has ended well: what its log says to the end is told before that."""
+    async def ended(self, run: RunId, *, well: bool) -> None:
+        """The run has ended: what its log says to the end is reported before that."""
         record = self._state().jobs.get(run.job)
         if record is None or record.run is None or record.run.id != run or not _silent(record):
             return
@@ -86,9 +95,9 @@ class LogWatch:
                 if not await self._look(record):
                     break
             reading = self._readings.pop(run, None)
-            last = finish(reading.track, self._now_s(), record.run.epochs_before) if reading is not None else None
-            if reading is not None and last is not None:
-                await self._commit(self._events(record, record.run, [self._timed(reading, reading.track, last)]))
+            if reading is not None:
+                last = finish(reading.track, self._now_s()) if well else report(reading.track)
+                await self._commit(self._events(run, reading, last))
         except (SwellError, OSError) as error:
             log.debug("end of the log of job %s: %s", record.id, error)
 
@@ -106,51 +115,69 @@ class LogWatch:
         reading.rest = reading.rest[-PIECE:]
         if not reading.patterns and _WORTH_A_LOOK.search(data) is None:
             lines = []
-        began_s = time.perf_counter()
-        done = [ended for line in lines if (ended := self._line(reading, run, line)) is not None]
+        now_s, began_s = self._now_s(), time.perf_counter()
+        at_s = max(reading.looked_s, now_s - chunk.age_s)
+        for line in lines:
+            self._line(reading, run.id, line, at_s)
+        reading.looked_s = now_s
         self._spent_s += time.perf_counter() - began_s
-        await self._commit(self._events(record, run, done))
+        await self._report(record, reading, now_s)
         return bool(chunk.data)
+
+    async def _report(self, record: JobRecord, reading: _Reading, now_s: float) -> None:
+        """One event for all that is new, if it is time for one. A run that is about to stop does not wait."""
+        found = report(reading.track)
+        if found is None or (now_s < reading.report_at_s and record.state is not JobState.STOPPING):
+            return
+        assert record.run is not None  # `_silent`
+        reading.report_at_s = now_s + reading.pause_s
+        reading.pause_s = min(REPORT_EVERY_S, 2.0 * reading.pause_s)
+        events = self._events(record.run.id, reading, found)
+        reading.track = marked(reading.track)
+        await self._commit(events)
 
     def _open(self, record: JobRecord, run: Run) -> _Reading:
         now_s = self._now_s()
         late = run.started_s is not None and now_s - run.started_s > LATE_S
         own = tuple(re.compile(text) for text in record.spec.progress_patterns if harmless(text))
-        return _Reading(patterns=own, timed_from_s=now_s if late else 0.0)
+        unit = "epoch" if record.unit == "epoch" else "step"
+        total = record.epochs_total if record.unit in ("epoch", "step") else 0
+        track = Track(unit=unit, before=run.epochs_before, total=total)
+        return _Reading(patterns=own, timed_from_s=now_s if late else 0.0, track=track, looked_s=run.started_s or now_s)
 
-    def _line(self, reading: _Reading, run: Run, line: bytes) -> EpochsDone | None:
+    def _line(self, reading: _Reading, run: RunId, line: bytes, at_s: float) -> None:
         began_s = time.perf_counter()
         seen = read_line(line.decode(errors="replace"), reading.patterns)
         if reading.patterns and time.perf_counter() - began_s > SLOW_LINE_S:
             reading.patterns = ()
-            log.warning("run %s: its progress pattern is too slow and is not used any more", run.id)
-        if seen is None:
-            return None
-        before = reading.track
-        reading.track, ended = follow(before, seen, self._now_s(), run.epochs_before)
-        return None if ended is None else self._timed(reading, before, ended)
+            log.warning("run %s: its progress pattern is too slow and is not used any more", run)
+        if seen is not None:
+            reading.track = follow(reading.track, seen, at_s)
 
-    def _timed(self, reading: _Reading, track: Track, ended: EpochsDone) -> EpochsDone:
-        """An epoch whose beginning was read long after it happened has no time."""
-        return ended if track.began_s > reading.timed_from_s else replace(ended, epoch_s=0.0)
-
-    def _events(self, record: JobRecord, run: Run, done: Sequence[EpochsDone]) -> list[Event]:
+    def _events(self, run: RunId, reading: _Reading, found: Report | None) -> list[Event]:
+        record = self._state().jobs[run.job]
+        if found is None or record.run is None or record.unit not in ("epoch", "step"):
+            return []
+        if found.done < record.epochs_done or (found.count and found.done == record.epochs_done):
+            return []  # reported before: by an attempt that came further, or by the daemon that was here then
+        allocation = record.run.allocation
+        timed = reading.track.reported_s > reading.timed_from_s  # else the beginning was read long after it happened
         return [
             EpochEnded(
-                run=run.id,
+                run=run,
                 at_s=self._now_s(),
-                epoch=ended.epoch,
-                count=ended.count,
-                epoch_s=ended.epoch_s,
-                samples_per_s=ended.samples_per_s,
-                gpus=run.allocation.gpus,
-                nodes=len(run.allocation.parts),
-                gpu_type=run.allocation.gpu_type,
+                epoch=found.done,
+                epochs=found.total,
+                count=found.count,
+                epoch_s=found.unit_s if timed else 0.0,
+                samples_per_s=found.samples_per_s,
+                gpus=allocation.gpus,
+                nodes=len(allocation.parts),
+                gpu_type=allocation.gpu_type,
                 batch_size=record.spec.batch_size,
-                metrics=ended.metrics,
+                metrics=found.metrics,
+                unsaved=0 if record.unit == "epoch" else max(0, found.done - record.epochs_saved),
             )
-            for ended in done
-            if ended.epoch > record.epochs_done  # told before, by the daemon that was here then
         ]
 
 

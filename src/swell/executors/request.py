@@ -6,8 +6,8 @@ Pure and golden-tested. What the variables mean to people is in docs/how-to/trai
   submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the number of workers.
   Launchers of frameworks set it again for the processes that they start.
 - RANK, MASTER_ADDR and MASTER_PORT go with it. `single` has none of the four: scripts take RANK for a sign that they
-  are one process of several, and then look for LOCAL_RANK. LOCAL_RANK is set only where Swell starts one process a GPU: its presence tells Lightning that
-  somebody else has started the other processes.
+  are one process of several, and then look for LOCAL_RANK. LOCAL_RANK is set only where Swell starts one process a GPU:
+  its presence tells Lightning that somebody else has started the other processes.
 - NUM_GPUS is per node (Lightning's `devices`), SWELL_GPUS is all of them.
 - A user's own environment wins, except over SWELL_* and CUDA_VISIBLE_DEVICES: those say what the job was given.
 """

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -268,12 +269,13 @@ class LocalTransport:
         """Whether the worker is over is asked first: what is read afterwards is then all there will ever be."""
         folder = self.directory(run) / str(rank)
         over = ask.is_over(str(folder))
-        data, size = b"", 0
+        data, size, age_s = b"", 0, 0.0
         with contextlib.suppress(FileNotFoundError), (folder / "log").open("rb", buffering=0) as log:
-            size = os.fstat(log.fileno()).st_size
+            found = os.fstat(log.fileno())
+            size, age_s = found.st_size, max(0.0, time.time() - found.st_mtime)
             data = os.pread(log.fileno(), max(0, min(limit, MAX_LOG_READ)), offset)
         after = offset + len(data)
-        return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= size)
+        return LogChunk(data=data, offset=offset, next_offset=after, end=over and after >= size, age_s=age_s)
 
     async def remove(self, job: JobId) -> None:
         await asyncio.to_thread(self._leftovers.delete, job)

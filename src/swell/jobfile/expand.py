@@ -66,7 +66,7 @@ def dependency_names(document: Mapping[str, Any]) -> tuple[str, ...]:
 def _base(model: JobModel, given: Given) -> JobSpec:
     _check_from_shell("secrets", model.secrets, model.env)
     _check_from_shell("env_from_shell", model.env_from_shell, model.env)
-    _check_patterns(model.progress)
+    _check_patterns(model.progress, counts_steps=bool(model.steps))
     if ".." in model.workdir.split("/"):
         raise one("workdir", f"{model.workdir!r} has '..' in it", "write an absolute path, or one inside the snapshot")
     return JobSpec(
@@ -120,13 +120,17 @@ def _check_from_shell(field: str, names: Sequence[str], env: Mapping[str, str]) 
         raise one(field, f"{', '.join(missing)} has no value", fix)
 
 
-def _check_patterns(patterns: Sequence[str]) -> None:
+def _check_patterns(patterns: Sequence[str], *, counts_steps: bool) -> None:
+    groups: set[str] = set()
     for index, pattern in enumerate(patterns):
         try:
-            re.compile(pattern)
+            groups |= re.compile(pattern).groupindex.keys()
         except re.error as error:
             fix = "write it as for Python's re module"
             raise one(f"progress[{index}]", f"is not a regular expression: {error}", fix) from error
+    if "step" in groups and "epoch" not in groups and not counts_steps:
+        fix = "write how many steps it trains, `steps: 6000`, or add a group named epoch"
+        raise one("progress", "counts steps, and the job counts epochs", fix)
 
 
 def _deadline_s(deadline: datetime | float, now_s: float) -> float:

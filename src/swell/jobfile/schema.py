@@ -225,7 +225,8 @@ class JobModel(_Strict):
         Flag, Field(description="The command calls swell's library: it can be stopped and go on later.")
     ] = False
     progress: Annotated[
-        Words, Field(description="Regular expressions over the log, with groups named epoch, epochs, loss, …")
+        Words,
+        Field(description="Regular expressions over the log, with groups named epoch, epochs, step, steps, loss, …"),
     ] = ()
     preemptible: Annotated[
         Preemptible, Field(description="`auto`: if it can resume. `restart`: even from nothing. `never`.")

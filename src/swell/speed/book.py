@@ -182,6 +182,7 @@ class Book:
     def _epoch(self, event: EpochEnded) -> None:
         job = event.run.job
         entry = self._enter(job)
+        entry.epochs_total = event.epochs or entry.epochs_total
         worth_fitting = entry.measurements.add(event)
         if not event.epoch_s:
             return  # found in the run's own record: how far it is, not how fast

@@ -14,7 +14,8 @@ from integration.sdk.fake_daemon import fake_daemon
 from integration.sdk.launching import STOPPED, Attempts
 from integration.sdk.stable import Stable
 from swell.core.job import JobSpec
-from swell.core.progress import Track, finish, follow, read_line
+from swell.core.progress import read_line
+from swell.core.progress_track import Track, finish, follow, marked, report
 from swell.jobfile.expand import expand
 from swell.jobfile.read import read_documents
 from swell.sdk import ship
@@ -82,10 +83,12 @@ def test_the_plain_scripts_log_is_understood(tmp_path: Path) -> None:
     for at_s, line in enumerate(done.stdout.splitlines()):
         seen = read_line(line, patterns)
         if seen is not None:
-            track, epoch = follow(track, seen, float(at_s))
-            ended += [epoch] if epoch else []
+            track = follow(track, seen, float(at_s))
+        if (news := report(track)) is not None:
+            ended.append(news)
+            track = marked(track)
     last = finish(track, 10.0)
     assert last is not None
-    assert [epoch.epoch for epoch in ended] == [1, 2, 3, 4]
-    assert (last.epoch, track.epochs) == (5, 5)
+    assert [epoch.done for epoch in ended] == [1, 2, 3, 4]
+    assert (last.done, track.total) == (5, 5)
     assert [epoch.metrics["error"] for epoch in [*ended, last]] == [0.8, 0.7, 0.6, 0.5, 0.4]

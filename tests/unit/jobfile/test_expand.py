@@ -2,6 +2,7 @@ import pytest
 
 from swell.core.job import JobSpec, Launcher, Mount, Preemptible, Roles
 from swell.jobfile.expand import Given, dependency_names, expand
+from swell.jobfile.problems import JobFileError
 from swell.jobfile.read import read_documents
 from swell.jobfile.schema import json_schema
 
@@ -159,3 +160,10 @@ def test_the_published_schema_says_what_may_be_written():
     assert {"integer", "string"} <= {option.get("type") for option in gpus["anyOf"]}
     assert schema["additionalProperties"] is False
     assert all("description" in field for field in schema["properties"].values())
+
+
+def test_a_pattern_that_counts_steps_needs_a_job_that_does():
+    pattern = "progress: ['step (?P<step>[0-9]+)']"
+    assert one(f"command: x\nsteps: 100\n{pattern}").unit == "step"
+    with pytest.raises(JobFileError, match="counts steps"):
+        one(f"command: x\nepochs: 10\n{pattern}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from swell.core.events import EpochEnded, Event
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Part
 from swell.core.state import JobRecord, JobState, Run, State
-from swell.daemon.logwatch import LogWatch
+from swell.daemon.logwatch import REPORT_EVERY_S, LogWatch
 from swell.ports import LogChunk
 
 RUN = RunId(1, 1)
@@ -20,19 +21,23 @@ RUN = RunId(1, 1)
 class Stage:
     """One running job, its log, and what was committed. Time goes on by hand."""
 
-    def __init__(self, patterns: tuple[str, ...] = (), started_s: float = 100.0, epochs_done: int = 0) -> None:
+    def __init__(
+        self, patterns: tuple[str, ...] = (), started_s: float = 100.0, epochs_done: int = 0, **known: Any
+    ) -> None:
         spec = JobSpec(name="x", command=("x",), progress_patterns=patterns)
         run = Run(id=RUN, allocation=Allocation(parts=(Part(node="n"),)), planned_s=99.0, started_s=started_s)
-        record = JobRecord(id=1, spec=spec, submitted_s=0.0, state=JobState.RUNNING, run=run, epochs_done=epochs_done)
+        job = JobRecord(id=1, spec=spec, submitted_s=0.0, state=JobState.RUNNING, run=run, epochs_done=epochs_done)
+        record = replace(job, **known)
         self.state = State(jobs={1: record}, active={1: None})
         self.log = b""
         self.now_s = 100.0
+        self.age_s = 0.0
         self.told: list[EpochEnded] = []
         self.watch = LogWatch(lambda: self.state, self._read, self._commit, lambda: self.now_s)
 
     async def _read(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         data = self.log[offset : offset + limit]
-        return LogChunk(data=data, offset=offset, next_offset=offset + len(data), end=False)
+        return LogChunk(data=data, offset=offset, next_offset=offset + len(data), end=False, age_s=self.age_s)
 
     async def _commit(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -52,7 +57,7 @@ def test_epochs_with_their_times_and_metrics() -> None:
     stage.prints("loss: 0.5\nEpo", after_s=8)
     stage.prints("ch 2/3\n", after_s=2)
     stage.prints("loss: 0.25\n", after_s=5)
-    asyncio.run(stage.watch.finished(RUN))
+    asyncio.run(stage.watch.ended(RUN, well=True))
     assert [(e.epoch, e.epoch_s, dict(e.metrics)) for e in stage.told] == [
         (1, 10.0, {"loss": 0.5}),
         (2, 5.0, {"loss": 0.25}),
@@ -79,5 +84,48 @@ def test_a_job_that_speaks_through_the_library_is_not_read() -> None:
     stage = Stage()
     stage.state.jobs[1] = replace(stage.state.jobs[1], uses_library=True)
     stage.log = b"Epoch 1\nEpoch 2\n"
-    asyncio.run(stage.watch.finished(RUN))
+    asyncio.run(stage.watch.ended(RUN, well=True))
     assert stage.told == []
+
+
+def test_lines_have_the_time_at_which_the_log_grew_not_that_of_the_look() -> None:
+    stage = Stage()
+    stage.prints("Epoch 1/300\n")
+    stage.age_s = 1.5
+    stage.prints("Epoch 2/300\n", after_s=10)
+    assert [(e.epoch, e.epochs, e.epoch_s) for e in stage.told] == [(1, 300, 8.5)]
+    stage.age_s = 50.0  # a clock that was set, or nothing new: a line is not older than the look before it
+    stage.prints("Epoch 3/300\n", after_s=10)
+    assert stage.told[-1].epoch_s == 1.5
+
+
+def test_one_event_per_report_interval_not_per_line() -> None:
+    stage = Stage()
+    for _ in range(600):
+        first = len(stage.log.split(b"\n"))
+        stage.prints("".join(f"Epoch {first + n}\n" for n in range(10)), after_s=1.0)
+    told = stage.told
+    assert len(told) <= 600 / REPORT_EVERY_S + 7
+    assert sum(e.count for e in told) == told[-1].epoch
+    assert all(abs(e.epoch_s - 0.1) < 0.02 for e in told[2:]), "lines that came together have no time of 0"
+
+
+def test_a_job_that_counts_steps_is_read_in_steps_and_nothing_is_in_a_checkpoint_for_that() -> None:
+    stage = Stage(unit="step", epochs_total=6000, epochs_done=3100, epochs_saved=3000)
+    for step in range(3000, 3400, 50):
+        stage.prints(f"iter {step}: loss 1.5, time 20ms\n", after_s=5)
+    asyncio.run(stage.watch.ended(RUN, well=False))
+    last = stage.told[-1]
+    assert [e.epoch for e in stage.told] == sorted({e.epoch for e in stage.told})
+    assert (last.epoch, last.unsaved, last.epoch_s, dict(last.metrics)) == (3350, 350, 0.1, {"loss": 1.5})
+    assert stage.told[0].epoch > 3100, "an attempt that came further has reported that"
+
+
+def test_what_was_read_is_reported_when_the_run_was_stopped() -> None:
+    stage = Stage()
+    for number in range(1, 9):
+        stage.prints(f"Epoch {number}\n", after_s=0.4)
+    before = stage.told[-1].epoch
+    asyncio.run(stage.watch.ended(RUN, well=False))
+    assert before < 7
+    assert stage.told[-1].epoch == 7

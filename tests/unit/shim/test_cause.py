@@ -46,7 +46,10 @@ Root Cause (first observed failure):
         (CAUGHT, "error: no data left"),
         (UNPREFIXED, "rank 3: ZeroDivisionError: division by zero"),
         ("[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: OSError: y\nbye\n", "OSError: y"),
-        ("=====\nRoot Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 0)\n=====\n", "rank 2 failed"),
+        (
+            "=====\nRoot Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 0)\n=====\n",
+            "rank 2 failed",
+        ),
     ],
 )
 def test_the_line_that_says_why(text: str, cause: str) -> None:
