@@ -37,10 +37,10 @@ import traceback
 from typing import NoReturn
 
 from swell.shim.files import (
-    cause_in,
     Json,
     boot_id,
     boot_s,
+    cause_in,
     claim,
     create,
     notify,
