@@ -56,6 +56,23 @@ FRAMES = """async move => {
   took.sort((a, b) => a - b);
   return {per_s: took.length * 1000 / (last - began), p95_ms: took[Math.floor(took.length * 0.95)]};
 }"""
+SCROLL = """async () => {
+  const area = document.querySelector('[data-testid=rows]');
+  const took = [];
+  let last = performance.now();
+  const began = last;
+  await new Promise(done => {
+    const step = at => {
+      took.push(at - last);
+      last = at;
+      area.scrollTop += 440;
+      if (at - began < 4000) requestAnimationFrame(step); else done();
+    };
+    requestAnimationFrame(step);
+  });
+  took.sort((a, b) => a - b);
+  return {per_s: took.length * 1000 / (last - began), p95_ms: took[Math.floor(took.length * 0.95)]};
+}"""
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 WATCH = """() => {
   window.seen = {};
@@ -91,6 +108,21 @@ def paint(browser: Any) -> None:
             found.append(visit.page.evaluate(PAINT))
             visit.context.close()
         say(what="first paint, cold cache", median_ms=statistics.median(found), worst_ms=max(found))
+
+
+def rows(browser: Any) -> None:
+    """Ten rows further with every frame, through ten thousand."""
+    spec = JobSpec(name="sweep", command=("x",), user="ada", gpus=GpuRequest(max=8))
+    events: list[ev.Event] = []
+    for job in range(1, 10_001):
+        events += [ev.JobSubmitted(job=job, spec=spec, at_s=1.0), ev.JobCancelled(job=job, at_s=2.0)]
+    with served(engine_with(events)) as made:
+        page = Visit(browser).log_in(made, "/jobs")
+        page.locator(".bulk", has_text="10,000").wait_for(timeout=60_000)
+        page.wait_for_timeout(2000)
+        still = page.evaluate(FRAMES, False)
+        say(what="scrolling 10,000 jobs", still=still, scrolled=page.evaluate(SCROLL))
+        page.close()
 
 
 def lag(browser: Any) -> None:
@@ -180,7 +212,7 @@ class _Page:
 
 
 def main(wanted: list[str]) -> None:
-    by_name: dict[str, Callable[[Any], None]] = {"lanes": lanes, "paint": paint, "lag": lag}
+    by_name: dict[str, Callable[[Any], None]] = {"lanes": lanes, "paint": paint, "rows": rows, "lag": lag}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         for name, measure in by_name.items():

@@ -1,7 +1,5 @@
 /** Small parts that several views use. */
 import { signal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
 import { Refused } from "../api";
 import { gpusText, type Job } from "../model";
 import { colourOf } from "../theme";
@@ -56,30 +54,13 @@ export function GpuRange({ job }: { job: Job }) {
   const { min, max, held } = job.gpus;
   if (max === 0) return <span class="faint">CPU only</span>;
   const cells = Math.min(max, 16);
+  const on = Math.round((held * cells) / max);
   return (
     <span class="gpu-range" title={`holds ${held}, may have ${min} to ${max}`}>
-      <span aria-hidden="true" class="cells">
-        {Array.from({ length: cells }, (_, i) => {
-          const on = i < Math.round((held * cells) / max);
-          return <i key={i} class={on ? "on" : ""} style={on ? { background: colourOf(job.id) } : {}} />;
-        })}
+      <span aria-hidden="true" class="cells" style={{ width: `${9 * cells - 2}px` }}>
+        <i style={{ width: `${9 * on}px`, background: colourOf(job.id) }} />
       </span>
       <span>{gpusText(job)}</span>
     </span>
-  );
-}
-
-export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
-  const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    const shown = box.current;
-    shown?.showModal();
-    return () => shown?.close();
-  }, []);
-  return (
-    <dialog ref={box} onClose={props.onClose} aria-label={props.title}>
-      <h2>{props.title}</h2>
-      {props.children}
-    </dialog>
   );
 }
