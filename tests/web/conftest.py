@@ -4,6 +4,7 @@ Every page fails its test if the console shows an error, a script throws, or the
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -17,7 +18,6 @@ import pytest
 from harness import ROOT, Daemon, daemon, eventually
 from swell.web.assets import STATIC
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; `make test-web` installs it")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 ARGS = [
@@ -38,10 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in here:
         item.add_marker(pytest.mark.web)
-        if not CHROMIUM:
+        if not _has_playwright():
+            item.add_marker(pytest.mark.skip(reason="playwright is not installed: `make test-web` installs it"))
+        elif not CHROMIUM:
             item.add_marker(pytest.mark.skip(reason="no Chromium here: apt-get install chromium"))
         elif not (STATIC / "index.html").is_file():
             item.add_marker(pytest.mark.skip(reason="the dashboard is not built: make web"))
+
+
+def _has_playwright() -> bool:
+    try:
+        return importlib.util.find_spec("playwright") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def training(
@@ -113,7 +122,9 @@ def _running(made: Daemon, job: int) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield found
         found.close()
