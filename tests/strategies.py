@@ -18,7 +18,7 @@ from swell.core.lifecycle import apply
 from swell.core.resources import Allocation, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share
 from swell.core.state import JobRecord, JobState, Run, State, StopRecord
 
-names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 """Any text that UTF-8 can carry."""
 numbers = st.floats(allow_nan=False)
 times_s = st.floats(min_value=0, max_value=4e9, allow_nan=False)

@@ -120,7 +120,7 @@ def reason(run: Mapping[str, Any]) -> str:
 def boundary(run: Mapping[str, Any], epoch_s: float, now_s: float, *, down: bool) -> float:
     """The end of an epoch before, or after, that moment."""
     began_s = at(run, "TrainingBegan")
-    each_s = epoch_s + SLOT_S / run["EpochEnded"][0]["gpus"]
+    each_s = epoch_s + SLOT_S / int(run["EpochEnded"][0]["gpus"])
     if down:
         return began_s + each_s * sum(int(e["count"]) for e in run["EpochEnded"])
     return began_s + each_s * max(1, math.ceil((now_s - began_s) / each_s))

@@ -33,7 +33,7 @@ state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=run.resum
 
 
 @hvd.elastic.run
-def train(state) -> None:
+def train(state: hvd.elastic.TorchState) -> None:
     run.continue_at(state.epoch, options.epochs)  # Swell
     while state.epoch < options.epochs:
         run.start_epoch()  # Swell

@@ -19,7 +19,7 @@ class Regression(pl.LightningModule):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
 
-    def training_step(self, batch, index):
+    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
         x, y = batch
         loss = nn.functional.mse_loss(self.net(x), y)
         self.log("loss", loss, on_epoch=True)
@@ -29,7 +29,7 @@ class Regression(pl.LightningModule):
         if self.trainer.is_global_zero:
             print(f"epoch {self.current_epoch} devices {self.trainer.world_size}", flush=True)
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=1e-2)
 
 

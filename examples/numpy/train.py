@@ -11,6 +11,7 @@ import argparse
 import os
 import time
 from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Team:
                 time.sleep(0.05)
         raise TimeoutError(f"rank 0 did not come to {address}")
 
-    def share(self, mine: list) -> list:
+    def share(self, mine: list[Any]) -> list[Any]:
         """All workers' lists, one after the other in order of rank."""
         if self.rank == 0:
             everything = mine + [item for peer in self.peers for item in peer.recv()]
@@ -53,7 +54,7 @@ class Team:
                 peer.send(everything)
             return everything
         self.peers[0].send(mine)
-        return self.peers[0].recv()
+        return list(self.peers[0].recv())
 
     def my_pieces(self) -> range:
         return range(self.rank * PIECES // self.size, (self.rank + 1) * PIECES // self.size)
@@ -88,7 +89,7 @@ def train_step(team: Team, weights: dict[str, np.ndarray], x: np.ndarray, y: np.
         for _, piece in results:
             total += piece[name]
         weights[name] -= rate / len(x) * total
-    return sum(loss for loss, _ in results) / len(x)
+    return float(sum(loss for loss, _ in results) / len(x))
 
 
 def main(argv: list[str] | None = None) -> None:

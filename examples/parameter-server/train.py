@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import time
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection, Listener
 
 import numpy as np
 
@@ -41,12 +41,12 @@ def serve(workers: int) -> None:
         print("all workers have left", flush=True)
 
 
-def accept(listener: Listener) -> tuple[int, object]:
+def accept(listener: Listener) -> tuple[int, Connection]:
     connection = listener.accept()
     return connection.recv(), connection
 
 
-def connect(rank: int):
+def connect(rank: int) -> Connection:
     for _ in range(600):
         try:
             connection = Client(server_address())

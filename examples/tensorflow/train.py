@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
@@ -11,7 +12,7 @@ from swell.sdk.integrations.keras import SwellCallback  # Swell
 
 
 class Tell(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         print(f"epoch {epoch} loss {logs['loss']:.6f}", flush=True)
 
 

@@ -11,7 +11,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -64,6 +63,14 @@ class MortalStore:
     def __init__(self, store: MemoryStore, fate: Fate) -> None:
         self._store, self._fate = store, fate
 
+    @property
+    def cluster_id(self) -> str:
+        return self._store.cluster_id
+
+    @property
+    def epoch(self) -> int:
+        return self._store.epoch
+
     def append(self, first_seq: int, events: Sequence[Event]) -> None:
         kinds = "+".join(type(event).__name__ for event in events)
         self._fate.boundary(f"before commit of {kinds}")
@@ -73,10 +80,10 @@ class MortalStore:
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
         return self._store.events(after_seq, limit)
 
-    def checkpoint(self, *kept: Any) -> None:
-        self._store.checkpoint(*kept)
+    def checkpoint(self, state: State, book: bytes = b"") -> None:
+        self._store.checkpoint(state, book)
 
-    def book(self) -> Any:
+    def book(self) -> tuple[int, bytes]:
         return self._store.book()
 
     def prove_writable(self) -> None:

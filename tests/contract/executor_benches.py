@@ -9,15 +9,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
-from swell.executors.hosts import Tuning, local_executor
+from swell.executors.hosts import local_executor
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
+from swell.executors.tracking import Tuning
 from swell.ports import Adopted, Executor, FilesFound, Launch, NodeSeen, Observation, Order, Worker
+
+Told = TypeVar("Told", bound=Observation)
 
 RUN = RunId(7, 1)
 LIMIT_S = 20.0
@@ -174,7 +177,7 @@ class Watcher:
             elif self.nodes or not isinstance(observation, NodeSeen | FilesFound):
                 self.told.append(observation)
 
-    async def until(self, kind: type, run: RunId = RUN, count: int = 1) -> Observation:
+    async def until(self, kind: type[Told], run: RunId = RUN, count: int = 1) -> Told:
         """The observation of this kind about this run, as soon as it is there."""
         give_up_s = time.monotonic() + LIMIT_S
         while time.monotonic() < give_up_s:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.executor_benches import BENCHES, RUN, Bench, Unready, launch_of, watching
+from contract.executor_benches import BENCHES, RUN, Bench, Unready, Watcher, launch_of, watching
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.ports import Done, FilesFound, Observation, Refused, RunGone, RunUp
@@ -119,7 +119,7 @@ def test_a_signalled_run_has_stopped_whatever_it_left_with(bench: Bench, act: st
     asyncio.run(play())
 
 
-async def _until_log(watch, text: bytes, rank: int = 0) -> None:  # type: ignore[no-untyped-def]
+async def _until_log(watch: Watcher, text: bytes, rank: int = 0) -> None:
     while (await watch.executor.log(RUN, rank, 0, 100)).data != text:
         await watch.bench.pass_time()
 
@@ -263,7 +263,7 @@ def test_a_run_that_lives_is_never_refused_whatever_preparing_it_again_would_say
             assert await watch.executor.launch(order) == Done()
             await watch.until(RunUp)
             await watch.executor.signal(RUN, kill=True)
-            assert (await watch.until(RunGone)).reason is ExitReason.STOPPED  # type: ignore[union-attr]
+            assert (await watch.until(RunGone)).reason is ExitReason.STOPPED
 
     asyncio.run(play())
 
@@ -274,7 +274,7 @@ def test_a_run_that_is_stopped_while_it_is_launched_ends_as_stopped_and_is_not_b
             launch = launch_of(bench, "stay")
             await asyncio.gather(watch.executor.launch(launch), watch.executor.signal(RUN, kill=True))
             await watch.executor.signal(RUN, kill=True)
-            assert (await watch.until(RunGone)).reason is ExitReason.STOPPED  # type: ignore[union-attr]
+            assert (await watch.until(RunGone)).reason is ExitReason.STOPPED
             await watch.executor.launch(launch)
             await watch.until(RunGone, count=2)
             assert bench.starts(RUN) <= 1

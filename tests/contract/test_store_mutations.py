@@ -144,8 +144,8 @@ def outcome(directory: Path) -> str:
         tables = tables_of(store)
     if tables == listing():
         return "whole"
-    named = [damage.found for damage in check(database_at(url))]
-    return "tables" if named else f"SILENT: {tables[:1]}"
+    damages = [damage.found for damage in check(database_at(url))]
+    return "tables" if damages else f"SILENT: {tables[:1]}"
 
 
 def changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:

@@ -18,10 +18,10 @@ from lives import T0, moving_life, short_life, submitted, two_nodes
 from swell.core import events as ev
 from swell.core.errors import StoreBusy, StoreError, StoreFenced, StoreTooNew
 from swell.core.lifecycle import replay
-from swell.core.resources import Gpu, GpuHealth, Node
+from swell.core.resources import Gpu, GpuHealth, Node, NodeCondition
 from swell.store import sql
 from swell.store.open import open_store
-from swell.store.schema import VERSION
+from swell.store.schema import SCHEMA_STEPS, VERSION
 from swell.store.sql import SqlStore
 
 WRITER = """
@@ -147,7 +147,7 @@ def test_never_writes_after_another_took_over(sql_url: str) -> None:
 
 def test_the_tables_can_be_read_with_plain_sql(sql_url: str) -> None:
     log = [*two_nodes(), *moving_life(1), submitted(2, name="waits", user="bob", team="vision", priority=5)]
-    log += [ev.NodeConditionChanged(node="n2", condition=ev.NodeCondition.CORDONED, at_s=T0, why="fan")]
+    log += [ev.NodeConditionChanged(node="n2", condition=NodeCondition.CORDONED, at_s=T0, why="fan")]
     gpus = (Gpu(index=0, type="gpu"), Gpu(index=1, type="gpu", health=GpuHealth.QUARANTINED, why="memory in use"))
     log += [ev.NodeObserved(node=Node(name="n1", gpus=gpus, cpus=8), at_s=T0)]
     with opened(sql_url) as store:
@@ -208,7 +208,7 @@ def test_an_older_database_is_copied_and_then_brought_up_to_date(sql_url: str, m
     with opened(sql_url) as store:
         store.append(1, short_life(1))
     step = ("CREATE TABLE colours (name TEXT PRIMARY KEY, amount INTEGER)", "INSERT INTO colours VALUES ('blue', 3)")
-    monkeypatch.setattr(sql, "SCHEMA_STEPS", (*sql.SCHEMA_STEPS, step))
+    monkeypatch.setattr(sql, "SCHEMA_STEPS", (*SCHEMA_STEPS, step))
     monkeypatch.setattr(sql, "VERSION", VERSION + 1)
     with opened(sql_url) as store:
         assert store.load() == replay(short_life(1))
@@ -234,7 +234,7 @@ def _backups(url: str) -> list[int]:
 def test_a_migration_that_fails_changes_nothing(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(sql_url) as store:
         store.append(1, short_life(1))
-    monkeypatch.setattr(sql, "SCHEMA_STEPS", (*sql.SCHEMA_STEPS, ("CREATE TABLE colours (name TEXT)", "NONSENSE")))
+    monkeypatch.setattr(sql, "SCHEMA_STEPS", (*SCHEMA_STEPS, ("CREATE TABLE colours (name TEXT)", "NONSENSE")))
     monkeypatch.setattr(sql, "VERSION", VERSION + 1)
     with pytest.raises(StoreError):
         open_store(sql_url)

@@ -17,9 +17,10 @@ from swell.core.errors import StoreDamaged, StoreError, StoreFenced, StoreFull
 from swell.core.lifecycle import replay
 from swell.core.state import State
 from swell.store import sqlite
+from swell.store.dialect import Connection
 from swell.store.journal import Journal
 from swell.store.open import open_store
-from swell.store.sql import Connection, SqlStore
+from swell.store.sql import SqlStore
 from swell.store.sqlite import SqliteDatabase
 
 FILES = dict.fromkeys(("swell.db", "swell.db-shm", "swell.db-wal", "swell.db.last", "swell.db.lock"), 0)

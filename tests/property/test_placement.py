@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -74,7 +75,7 @@ def make_job(dice: random.Random, job: int) -> JobView:
     most = dice.randint(1, 12)
     labels: dict[str, str] = dice.choice([{}, {}, {"zone": "b"}])
     spec = {"cpus": dice.randint(0, 3), "memory_mib": dice.choice([0, 0, 20000]), "node_labels": labels}
-    fields: dict[str, object] = {"sizes": tuple(range(1, most + 1)) if dice.random() < 0.5 else (most,)}
+    fields: dict[str, Any] = {"sizes": tuple(range(1, most + 1)) if dice.random() < 0.5 else (most,)}
     if kind == "cpu":
         fields = {"gpu_milli": 0, "sizes": (1,), "gpu_types": ()}
     return view(

@@ -134,8 +134,10 @@ def test_typical_times_are_those_of_the_last_epochs(told: list[tuple[int, float]
 def test_epochs_are_counted_as_long_as_their_times_are_kept(told: list[tuple[int, int]]) -> None:
     measurements = Measurements()
     for epoch, (gpus, count) in enumerate(told):
-        where = {"gpus": gpus, "nodes": 1, "gpu_type": "gpu"}
-        measurements.add(EpochEnded(run=RunId(1, 1), at_s=0.0, epoch=epoch, epoch_s=1.0, count=count, **where))
+        ended = EpochEnded(
+            run=RunId(1, 1), at_s=0.0, epoch=epoch, epoch_s=1.0, count=count, gpus=gpus, nodes=1, gpu_type="gpu"
+        )
+        measurements.add(ended)
         assert measurements.count == sum(times.count for times in measurements.times.values())
 
 

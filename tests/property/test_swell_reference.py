@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +41,7 @@ def _job(rng: random.Random, number: int) -> JobView:
     sizes = tuple(range(low, high + 1)) if rng.random() < 0.7 else tuple(sorted({low, high, (low + high) // 2}))
     held = rng.choice((0, 0, rng.choice(sizes)))
     age_s = rng.choice((0.0, rng.uniform(0, 600), rng.uniform(0, 50_000)))
-    now = (
+    now: dict[str, Any] = (
         {"rate_now": rng.uniform(0.1, 4.0), "as_of_s": NOW_S - rng.choice((0.0, rng.uniform(0, 9000)))} if held else {}
     )
     return view(

@@ -39,8 +39,8 @@ def library() -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc, to compile the stand-in for the GPU driver")
     target = Path(tempfile.mkdtemp(prefix="nvml-stub-")) / "libnvidia-ml.so.1"
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libnvidia-ml.so.1", "-o", target, SOURCE]
-    subprocess.run(command, check=True)
+    options = ["-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libnvidia-ml.so.1"]
+    subprocess.run(["gcc", *options, "-o", target, SOURCE], check=True)
     return target
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def ended(reason: ExitReason, attempt: int = 1, at_s: float = 10.0) -> ev.RunEnd
     return ev.RunEnded(run=RunId(1, attempt), reason=reason, at_s=at_s)
 
 
-def in_state(target: JobState, **changes: object) -> State:
+def in_state(target: JobState, **changes: Any) -> State:
     """A state whose job 1 is in `target`."""
     state = submitted(**changes)
     run = RunId(1, 1)
@@ -265,7 +266,7 @@ def test_never_gives_an_id_that_was_skipped() -> None:
     assert [job for job in range(12) if was_given(state, job)] == [1, 10]
 
 
-def running(**changes: object) -> State:
+def running(**changes: Any) -> State:
     began = ev.TrainingBegan(run=RunId(1, 1), at_s=5.0, epoch=0, epochs=10)
     return replay([planned(), ev.RunStarted(run=RunId(1, 1), at_s=2.0), began], submitted(**changes))
 

@@ -67,7 +67,7 @@ def test_never_deletes_files_under_an_id_that_was_skipped() -> None:
 
 def test_a_removal_is_carried_out_once_it_is_durable() -> None:
     store = store_of(3, removed=(2,))
-    told = [ev.JobRemoved(job=2, at_s=2.0), ev.JobCancelled(job=3, at_s=3.0)]
+    told: list[ev.Event] = [ev.JobRemoved(job=2, at_s=2.0), ev.JobCancelled(job=3, at_s=3.0)]
     assert deleted(cleaned(store, store.load(), kept=[], told=told)) == [2]
 
 

@@ -90,7 +90,8 @@ def test_an_outage_of_any_length_ends_by_itself_and_what_waited_is_written(unrea
         with pytest.raises(StoreFull):
             await committer.commit([submitted(2)])
         await tried(store, 20)
-        assert isinstance(committer.failure, StoreFull)
+        failed = committer.failure
+        assert isinstance(failed, StoreFull)
         with pytest.raises(StoreFull):
             await committer.commit([submitted(2)])
         waiting = asyncio.create_task(committer.healthy())
@@ -181,7 +182,7 @@ def test_a_log_shorter_than_what_was_acknowledged_is_never_gone_on_from() -> Non
         store.refuses = StoreError("away")
         with pytest.raises(StoreError):
             await committer.commit([submitted(2)])
-        store.load = State  # type: ignore[method-assign] - an older copy is there when it comes back
+        store.load = State  # type: ignore[method-assign]  # an older copy is there when it comes back
         store.refuses = None
         await tried(store, store.tries + 5)
         assert "acknowledged" in str(committer.failure)

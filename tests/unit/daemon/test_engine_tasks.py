@@ -147,7 +147,7 @@ def test_runs_that_end_in_an_outage_are_recorded_after_it_though_watch_dies_in_i
             [job] = await one.engine.submit([spec])
             await one.until(lambda: one.engine.state.jobs[job].holding)
 
-            def refuse(*_: object) -> None:
+            def refuse(*_: object, **__: object) -> None:
                 raise StoreError("away")
 
             whole = one.store.append, one.store.prove_writable

@@ -152,13 +152,17 @@ def test_more_than_may_wait_are_told_to_come_back() -> None:
         helper = Helper(niceness=0, most_waiting=2, limit_s=50.0)
         now = moment_of(waiting(3, "asleep"))
         asked = [asyncio.ensure_future(helper.do(now, Advise(job=3))) for _ in range(3)]
+
+        def full() -> bool:
+            return helper.full
+
         try:
-            while not helper.full:
+            while not full():
                 await asyncio.sleep(0.001)
             with pytest.raises(Busy, match="ask again"):
                 await helper.do(now, Advise(job=3))
             asked.pop().cancel()
-            while helper.full:
+            while full():
                 await asyncio.sleep(0.001)
             with pytest.raises(Busy, match="other answers"):
                 await helper.do(now, Advise(job=3), wait_s=0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -46,10 +47,10 @@ def record(spec: JobSpec = SPEC, allocation: Allocation = ONE, epochs_done: int 
     return JobRecord(id=7, spec=spec, submitted_s=0.0, run=run, attempts=2, epochs_done=epochs_done)
 
 
-def launch(launcher: Launcher, allocation: Allocation = ONE, **changes: object) -> Launch:
+def launch(launcher: Launcher, allocation: Allocation = ONE, **changes: Any) -> Launch:
     return build_launch(
         record(replace(SPEC, launcher=launcher, **changes), allocation), NODES, dict.fromkeys(NODES, CONTEXT)
-    )  # type: ignore[arg-type]
+    )
 
 
 def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> None:

@@ -1,19 +1,21 @@
 """Bad input: each with an error that names the field and how to fix it."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
+from swell.core.job import JobSpec
 from swell.jobfile.expand import expand
-from swell.jobfile.problems import JobFileError
+from swell.jobfile.problems import JobFileError, Problem
 from swell.jobfile.read import MAX_BYTES, read_documents
 
 
-def read(text):
+def read(text: str | bytes) -> list[JobSpec]:
     return [spec for document in read_documents(text) for spec in expand(document)]
 
 
-def problems(text):
+def problems(text: str | bytes) -> Sequence[Problem]:
     with pytest.raises(JobFileError) as caught:
         read(text)
     return caught.value.problems
@@ -84,17 +86,17 @@ def problems(text):
         ("command: '" + "x" * 200_000 + "'", "command", "128 KiB"),
     ],
 )
-def test_each_mistake_is_named_with_its_fix(text, path, says):
+def test_each_mistake_is_named_with_its_fix(text: str | bytes, path: str, says: str) -> None:
     found = problems(text)
     assert found[0].path == path
     assert says in str(found[0])
 
 
-def test_all_problems_at_once():
+def test_all_problems_at_once() -> None:
     found = problems("gpus: 4-2\nepochs: -1\nname: 5\nbogus: 1")
     assert {p.path for p in found} >= {"gpus", "epochs", "name", "bogus"}
 
 
-def test_secret_values_never_appear_in_errors():
+def test_secret_values_never_appear_in_errors() -> None:
     found = problems("command: x\nsecrets: [TOKEN]\nenv: {TOKEN: [hunter2]}")
     assert "hunter2" not in " ".join(map(str, found))

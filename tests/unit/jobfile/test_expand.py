@@ -7,13 +7,13 @@ from swell.jobfile.read import read_documents
 from swell.jobfile.schema import json_schema
 
 
-def one(text, given=None):
+def one(text: str, given: Given | None = None) -> JobSpec:
     (document,) = read_documents(text)
     (spec,) = expand(document, given)
     return spec
 
 
-def test_the_smallest_file():
+def test_the_smallest_file() -> None:
     assert one("command: python train.py") == JobSpec(name="train", command=("/bin/sh", "-c", "python train.py"))
 
 
@@ -31,11 +31,11 @@ def test_the_smallest_file():
         ("{sizes: [2, 6]}", (2, 6)),
     ],
 )
-def test_ways_to_say_how_many_gpus(gpus, sizes):
+def test_ways_to_say_how_many_gpus(gpus: str, sizes: tuple[int, ...]) -> None:
     assert one(f"command: x\ngpus: {gpus}").gpus.sizes() == sizes
 
 
-def test_every_field_arrives():
+def test_every_field_arrives() -> None:
     spec = one(
         """
         name: full
@@ -92,12 +92,12 @@ def test_every_field_arrives():
     assert (spec.deadline_s, spec.depends_on, spec.files) == (29800.0, (3, 7, 8), "f" * 64)
 
 
-def test_in_place_takes_no_snapshot():
+def test_in_place_takes_no_snapshot() -> None:
     spec = one("command: x\nworkdir: /srv/code", Given(files="f" * 64))
     assert (spec.workdir, spec.files) == ("/srv/code", "")
 
 
-def test_a_shell_line_is_left_to_the_shell():
+def test_a_shell_line_is_left_to_the_shell() -> None:
     line = 'for i in 1 2; do echo "$i ${HOME} $(date)"; done | tee log && exit 3'
     assert one(f"command: |\n  {line}\n").command == ("/bin/sh", "-c", line + "\n")
 
@@ -110,7 +110,7 @@ def test_a_shell_line_is_left_to_the_shell():
         ("bin/go", ("./bin/go", "--x")),
     ],
 )
-def test_scripts(script, argv):
+def test_scripts(script: str, argv: tuple[str, ...]) -> None:
     assert one(f"script: {script}\nargs: [--x]").command == argv
 
 
@@ -118,11 +118,11 @@ def test_scripts(script, argv):
     ("command", "name"),
     [("python -u src/train_net.py --lr 1", "train_net"), ("sleep 5", "sleep"), ("'12'", "job"), ("./$x", "x")],
 )
-def test_a_name_is_made_from_the_command(command, name):
+def test_a_name_is_made_from_the_command(command: str, name: str) -> None:
     assert one(f"command: {command}").name == name
 
 
-def test_arrays():
+def test_arrays() -> None:
     specs = expand({"name": "a", "command": "run ${index} ${HOME}", "array": 3, "env": {"I": "${index}"}})
     assert [s.name for s in specs] == ["a-0", "a-1", "a-2"]
     assert specs[2].command[-1] == "run 2 ${HOME}"
@@ -130,11 +130,11 @@ def test_arrays():
 
 
 @pytest.mark.parametrize(("array", "indices"), [("5-7", [5, 6, 7]), ([3, 1, 3], [3, 1])])
-def test_ways_to_say_which_elements(array, indices):
+def test_ways_to_say_which_elements(array: str | list[int], indices: list[int]) -> None:
     assert [s.array_index for s in expand({"command": "x", "array": array})] == indices
 
 
-def test_sweeps_are_all_combinations():
+def test_sweeps_are_all_combinations() -> None:
     specs = expand(
         {"name": "n-${lr}-${depth}", "command": "t --lr ${lr}", "sweep": {"lr": [0.1, 0.01], "depth": [2, 4]}}
     )
@@ -143,18 +143,18 @@ def test_sweeps_are_all_combinations():
     assert (specs[3].array_index, specs[3].array_parameters) == (3, {"lr": "0.01", "depth": "4"})
 
 
-def test_several_documents_and_lists_are_several_jobs():
+def test_several_documents_and_lists_are_several_jobs() -> None:
     assert len(read_documents("command: a\n---\ncommand: b\n")) == 2
     assert len(read_documents('[{"command": "a"}, {"command": "b"}]')) == 2
 
 
-def test_dependencies_by_name():
+def test_dependencies_by_name() -> None:
     assert dependency_names({"depends_on": ["a", 3, "4"]}) == ("a",)
     assert dependency_names({"depends_on": "a"}) == ("a",)
     assert dependency_names({}) == ()
 
 
-def test_the_published_schema_says_what_may_be_written():
+def test_the_published_schema_says_what_may_be_written() -> None:
     schema = json_schema()
     gpus = schema["properties"]["gpus"]
     assert {"integer", "string"} <= {option.get("type") for option in gpus["anyOf"]}

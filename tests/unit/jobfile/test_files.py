@@ -4,11 +4,12 @@ import io
 import os
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from swell.jobfile.files import (
-    SnapshotError,
+    Packed,
     adopt,
     archive_path,
     list_files,
@@ -17,22 +18,22 @@ from swell.jobfile.files import (
     touch,
     unpacked_path,
 )
-from swell.jobfile.unpacking import unpack
+from swell.jobfile.unpacking import SnapshotError, unpack
 
 
-def tree(root, files):
+def tree(root: Path, files: dict[str, str]) -> None:
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
 
 
-def packed(root, max_mib=10, **kwargs):
+def packed(root: Path, max_mib: int = 10) -> tuple[Packed, bytes]:
     buffer = io.BytesIO()
-    return pack(root, buffer, max_mib=max_mib, **kwargs), buffer.getvalue()
+    return pack(root, buffer, max_mib=max_mib), buffer.getvalue()
 
 
-def test_without_git_everything_but_the_usual_clutter(tmp_path):
+def test_without_git_everything_but_the_usual_clutter(tmp_path: Path) -> None:
     tree(
         tmp_path, {"a.py": "1", "d/b.py": "2", ".git/config": "", "__pycache__/x.pyc": "", "d/c.ckpt": "", "out/x": ""}
     )
@@ -40,7 +41,7 @@ def test_without_git_everything_but_the_usual_clutter(tmp_path):
     assert list_files(tmp_path) == [".swellignore", "a.py", "d/b.py"]
 
 
-def test_with_git_what_git_would_take(tmp_path):
+def test_with_git_what_git_would_take(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     tree(tmp_path, {"a.py": "1", "new.py": "2", "data.bin": "", ".gitignore": "*.bin\n", "gone.py": ""})
     subprocess.run(["git", "-C", str(tmp_path), "add", "a.py", "gone.py"], check=True)
@@ -48,18 +49,18 @@ def test_with_git_what_git_would_take(tmp_path):
     assert list_files(tmp_path) == [".gitignore", "a.py", "new.py"]
 
 
-def test_a_directory_that_git_ignores_is_still_taken(tmp_path):
+def test_a_directory_that_git_ignores_is_still_taken(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     tree(tmp_path, {".gitignore": "scratch/\n", "scratch/train.py": "1"})
     assert list_files(tmp_path / "scratch") == ["train.py"]
 
 
-def test_swells_own_home_is_left_out(tmp_path):
+def test_swells_own_home_is_left_out(tmp_path: Path) -> None:
     tree(tmp_path, {"a.py": "1", "home/swell.db": "x", "home2/b": "y"})
     assert list_files(tmp_path, [tmp_path / "home"]) == ["a.py", "home2/b"]
 
 
-def test_the_hash_names_the_content(tmp_path):
+def test_the_hash_names_the_content(tmp_path: Path) -> None:
     tree(tmp_path / "one", {"a.py": "1", "b/c.py": "2"})
     tree(tmp_path / "two", {"b/c.py": "2", "a.py": "1"})
     first, second = packed(tmp_path / "one")[0], packed(tmp_path / "two")[0]
@@ -68,7 +69,7 @@ def test_the_hash_names_the_content(tmp_path):
     assert packed(tmp_path / "two")[0].hash != first.hash
 
 
-def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path):
+def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path: Path) -> None:
     source = tmp_path / "source"
     tree(source, {"run.sh": "#!/bin/sh", "d/data.txt": "x"})
     (source / "run.sh").chmod(0o755)
@@ -85,7 +86,7 @@ def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path):
     assert not (final / "out").exists()
 
 
-def test_adopting_twice_is_harmless(tmp_path):
+def test_adopting_twice_is_harmless(tmp_path: Path) -> None:
     tree(tmp_path / "source", {"a": "1"})
     result, data = packed(tmp_path / "source")
     for _ in range(2):
@@ -94,7 +95,7 @@ def test_adopting_twice_is_harmless(tmp_path):
     assert [p.name for p in tmp_path.glob(".unpack-*")] == []
 
 
-def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_for(tmp_path):
+def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_for(tmp_path: Path) -> None:
     kept = []
     for name in ("old", "needed", "asked"):
         tree(tmp_path / name, {"a": name})
@@ -112,13 +113,13 @@ def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_
     assert sweep(tmp_path, (), before_s=200.0) == []
 
 
-def test_too_large_names_the_largest_and_the_setting(tmp_path):
+def test_too_large_names_the_largest_and_the_setting(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"0" * (2 << 20))
     with pytest.raises(SnapshotError, match=r"weights.bin \(2 MiB\).*snapshot_max_mib|snapshot_max_mib.*weights.bin"):
         packed(tmp_path, max_mib=1)
 
 
-def entry(name, **attributes):
+def entry(name: str, **attributes: object) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     for key, value in attributes.items():
         setattr(info, key, value)
@@ -142,7 +143,7 @@ SYM = tarfile.SYMTYPE
         [entry("l", type=SYM, linkname="d"), entry("l", type=SYM, linkname="..")],
     ],
 )
-def test_never_outside(tmp_path, entries):
+def test_never_outside(tmp_path: Path, entries: list[tarfile.TarInfo]) -> None:
     archive = tmp_path / "x.tar"
     with tarfile.open(archive, "w") as tar:
         for item in entries:
@@ -155,7 +156,7 @@ def test_never_outside(tmp_path, entries):
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["target"]
 
 
-def test_a_link_is_never_written_through(tmp_path):
+def test_a_link_is_never_written_through(tmp_path: Path) -> None:
     archive = tmp_path / "x.tar"
     with tarfile.open(archive, "w") as tar:
         tar.addfile(entry("d", type=SYM, linkname="e"))
@@ -166,7 +167,7 @@ def test_a_link_is_never_written_through(tmp_path):
         unpack(archive, target, 1 << 20)
 
 
-def test_what_is_no_archive(tmp_path):
+def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"not a tar" * 200)
     with pytest.raises(SnapshotError, match="not a tar"):
         unpack(tmp_path / "x", tmp_path, 1 << 20)

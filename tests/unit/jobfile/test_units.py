@@ -7,12 +7,12 @@ from swell.jobfile.units import format_duration, parse_duration_s, parse_size_mi
     ("text", "seconds"),
     [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("1d", 86400), ("500ms", 0.5), ("1.5h", 5400), (45, 45), ("45", 45)],
 )
-def test_durations(text, seconds):
+def test_durations(text: object, seconds: float) -> None:
     assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "h", "3 parsecs", "-5", -5, True, None, "1h30", "nan", "inf", [1]])
-def test_what_is_no_duration(text):
+def test_what_is_no_duration(text: object) -> None:
     with pytest.raises(ValueError, match=r"duration|range"):
         parse_duration_s(text)
 
@@ -21,17 +21,17 @@ def test_what_is_no_duration(text):
     ("text", "mib"),
     [("6GiB", 6144), ("6G", 6144), ("1GB", 954), ("512", 512), (512, 512), ("1TiB", 1 << 20), ("5b", 1)],
 )
-def test_sizes(text, mib):
+def test_sizes(text: object, mib: int) -> None:
     assert parse_size_mib(text) == mib
 
 
 @pytest.mark.parametrize("text", ["", "lots", "-1", -1, True, None, "1e400", "6 GiB of RAM"])
-def test_what_is_no_size(text):
+def test_what_is_no_size(text: object) -> None:
     with pytest.raises(ValueError, match=r"size|range"):
         parse_size_mib(text)
 
 
-def test_durations_are_short_in_tables():
+def test_durations_are_short_in_tables() -> None:
     assert [format_duration(s) for s in (0.2, 59, 65, 750, 7380, 200_000)] == [
         "0s",
         "59s",

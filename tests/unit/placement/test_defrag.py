@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from swell.core.decision import Layout, ReasonCode
@@ -45,7 +47,7 @@ def test_a_job_over_two_nodes_comes_together_when_that_pays() -> None:
         {"pinned": True},
     ],
 )
-def test_an_unchanged_job_is_never_moved_when_that_does_not_pay(fields: dict[str, object]) -> None:
+def test_an_unchanged_job_is_never_moved_when_that_does_not_pay(fields: dict[str, Any]) -> None:
     jobs = [view(1, 2, at={"n1": [0], "n2": [0]}, **fields)]
     layout = place(snap(nodes(1, 1, 4), jobs), want(*jobs))
     assert layout.allocations[1] == jobs[0].allocation
@@ -84,7 +86,7 @@ def test_only_as_many_tenants_go_as_the_large_job_needs() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"pinned": True}, {"migrated_s": 9_999.0}, {"changed_s": 9_999.0}])
-def test_nobody_is_moved_for_another_who_may_not_be(fields: dict[str, object]) -> None:
+def test_nobody_is_moved_for_another_who_may_not_be(fields: dict[str, Any]) -> None:
     jobs = [view(1, 1, at={"n1": [0]}, **fields), view(2, 1, at={"n2": [0]}, **fields), view(3, 4, launcher=SINGLE)]
     layout = place(snap(nodes(4, 4), jobs), want(*jobs))
     assert not layout.moves

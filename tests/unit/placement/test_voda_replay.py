@@ -7,19 +7,21 @@ worker moves a run, 81 % of them of jobs whose size had not changed. Speedups ar
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from swell.core.decision import Plan
 from swell.core.job import GpuRequest, JobSpec, Launcher
-from swell.core.resources import Allocation
+from swell.core.resources import Allocation, Node
 from swell.core.snapshot import Curve, JobView
 from swell.core.state import JobState
 from swell.placement.consolidated import Consolidated
 from swell.placement.objective import moved_workers
 from swell.plan.cycle import cycle
 from swell.policy.registry import policy_named
+from swell.ports import Placer, Policy
 from unit.placement.build import nodes, snap
 
 SPEEDUPS: dict[str, tuple[float, ...]] = {
@@ -118,7 +120,8 @@ def workload(seed: int) -> list[Running]:
 def replay(policy_name: str, seed: int) -> Tally:
     """Passes 30 s apart; between them jobs work. A job that stops is started by a later pass."""
     cluster, policy, placer, tally = nodes(4, 4, 4), policy_named(policy_name), Consolidated(), Tally()
-    jobs, memory, now_s = workload(seed), {}, 0.0
+    jobs, now_s = workload(seed), 0.0
+    memory: dict[str, object] = {}
     while tally.ended < len(jobs):
         assert tally.passes < 2000, "the replay does not end"
         here = [j for j in jobs if j.arrives_s <= now_s and not j.ended_s]
@@ -133,7 +136,15 @@ def replay(policy_name: str, seed: int) -> Tally:
     return tally
 
 
-def one_pass(cluster, here, policy, placer, memory, now_s, tally) -> Plan:  # type: ignore[no-untyped-def]
+def one_pass(
+    cluster: tuple[Node, ...],
+    here: list[Running],
+    policy: Policy,
+    placer: Placer,
+    memory: Mapping[str, object],
+    now_s: float,
+    tally: Tally,
+) -> Plan:
     snapshot = snap(cluster, [j.view(now_s) for j in here], now_s, min_run_s=10.0)
     plan = cycle(snapshot, policy, placer, memory, random.Random(0))
     tally.passes += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -76,7 +77,7 @@ def _job(number: int, drawn: bytes, kinds: Kinds) -> JobView:
     allowed = SIZES[sizes] if milli == 1000 else (1,)
     own = (("a",) if kinds.one_type else TYPES[types]) if milli else ()
     held = allowed[min(int(life) - 1, len(allowed) - 1)] if life and (own or not milli) else 0
-    more = {"changed_s": NOW_S - since, "stopping": life == 5, "pinned": life == 6} if held else {}
+    more: dict[str, Any] = {"changed_s": NOW_S - since, "stopping": life == 5, "pinned": life == 6} if held else {}
     return view(
         number,
         sizes=allowed,

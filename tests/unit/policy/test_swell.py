@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_with_linear_speedup_the_shortest_gets_all_it_can_use() -> None:
 
 def test_equal_power_law_jobs_are_served_much_as_by_hesrpt() -> None:
     # heSRPT for S(n) = √n gives the k-th longest of M jobs (k² − (k − 1)²) / M² of the GPUs: here 1/9, 3/9 and 5/9.
-    free = {"curve": power(36, 0.5), "at": NOW_S, "restart_cost_s": 0.0}
+    free: dict[str, Any] = {"curve": power(36, 0.5), "at": NOW_S, "restart_cost_s": 0.0}
     jobs = [view(1, 1, 36, rem=9000, **free), view(2, 1, 36, rem=3000, **free), view(3, 1, 36, rem=500, **free)]
     given = counts(bare("swell", snapshot(jobs, 36, Options(policy={"price": 1.0, "arrivals": 0.0}))), jobs)
     assert sum(given) == 36
@@ -142,7 +143,7 @@ def test_the_job_that_gains_most_from_the_fast_type_gets_it_though_both_are_fast
         assert grants[2 if first > second else 1].gpu_type == "t4"
 
 
-def moved(faster: float, *, held: int = 4, rem: float = 1e6, **more: float) -> str:
+def moved(faster: float, *, held: int = 4, rem: float = 1e6, **more: Any) -> str:
     """The type that a running job gets that would be so much faster on the other one, which is idle."""
     curves = {"a100": tuple(faster * k for k in range(5)), "t4": linear(4)}
     more = {"at": NOW_S} | more  # it came just now: nobody is late
@@ -298,7 +299,7 @@ def test_a_short_job_is_not_left_on_a_slow_type_for_the_sake_of_one_that_gains_m
 
 def test_a_job_that_has_outlived_its_estimate_is_not_about_to_end_for_ever() -> None:
     """Most of an hour after it should have ended it is expected to go on for as long, and a larger size pays."""
-    more = {"rem": 400.0, "curve": power(8, 0.9), "held": 4, "rate_now": 3.5}
+    more: dict[str, Any] = {"rem": 400.0, "curve": power(8, 0.9), "held": 4, "rate_now": 3.5}
     on_time = view(1, 1, 8, **more)
     over = view(1, 1, 8, as_of_s=NOW_S - 3600, **more)
     assert counts(bare("swell", snapshot([on_time], 8)), [on_time]) == [4]

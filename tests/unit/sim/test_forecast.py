@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -53,12 +54,10 @@ class Live:
         if isinstance(event, RunEnded) and state.jobs[event.run.job].ended:
             self.ends[event.run.job] = event.at_s
 
-    def forecast(self, **changes: object) -> dict[int, object]:
-        arguments = {"samples": 5, **changes}
+    def forecast(self, **changes: Any) -> dict[int, object]:
+        arguments: dict[str, Any] = {"samples": 5, **changes}
         return dict(
-            forecast(  # type: ignore[arg-type]
-                self.state, self.book, self.policy, self.placer, self.options, self.now_s, **arguments
-            ).intervals
+            forecast(self.state, self.book, self.policy, self.placer, self.options, self.now_s, **arguments).intervals
         )
 
 

@@ -94,8 +94,9 @@ def test_a_failed_batch_fails_those_behind_it_and_everything_until_recover() -> 
         second = journal.append([submitted(3)])
         store.gate.release()
         answers = await asyncio.gather(first, second, journal.append([submitted(4)]), return_exceptions=True)
-        assert answers == [store.error] * 3
-        assert journal.failed is store.error
+        assert list(answers) == [store.error] * 3
+        failed = journal.failed
+        assert failed is store.error
         with pytest.raises(StoreFull):
             await journal.append([submitted(2)])
         store.error = None
