@@ -15,7 +15,7 @@ import yaml
 from swell.core.errors import SwellError
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
-from swell.home import ADDRESS_NAME, DATABASE_NAME, METRICS_TOKEN_NAME, TOKEN_NAME, default_home
+from swell.home import ADDRESS_NAME, DATABASE_NAME, METRICS_TOKEN_NAME, TOKEN_NAME, default_home, kept_slots
 
 CONFIG_NAME = "config.yaml"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -36,7 +36,7 @@ class Config:
     insecure_listen: bool = False  # allow a `host` that other machines can reach; there is no encryption
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
-    gpus: int | None = None  # declare so many slots on this machine, instead of looking for GPUs
+    gpus: int | None = None  # declare so many slots on this machine; `auto`, or unset: look for GPUs
     policy: str = ""  # at the first start only; later the last one that was set holds. Empty: the default
     placer: str = ""  # as `policy`
     policy_files: tuple[str, ...] = ()  # Python files with policies of one's own
@@ -100,9 +100,11 @@ class Config:
 
 
 def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Configuration from home/config.yaml (if there) and `overrides` (options of a command; None means not said)."""
+    """Configuration from home/config.yaml (if there) and `overrides` (options of a command; None means not said).
+    The number of slots that was declared last holds where neither says one."""
     config = Config(home=(home or default_home()).expanduser().resolve())
     path = config.home / CONFIG_NAME
+    config = replace(config, gpus=kept_slots(config.home))
     if path.exists():
         config = _merge(config, _read(path), str(path))
     said = {key: value for key, value in (overrides or {}).items() if value is not None}
@@ -169,6 +171,10 @@ def _whole(value: object, where: str) -> int:
     return value
 
 
+def _slots(value: object, where: str) -> int | None:
+    return None if value == "auto" else _whole(value, where)
+
+
 def _flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{where} must be true or false, not {value!r}")
@@ -209,7 +215,7 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "str": _text,
     "bool": _flag,
     "int": _whole,
-    "int | None": _whole,
+    "int | None": _slots,
     "float": _number,
     "tuple[str, ...]": _texts,
     "Options": lambda value, where: Options(**_checked(Options, value, where)),

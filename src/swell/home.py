@@ -17,6 +17,7 @@ ADDRESS_NAME = "daemon.json"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 METRICS_TOKEN_NAME = "metrics-token"  # noqa: S105 - the name of a file
 PORT_NAME = "port"
+SLOTS_NAME = "slots"
 LOCK_NAME = "daemon.lock"
 LOG_NAME = "daemon.log"
 OUTPUT_NAME = "serve.out"
@@ -26,6 +27,7 @@ STATE_NAMES = (
     TOKEN_NAME,
     METRICS_TOKEN_NAME,
     PORT_NAME,
+    SLOTS_NAME,
     LOCK_NAME,
     LOG_NAME,
     OUTPUT_NAME,
@@ -87,6 +89,22 @@ def write_private(path: Path, text: str) -> None:
         fresh.unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def kept_slots(home: Path) -> int | None:
+    """How many slots were declared last; None: none were, or what is written there is no number."""
+    try:
+        return int((home / SLOTS_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def keep_slots(home: Path, gpus: int | None) -> None:
+    """Remember a declaration for later starts; None forgets it."""
+    if gpus is None:
+        (home / SLOTS_NAME).unlink(missing_ok=True)
+    elif gpus != kept_slots(home):
+        write_private(home / SLOTS_NAME, str(gpus))
 
 
 def open_private(path: Path) -> int:

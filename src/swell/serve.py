@@ -24,12 +24,13 @@ from swell.api.auth import run_token
 from swell.api.connections import BoundedProtocol
 from swell.config import Config
 from swell.core.errors import Conflict, StoreError, StoreFenced
+from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
 from swell.daemon.passes import Timing
-from swell.executors.hosts import local_executor
+from swell.executors.hosts import HostExecutor, local_executor
 from swell.executors.inventory import Machine
 from swell.executors.leftovers import Leftovers
 from swell.executors.preparation import LocalPreparation
@@ -39,6 +40,7 @@ from swell.home import (
     LOG_NAME,
     PORT_NAME,
     check_state_files,
+    keep_slots,
     make_directory,
     open_private,
     token_of,
@@ -71,6 +73,7 @@ def main(config: Config) -> int:
     load_policy_files(config.policy_files)
     prepare_home(config)
     with held(config):
+        keep_slots(config.home, config.gpus)
         _log_to(config.home / LOG_NAME)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config))
@@ -258,15 +261,23 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=dirs).kept,
         settings=_settings(config),
         checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
+        declare=partial(_declare, config.home, hosts),
     )
     try:
         await engine.start()
+        await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is
         engine.tasks.start("clock", clock.keep)
         engine.tasks.start("sweep", lambda: _sweep(config, engine, clock))
         yield engine
         await engine.stop()
     finally:
         store.close()
+
+
+async def _declare(home: Path, hosts: HostExecutor, gpus: int | None) -> Node:
+    """Kept before it holds: a daemon that is killed in between comes back with what was asked for."""
+    await asyncio.to_thread(keep_slots, home, gpus)
+    return await hosts.declare(gpus)
 
 
 async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:

@@ -88,6 +88,10 @@ class PolicyBody(Body):
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
+class SlotsBody(Body):
+    gpus: int | None = Field(ge=0, le=1024)
+
+
 class NodeWhy(Body):
     why: str = Field(default="", max_length=500)
 
@@ -131,6 +135,14 @@ async def add_node(request: Request, body: NodeBody) -> Response:
         raise Conflict(f"there is a node {body.name} already; remove it first (`swell node remove {body.name}`)")
     await engine.add_node(body.node())
     return _node(request, body.name, 201)
+
+
+@router.post("/v1/slots")
+async def declare_slots(request: Request, body: SlotsBody) -> Response:
+    """So many slots on the daemon's own machine instead of the GPUs that it finds (null: those). More are there at
+    once, fewer as they come free; later starts have the same number."""
+    await engine_of(request).declare_slots(body.gpus)
+    return await list_nodes(request)
 
 
 _CONDITIONS = {

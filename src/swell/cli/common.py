@@ -17,7 +17,7 @@ from swell.cli.terminal import safe, say
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.find import find
 from swell.client.http import Client
-from swell.home import OUTPUT_NAME, default_home, make_directory, open_private
+from swell.home import OUTPUT_NAME, default_home, kept_slots, make_directory, open_private
 
 START_S = 30.0
 
@@ -53,7 +53,27 @@ def client_or_start(home: Path | None) -> Client:
     """A client; starts a daemon of our own when none is configured."""
     if os.environ.get("SWELL_URL") and home is None:
         return client()
-    return answering(home) or start_daemon(home, ())
+    return answering(home) or _with_slots(start_daemon(home, ()), (home or default_home()).expanduser())
+
+
+def declare_slots(client: Client, gpus: int | str) -> list[dict[str, Any]]:
+    """So many slots on the daemon's machine, or (`auto`) the GPUs that it finds; the nodes as they are then."""
+    nodes: list[dict[str, Any]] = client.post("/v1/slots", {"gpus": None if gpus == "auto" else gpus})["nodes"]
+    return nodes
+
+
+def _with_slots(client: Client, home: Path) -> Client:
+    """The first daemon of a machine without GPUs gets a slot per core, or no job with a GPU could ever run."""
+    nodes = client.get("/v1/nodes")["nodes"]
+    if kept_slots(home) is None and len(nodes) == 1 and not nodes[0]["gpus"]:
+        cores = nodes[0]["cpus"]
+        declare_slots(client, cores)
+        say(
+            f"note: no GPU was found here; {plural(cores, 'slot')} stand in for GPUs, one per core "
+            "(`swell up --gpus N` changes that, `swell up --gpus auto` looks for GPUs again)",
+            err=True,
+        )
+    return client
 
 
 def start_daemon(home: Path | None, options: Sequence[str]) -> Client:

@@ -11,11 +11,30 @@ import click
 
 from swell.cli.common import home_option
 
+MAX_SLOTS = 1024
+
+
+class Slots(click.ParamType[int | str]):
+    """A number of slots, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value == "auto":
+            return "auto"
+        if not (str(value).isdecimal() and int(value) <= MAX_SLOTS):
+            self.fail(f"{value!r} is not a number of slots; write 0 to {MAX_SLOTS}, or auto to find GPUs", param, ctx)
+        return int(value)
+
 
 def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What `serve` and `up` both take."""
     options = (
-        click.option("--gpus", type=click.IntRange(0, 1024), help="Declare so many slots instead of looking for GPUs."),
+        click.option(
+            "--gpus",
+            type=Slots(),
+            help="Declare so many slots instead of looking for GPUs; kept for later starts. auto: look for GPUs.",
+        ),
         click.option("--policy", help="Scheduling policy of the first start; later `swell policy` sets it."),
         click.option("--placer", help="Which GPUs: the placer of the first start."),
         click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),

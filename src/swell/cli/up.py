@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from swell.cli.common import answering, connected, plural, print_json, start_daemon
+from swell.cli.common import answering, connected, declare_slots, plural, print_json, start_daemon
 from swell.cli.serve import daemon_options
 from swell.cli.terminal import say
 from swell.home import TOKEN_NAME, default_home
@@ -17,10 +17,15 @@ from swell.home import TOKEN_NAME, default_home
 @daemon_options
 @connected
 def up(home: Path | None, as_json: bool, **options: Any) -> None:
-    """Start the daemon in the background, unless it runs already."""
+    """Start the daemon in the background. If it runs already, --gpus changes how many slots it has.
+
+    More slots are there at once; when there are fewer, those that jobs hold go as the jobs end.
+    """
     running = answering(home)
-    arguments = [part for key, value in options.items() if value is not None for part in _argument(key, value)]
-    client = running or start_daemon(home, arguments)
+    said = {key: value for key, value in options.items() if value is not None}
+    client = running or start_daemon(home, [part for key, value in said.items() for part in _argument(key, value)])
+    if running and "gpus" in said:
+        declare_slots(client, said.pop("gpus"))
     nodes = client.get("/v1/nodes")["nodes"]
     if as_json:
         print_json({"url": client.address.url, "started": running is None, "nodes": nodes})
@@ -28,13 +33,17 @@ def up(home: Path | None, as_json: bool, **options: Any) -> None:
     say(f"swell {'runs already' if running else 'is up'} at {client.address.url}")
     if client.address.warning:
         say(f"warning: {client.address.warning}", err=True)
-    if running and arguments:
-        say("note: its options are those it was started with; `swell down` first to change them")
+    if running and said:
+        say(f"note: {' and '.join(map(_option, said))} hold from a start on; `swell down` first, then `swell up` again")
     _tell(home, nodes)
 
 
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
 def _argument(key: str, value: object) -> tuple[str, ...]:
-    name = f"--{key.replace('_', '-')}"
+    name = _option(key)
     return (name,) if value is True else (name, str(value))
 
 
@@ -51,6 +60,8 @@ def _gpus(node: dict[str, Any]) -> str:
     if not gpus:
         return "no GPU found (`swell up --gpus N` declares slots to try Swell without one)"
     if not any(gpu["memory_mib"] for gpu in gpus):
-        return f"{plural(len(gpus), 'slot')}, no NVIDIA driver"
+        leaving = sum(gpu["health"] != "ok" for gpu in gpus)
+        going = f" ({leaving} more until their jobs end)" if leaving else ""
+        return f"{plural(len(gpus) - leaving, 'slot')}{going}, no NVIDIA driver"
     types = ", ".join(dict.fromkeys(gpu["type"] for gpu in gpus))
     return f"{len(gpus)} x {types}"

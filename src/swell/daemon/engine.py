@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +50,7 @@ from swell.ports import (
     JobQuery,
     LogChunk,
     NodeHeard,
+    NodeSeen,
     Observation,
     PastRun,
     Record,
@@ -94,8 +95,10 @@ class Engine:
         settings: Settings,
         checkpoint_dir_of: Callable[[JobRecord], Path] = lambda record: Path(record.spec.checkpoint_dir),
         kept_here: Callable[[], Sequence[JobId]] = tuple,
+        declare: Callable[[int | None], Awaitable[Node]] | None = None,
     ) -> None:
-        """`kept_here`: jobs of which there are files on the daemon's own machine."""
+        """`kept_here`: jobs of which there are files on the daemon's own machine. `declare`: changes how many slots
+        that machine has, and looks at it again."""
         self._committer = committer
         self._record = record
         self._executor = executor
@@ -123,6 +126,7 @@ class Engine:
         self._cleanup = Cleanup(executor, record, lambda: self.state)
         self._ids = JobIdWatermark(settings.id_file)
         self._kept_here = kept_here
+        self._declare = declare
         committer.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
         committer.listeners += [lambda events: self._forecasts.happened(events, self.state)]
         committer.found += [self._found]
@@ -314,6 +318,13 @@ class Engine:
 
     async def add_node(self, node: Node) -> None:
         await self._do([ev.NodeObserved(node=node, at_s=self._clock.now_s())])
+
+    async def declare_slots(self, gpus: int | None) -> None:
+        """So many slots on the daemon's own machine, or (None) the GPUs that it finds."""
+        if self._declare is None:
+            raise Conflict("this daemon has no machine of its own; add machines with `swell node add`")
+        seen = NodeSeen(node=await self._declare(gpus), at_s=self._clock.now_s())
+        await self._do(events_seen(self.state, seen, signalled=False))
 
     async def set_node_condition(self, name: str, condition: NodeCondition, *, why: str = "", by: str = "") -> None:
         now_s = self._clock.now_s()

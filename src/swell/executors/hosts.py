@@ -85,6 +85,14 @@ class HostExecutor:
         self._node: Node | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
+    async def declare(self, gpus: int | None) -> Node:
+        """This machine with so many slots, or (None) with the GPUs that are found."""
+        assert self._machine is not None, "slots are declared on machines that are looked at"
+        self._machine.declare(gpus)
+        await self._take_inventory()
+        assert self._node is not None
+        return self._node
+
     # ---- the port ----
 
     async def launch(self, order: Order) -> Answer:

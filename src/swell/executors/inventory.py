@@ -14,6 +14,7 @@ from pathlib import Path
 
 from swell.core.resources import Gpu, GpuHealth, Node
 from swell.executors.nvml import GpuProcess, GpuReading, Nvml
+from swell.executors.slots import slots
 from swell.ports import Clock
 from swell.shim import processes
 
@@ -22,8 +23,6 @@ LEFTOVER_MIB = 512
 QUARANTINE_S = 30.0
 GRAIN_MIB = 256
 """Others' memory is told in steps of this, rounded up: a node is told again only when something really changed."""
-SLOT = "slot"
-"""Type of declared GPUs, on machines without a driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +53,10 @@ class Machine:
         self._labels = labels or {}
         self._dirty_since: dict[int, float] = {}
 
+    def declare(self, gpus: int | None) -> None:
+        """From the next reading on: so many slots, or (None) the GPUs that the driver knows."""
+        self._declared = gpus
+
     def read(self, ours: Ours) -> Node:
         return Node(
             name=self.name,
@@ -73,7 +76,7 @@ class Machine:
 
     def _gpus(self, ours: Ours) -> tuple[Gpu, ...]:
         if self._declared is not None:
-            return tuple(Gpu(index=index, type=SLOT) for index in range(self._declared))
+            return slots(self._declared, ours.gpus)
         return tuple(self._gpu(reading, ours) for reading in self._readings())
 
     def _gpu(self, reading: GpuReading, ours: Ours) -> Gpu:

@@ -145,7 +145,7 @@ def _no_gpu_message(nodes: Sequence[Node]) -> str:
     there = sorted({gpu.type for node in nodes for gpu in node.gpus})
     if not there:
         return (
-            "it needs a GPU and no node has one; ask for `gpus: 0`, or declare slots with `swell up --gpus N` "
-            "to try Swell without an NVIDIA driver"
+            "it needs a GPU and no node has one; ask for `gpus: 0`, or let slots stand in for GPUs with "
+            "`swell up --gpus N`, now or at any time"
         )
     return f"none of the GPU types it accepts is here; there are: {', '.join(there)}"

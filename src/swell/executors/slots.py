@@ -1,0 +1,26 @@
+"""Declared slots: GPUs that somebody said a machine has, on one without a driver. Pure; used by the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from swell.core.resources import Gpu, GpuHealth
+
+SLOT = "slot"
+"""Type of declared GPUs."""
+LEAVING = "there are fewer slots now; it goes when its job has ended"
+
+
+def slots(declared: int, held: AbstractSet[int]) -> tuple[Gpu, ...]:
+    """So many slots. When there are fewer than before, free ones go at once; held ones stay until their runs end, and
+    those beyond the number are given to nobody else."""
+    kept = sorted(held)
+    free = [index for index in range(declared + len(kept)) if index not in held][: max(0, declared - len(kept))]
+    leaving = frozenset(kept[declared:])
+    return tuple(_slot(index, leaving=index in leaving) for index in sorted([*kept, *free]))
+
+
+def _slot(index: int, *, leaving: bool) -> Gpu:
+    if leaving:
+        return Gpu(index=index, type=SLOT, health=GpuHealth.QUARANTINED, why=LEAVING)
+    return Gpu(index=index, type=SLOT)
