@@ -19,6 +19,7 @@ import click
 from swell.cli.common import start_daemon
 from swell.cli.tables import JOB_HEAD, job_row
 from swell.cli.terminal import say
+from swell.cli.ui import page_of
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
 from swell.demo.check import Trained, complaints, trained
@@ -50,16 +51,18 @@ class Show:
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Keep the demo's home directory, with logs and database.")
+@click.option("--keep", is_flag=True, help="Leave the dashboard open at the end, and keep the home directory.")
 def demo(keep: bool) -> None:
     """Watch real trainings share a few slots: they grow, shrink, are preempted and resume, losing nothing."""
     home = Path(tempfile.mkdtemp(prefix="swell-demo-"))
     (home / "config.yaml").write_text(CONFIG, encoding="utf-8")
     try:
         with served(home) as client:
-            _introduce()
+            _introduce(client)
             show = play(client)
             wrong = conclude(show, home)
+            if keep:
+                _stay(client)
     finally:
         if keep:
             say(f"kept: {home}")
@@ -68,11 +71,19 @@ def demo(keep: bool) -> None:
     sys.exit(1 if wrong else 0)
 
 
-def _introduce() -> None:
+def _stay(client: Client) -> None:
+    say(f"the dashboard stays open: {page_of(client)}  (Ctrl-C ends it)")
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600.0)
+
+
+def _introduce(client: Client) -> None:
     say(
         f"{len(STORY)} real trainings (numpy: real gradients, checkpoints and losses) share {SLOTS} slots under "
         "elastic-fifo.\nA slot stands for a GPU: each step waits as long as a GPU would compute, n slots share that "
         "time.\n`urgent` arrives after 20 s with high priority and needs three slots.\n"
+        f"Watch it in a browser (within a minute): {page_of(client)}\n"
     )
 
 

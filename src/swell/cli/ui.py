@@ -9,6 +9,7 @@ import click
 
 from swell.cli.common import client, connected, print_json
 from swell.cli.terminal import say
+from swell.client.http import Client
 
 
 @click.command()
@@ -20,7 +21,7 @@ def ui(home: Path | None, as_json: bool, no_browser: bool) -> None:
     The address holds a code that works once within a minute: the token never gets into the browser's history.
     """
     daemon = client(home)
-    url = f"{daemon.address.url}/#code={daemon.post('/v1/ui/codes')['code']}"
+    url = page_of(daemon)
     if as_json:
         print_json({"url": url})
         return
@@ -28,3 +29,8 @@ def ui(home: Path | None, as_json: bool, no_browser: bool) -> None:
         say(f"open within a minute: {url}")
     else:
         say(f"the dashboard is at {daemon.address.url}")
+
+
+def page_of(daemon: Client) -> str:
+    """Where the dashboard is, with a code that lets one page in."""
+    return f"{daemon.address.url}/#code={daemon.post('/v1/ui/codes')['code']}"
