@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Any, Iterator  # noqa: UP035  see settings.py
 
-from swell.sdk import checkpoint as ck
+import swell.sdk.checkpoint as ck
 from swell.sdk.session import Training
 
 FIRST_REPORT_S, REPORT_EVERY_S = 2.0, 30.0
