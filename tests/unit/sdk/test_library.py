@@ -307,3 +307,18 @@ class TestShipping:
     def test_older_pythons_can_read_it(self) -> None:
         for name, content in ship.files().items():
             ast.parse(content, name, feature_version=(3, 8))
+
+
+def test_never_takes_a_number_from_the_trainings_own_random() -> None:
+    """A seeded training must not depend on how often the daemon was out of reach."""
+    found = [
+        f"{path.name}: {node.func.attr}"
+        for path in Path(session.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "random"
+        and node.func.attr != "Random"
+    ]
+    assert found == []
