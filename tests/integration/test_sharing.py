@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,9 @@ class Gpus:
         self.stub.write(fakes, processes=list(uses.values()))
         return {who: gpu for who, (gpu, _, _) in uses.items()}
 
+    def runs(self, who: str) -> bool:
+        return who in self.tell()
+
 
 @pytest.fixture
 def gpus(tmp_path: Path) -> Gpus:
@@ -88,7 +92,7 @@ def test_three_share_the_fourth_goes_elsewhere_and_one_that_grows_is_moved(serve
     jobs: dict[str, int] = {}
     for who in ("a", "b", "c", "d"):
         jobs[who] = submit(served, gpus, who)
-        eventually(lambda who=who: who in gpus.tell(), 30, what=f"{who} runs; {served.said()}")
+        eventually(partial(gpus.runs, who), 30, what=f"{who} runs; {served.said()}")
     assert gpus.tell() == {"a": 0, "b": 0, "c": 0, "d": 1}
     before = {who: pid for who, (_, pid, _) in gpus.uses().items()}
     (gpus.place / "grow-c").touch()
@@ -106,5 +110,5 @@ def test_three_share_the_fourth_goes_elsewhere_and_one_that_grows_is_moved(serve
 def test_a_job_that_does_not_share_has_its_gpu_alone(served: Daemon, gpus: Gpus) -> None:
     for who, share in (("a", True), ("b", False), ("c", True)):
         submit(served, gpus, who, share=share)
-        eventually(lambda who=who: who in gpus.tell(), 30, what=f"{who} runs; {served.said()}")
+        eventually(partial(gpus.runs, who), 30, what=f"{who} runs; {served.said()}")
     assert gpus.tell() == {"a": 0, "b": 1, "c": 0}

@@ -3,7 +3,10 @@
 import asyncio
 import threading
 import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,37 +15,46 @@ import uvicorn
 from swell.api.app import create_app
 from swell.api.connections import BoundedProtocol
 from swell.api.deps import Context
+from swell.api.port import PolicyOptions
 from swell.config import Config
 from swell.core import events as ev
-from swell.core.agreement import StopPoint
+from swell.core.agreement import Position, StopPoint
+from swell.core.decision import Reason
 from swell.core.errors import Conflict, Infeasible, NotFound
-from swell.core.ids import RunId
+from swell.core.ids import JobId, RunId
+from swell.core.job import JobSpec
 from swell.core.lifecycle import apply
-from swell.core.resources import Allocation, Gpu, Node, Part
-from swell.core.state import State
-from swell.daemon.reports import StopView
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.core.state import JobRecord, Run, State
+from swell.daemon.reports import RunReport, Series, StopView
+from swell.daemon.timing import PassTimes
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
-from swell.ports import LogChunk, Stored
+from swell.ports import JobQuery, LogChunk, PastRun, Stored
+from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.book import Book
 from swell.store.projection import past_run
 
 TOKEN = "t" * 40
-GROUPS = {"running": lambda r: r.holding, "queued": lambda r: not r.holding and not r.ended, "ended": lambda r: r.ended}
+GROUPS: dict[str, Callable[[JobRecord], bool]] = {
+    "running": lambda r: r.holding,
+    "queued": lambda r: not r.holding and not r.ended,
+    "ended": lambda r: r.ended,
+}
 
 
 @dataclass
 class FakeEngine:
     state: State = field(default_factory=State)
-    log_bytes: dict = field(default_factory=dict)
-    events: list = field(default_factory=list)
-    reports: list = field(default_factory=list)
-    all_runs: dict = field(default_factory=dict)
+    log_bytes: dict[tuple[RunId, int], bytes] = field(default_factory=dict)
+    events: list[Stored] = field(default_factory=list)
+    reports: list[tuple[Any, ...]] = field(default_factory=list)
+    all_runs: dict[RunId, Run] = field(default_factory=dict)
     now: float = 1000.0
     book: Book = field(default_factory=Book)
-    watchers: list = field(default_factory=list)
+    watchers: list[Callable[[Sequence[ev.Event]], None]] = field(default_factory=list)
 
-    def record(self, *events):
+    def record(self, *events: ev.Event) -> None:
         for event in events:
             seq = self.state.seq + 1
             apply(self.state, event)
@@ -55,64 +67,64 @@ class FakeEngine:
             for told in self.watchers:
                 told([event])
 
-    async def submit(self, specs, *, key="", batch=""):
+    async def submit(self, specs: Sequence[JobSpec], *, key: str = "", batch: str = "") -> list[JobId]:
         if key and key in self.state.keys:
             first = self.state.keys[key]
             return list(range(first, first + len(specs)))
         if any(spec.gpus.min > 64 for spec in specs):
             raise Infeasible("it needs more GPUs than any node has; lower gpus.min")
-        ids = []
+        ids: list[JobId] = []
         for spec in specs:
             job = self.state.last_job + 1
             self.record(ev.JobSubmitted(job=job, spec=spec, at_s=self.now, key=key if not ids else "", batch=batch))
             ids.append(job)
         return ids
 
-    async def cancel(self, job, *, by, reason=""):
+    async def cancel(self, job: JobId, *, by: str, reason: str = "") -> None:
         record = await self.job(job)
         if record.ended:
             raise Conflict(f"job {job} has ended")
         self.record(ev.JobCancelled(job=job, at_s=self.now, by=by, reason=reason))
 
-    async def pause(self, job, *, by):
+    async def pause(self, job: JobId, *, by: str) -> None:
         await self.job(job)
         self.record(ev.JobPaused(job=job, at_s=self.now, by=by))
 
-    async def resume(self, job, *, by):
+    async def resume(self, job: JobId, *, by: str) -> None:
         await self.job(job)
         self.record(ev.JobResumed(job=job, at_s=self.now, by=by))
 
-    async def set_priority(self, job, priority, *, by):
+    async def set_priority(self, job: JobId, priority: int, *, by: str) -> None:
         await self.job(job)
         self.record(ev.PriorityChanged(job=job, priority=priority, at_s=self.now, by=by))
 
-    async def remove(self, job, *, by):
+    async def remove(self, job: JobId, *, by: str) -> None:
         await self.job(job)
         self.record(ev.JobRemoved(job=job, at_s=self.now, by=by))
 
-    async def add_node(self, node):
+    async def add_node(self, node: Node) -> None:
         self.record(ev.NodeObserved(node=node, at_s=self.now))
 
-    async def set_node_condition(self, name, condition, *, why="", by=""):
+    async def set_node_condition(self, name: str, condition: NodeCondition, *, why: str = "", by: str = "") -> None:
         if name not in self.state.nodes:
             raise NotFound(f"there is no node {name!r}")
         self.record(ev.NodeConditionChanged(node=name, condition=condition, at_s=self.now, why=why, by=by))
 
-    async def remove_node(self, name, *, by=""):
+    async def remove_node(self, name: str, *, by: str = "") -> None:
         self.record(ev.NodeRemoved(node=name, at_s=self.now, by=by))
 
-    async def set_policy(self, name, placer="", options=None, by=""):
+    async def set_policy(self, name: str, placer: str = "", options: PolicyOptions | None = None, by: str = "") -> None:
         policy_named(name)
         if placer:
             placer_named(placer)
         self.record(ev.PolicySet(name=name, placer=placer, options=options or {}, by=by, at_s=self.now))
 
-    async def job(self, job):
+    async def job(self, job: JobId) -> JobRecord:
         if job not in self.state.jobs:
             raise NotFound(f"there is no job {job}")
         return self.state.jobs[job]
 
-    async def jobs(self, query):
+    async def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
         chosen = [
             r
             for r in sorted(self.state.jobs.values(), key=lambda r: -r.id)
@@ -123,68 +135,80 @@ class FakeEngine:
         ]
         return chosen[: query.limit]
 
-    async def runs(self, job):
+    async def runs(self, job: JobId) -> Sequence[Run]:
         await self.job(job)
         return [run for run_id, run in self.all_runs.items() if run_id.job == job]
 
-    async def runs_between(self, from_s, to_s, limit):
+    async def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
         runs = sorted(self.all_runs.values(), key=lambda run: (-run.planned_s, run.id))
         found = [run for run in runs if run.planned_s < to_s and (run.ended_s is None or run.ended_s >= from_s)]
         changes = [stored.event for stored in self.events]
         spec = {run.id.job: self.state.jobs[run.id.job].spec for run in found}
         return [past_run(run, spec[run.id.job].name, spec[run.id.job].user, changes) for run in found[:limit]]
 
-    def reasons(self, job):
+    def reasons(self, job: JobId) -> tuple[Reason, ...]:
         return ()
 
-    def eta(self, job):
+    def eta(self, job: JobId) -> Interval | None:
         """No forecast here."""
+        return None
 
-    def series(self, job):
+    def series(self, job: JobId) -> Series:
         return {"loss": ((1.0, 0.5),)} if job == 1 else {}
 
-    async def what_if(self, change):
+    async def what_if(self, change: Change) -> Sequence[Effect]:
         return []
 
-    async def explain(self, job):
+    async def explain(self, job: JobId) -> Mapping[str, object]:
         return {"job": (await self.job(job)).id, "summary": "behind 3 jobs", "sentences": ["behind 3 jobs"]}
 
-    def watch(self, events, passes):
+    def watch(self, events: Callable[[Sequence[ev.Event]], None], passes: Callable[[PassTimes], None]) -> None:
         self.watchers.append(events)
 
-    async def subscribe(self, after_seq):
+    async def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
         while True:
             for stored in self.events[after_seq:]:
                 after_seq = stored.seq
                 yield stored
             await asyncio.sleep(0.01)
 
-    async def log(self, run, rank, offset, limit):
+    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         if (run, rank) not in self.log_bytes:
             raise NotFound("no log yet")
         data = self.log_bytes[run, rank][offset : offset + limit]
         return LogChunk(data=data, offset=offset, next_offset=offset + len(data), end=False)
 
-    def now_s(self):
+    def now_s(self) -> float:
         return time.time()
 
-    def health(self):
+    def health(self) -> dict[str, object]:
         return {"ready": True, "seq": self.state.seq}
 
-    def leftovers(self):
+    def leftovers(self) -> dict[str, object]:
         return {"undeleted": [], "unknown": {"jobs": 0, "ids": []}}
 
-    async def report(self, run, report):
+    async def report(self, run: RunId, report: RunReport) -> StopView:
         self.reports.append((run, report))
         return StopView(stop=StopPoint(at=(report.position[0] + 1, 0)), poll_s=0.5)
 
-    async def await_stop(self, run, rank, position, ack, wait_s, *, world_size=0, steps=False, terminating=False):
+    async def await_stop(
+        self,
+        run: RunId,
+        rank: int,
+        position: Position,
+        ack: Position | None,
+        wait_s: float,
+        *,
+        world_size: int = 0,
+        steps: bool = False,
+        terminating: bool = False,
+    ) -> StopView:
         self.reports.append((run, rank, position, ack, wait_s))
         return StopView()
 
     # what tests make happen
 
-    def start(self, job, gpus=(0,)):
+    def start(self, job: JobId, gpus: tuple[int, ...] = (0,)) -> RunId:
         run = RunId(job, self.state.jobs[job].attempts + 1)
         allocation = Allocation(parts=(Part(node="here", gpus=gpus),), gpu_type="gpu")
         self.record(
@@ -194,23 +218,23 @@ class FakeEngine:
         self.log_bytes[run, 0] = b""
         return run
 
-    def write(self, run, data, rank=0):
+    def write(self, run: RunId, data: bytes, rank: int = 0) -> None:
         self.log_bytes[run, rank] = self.log_bytes.get((run, rank), b"") + data
 
-    def stop(self, run, why=ev.StopWhy.PREEMPTED):
+    def stop(self, run: RunId, why: ev.StopWhy = ev.StopWhy.PREEMPTED) -> None:
         self.record(
             ev.RunStopRequested(run=run, why=why, at_s=self.now),
             ev.RunEnded(run=run, reason=ev.ExitReason.STOPPED, at_s=self.now, exit_code=85),
         )
 
-    def end(self, run, reason=ev.ExitReason.FINISHED, code=0):
+    def end(self, run: RunId, reason: ev.ExitReason = ev.ExitReason.FINISHED, code: int = 0) -> None:
         self.record(ev.RunEnded(run=run, reason=reason, at_s=self.now, exit_code=code))
 
 
 class Server:
     """uvicorn in a thread; `client` speaks to it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.app = create_app(FakeEngine(), TOKEN, Config())
         options = uvicorn.Config(
             self.app, port=0, http=BoundedProtocol, log_config=None, access_log=False, lifespan="off"
@@ -224,7 +248,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10)
 
-    def renew(self, config):
+    def renew(self, config: Config) -> "Server":
         self.engine = FakeEngine()
         self.engine.record(
             ev.NodeObserved(node=Node(name="here", gpus=tuple(Gpu(index=i) for i in range(4)), cpus=8), at_s=0.0),
@@ -234,29 +258,29 @@ class Server:
         self.app.state.attempts._peers.clear()
         return self
 
-    def submit(self, document="command: x", **headers):
+    def submit(self, document: str = "command: x", **headers: str) -> list[JobId]:
         answer = self.client.post("/v1/jobs", content=document, headers={"content-type": "application/yaml", **headers})
         assert answer.status_code == 201, answer.text
         return [job["id"] for job in answer.json()["jobs"]]
 
-    def close(self):
+    def close(self) -> None:
         self.client.close()
         self.server.should_exit = self.server.force_exit = True
         self.thread.join(5)
 
 
 @pytest.fixture
-def config(tmp_path):
+def config(tmp_path: Path) -> Config:
     return replace(Config(), home=tmp_path, snapshot_max_mib=1)
 
 
 @pytest.fixture(scope="session")
-def one_server():
+def one_server() -> Iterator[Server]:
     served = Server()
     yield served
     served.close()
 
 
 @pytest.fixture
-def server(one_server, config):
+def server(one_server: Server, config: Config) -> Server:
     return one_server.renew(config)

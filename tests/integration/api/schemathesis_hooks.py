@@ -2,6 +2,7 @@
 and nodes that are asked for are there."""
 
 import zlib
+from typing import Any
 
 import schemathesis
 
@@ -11,7 +12,7 @@ THERE = {"job": ("1", "2", "3", "last", "sleeper"), "node": ("n1",), "run": ("1.
 
 
 @schemathesis.hook
-def before_call(ctx, case, kwargs):
+def before_call(ctx: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
     query = dict(case.query or {})
     if case.operation.path in LASTING and str(query.get("follow", "true")).lower() in TRUE:
         case.query = {**query, "follow": "false"}

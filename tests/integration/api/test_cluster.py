@@ -4,13 +4,16 @@ import errno
 import hashlib
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 
-from swell.jobfile.files import pack
+from integration.api.conftest import Server
+from swell.config import Config
+from swell.jobfile.files import Packed, pack
 
 
-def test_nodes(server):
+def test_nodes(server: Server) -> None:
     answer = server.client.post("/v1/nodes", json={"name": "b", "gpus": 2, "gpu_type": "A100", "gpu_memory": "40GiB"})
     assert answer.status_code == 201
     assert answer.json()["gpus"][1]["memory_mib"] == 40960
@@ -25,7 +28,7 @@ def test_nodes(server):
     assert [n["name"] for n in server.client.get("/v1/nodes").json()["nodes"]] == ["here"]
 
 
-def test_policy(server):
+def test_policy(server: Server) -> None:
     assert server.client.get("/v1/policy").json()["name"] == "fifo"
     assert server.client.put("/v1/policy", json={"name": "elastic-fifo"}).json()["name"] == "elastic-fifo"
     answer = server.client.put("/v1/policy", json={"name": "fif"})
@@ -33,7 +36,7 @@ def test_policy(server):
     assert "did you mean fifo?" in answer.json()["detail"]
 
 
-def test_health_is_open_and_the_rest_is_described(server):
+def test_health_is_open_and_the_rest_is_described(server: Server) -> None:
     assert server.client.get("/v1/health", headers={"Authorization": ""}).json()["ready"] is True
     assert server.client.get("/v1/schema/job").json()["properties"]["gpus"]
     paths = server.client.get("/v1/openapi.json").json()["paths"]
@@ -42,7 +45,7 @@ def test_health_is_open_and_the_rest_is_described(server):
     assert "/v1/jobs/{job}/logs" in paths
 
 
-def snapshot(tmp_path, files):
+def snapshot(tmp_path: Path, files: dict[str, str]) -> tuple[Packed, bytes]:
     for name, content in files.items():
         (tmp_path / "work").mkdir(exist_ok=True)
         (tmp_path / "work" / name).write_text(content)
@@ -50,7 +53,7 @@ def snapshot(tmp_path, files):
     return pack(tmp_path / "work", buffer, max_mib=10), buffer.getvalue()
 
 
-def test_files_are_sent_once_and_checked(server, tmp_path, config):
+def test_files_are_sent_once_and_checked(server: Server, tmp_path: Path, config: Config) -> None:
     packed, data = snapshot(tmp_path, {"train.py": "print(1)"})
     url = f"/v1/files/{packed.hash}"
     assert server.client.get(url).status_code == 404
@@ -61,7 +64,7 @@ def test_files_are_sent_once_and_checked(server, tmp_path, config):
     server.submit(f"script: train.py\nfiles: {packed.hash}")
 
 
-def test_a_missing_script_is_said_at_submit(server, tmp_path):
+def test_a_missing_script_is_said_at_submit(server: Server, tmp_path: Path) -> None:
     packed, data = snapshot(tmp_path, {"train.py": "print(1)"})
     server.client.put(f"/v1/files/{packed.hash}", content=data)
     answer = server.client.post("/v1/jobs", json={"script": "trian.py", "files": packed.hash})
@@ -70,13 +73,13 @@ def test_a_missing_script_is_said_at_submit(server, tmp_path):
     assert "trian.py" in answer.json()["detail"]
 
 
-def test_files_that_never_came_are_said_at_submit(server):
+def test_files_that_never_came_are_said_at_submit(server: Server) -> None:
     answer = server.client.post("/v1/jobs", json={"command": "x", "files": "0" * 64})
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["path"] == "files"
 
 
-def test_wrong_or_evil_files_are_refused(server, tmp_path, config):
+def test_wrong_or_evil_files_are_refused(server: Server, tmp_path: Path, config: Config) -> None:
     assert server.client.put(f"/v1/files/{'0' * 64}", content=b"x").status_code == 422
     assert server.client.put("/v1/files/..%2f..%2fx", content=b"x").status_code in (404, 422)
     evil = hashlib.sha256(b"not a tar" * 100).hexdigest()
@@ -87,8 +90,8 @@ def test_wrong_or_evil_files_are_refused(server, tmp_path, config):
     assert list(config.files_dir.iterdir()) == []
 
 
-def test_a_full_disk_is_said(server, config, monkeypatch):
-    def full(*_):
+def test_a_full_disk_is_said(server: Server, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("swell.api.cluster._sync", full)
@@ -98,7 +101,7 @@ def test_a_full_disk_is_said(server, config, monkeypatch):
     assert list(config.files_dir.iterdir()) == []
 
 
-def tar_of(*entries):
+def tar_of(*entries: tuple[str, int, dict[str, str]]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, size, headers in entries:
@@ -120,7 +123,9 @@ def tar_of(*entries):
         (tar_of(("x", 1, {"size": "-512"})), 400, "claims to have -512 bytes"),
     ],
 )
-def test_uploads_stay_within_the_limits_once_unpacked(server, config, content, status, says):
+def test_uploads_stay_within_the_limits_once_unpacked(
+    server: Server, config: Config, content: bytes, status: int, says: str
+) -> None:
     answer = server.client.put(f"/v1/files/{hashlib.sha256(content).hexdigest()}", content=content)
     assert answer.status_code == status, answer.text
     assert says in answer.json().get("detail", "")

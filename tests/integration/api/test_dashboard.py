@@ -2,11 +2,14 @@
 
 import json
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from integration.api.conftest import TOKEN
+from integration.api.conftest import TOKEN, Server
 from swell.api import sessions
 from swell.core import events as ev
 from swell.core.ids import RunId
@@ -14,9 +17,12 @@ from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import Allocation, Part
 from swell.web import assets
 
+Message = tuple[str, Any, str]
+"""Its event, its data, its id."""
+
 
 @pytest.fixture
-def built(one_server, tmp_path):
+def built(one_server: Server, tmp_path: Path) -> Iterator[None]:
     """A daemon with a built dashboard."""
     folder = tmp_path / "static"
     (folder / "assets").mkdir(parents=True)
@@ -28,22 +34,22 @@ def built(one_server, tmp_path):
 
 
 @pytest.fixture
-def stranger(server):
+def stranger(server: Server) -> Iterator[httpx.Client]:
     """A browser that nobody has given a token."""
     with httpx.Client(base_url=server.url, timeout=10) as client:
         yield client
 
 
-def session(server, token=TOKEN):
+def session(server: Server, token: str = TOKEN) -> str:
     answer = httpx.post(f"{server.url}/v1/ui/sessions", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 201, answer.text
-    return answer.json()["token"]
+    return str(answer.json()["token"])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_served_to_anybody_with_strict_headers(server, stranger, built):
+def test_the_page_is_served_to_anybody_with_strict_headers(server: Server, stranger: httpx.Client, built: None) -> None:
     for path in ("/", "/jobs", "/jobs/12", "/submit", "/forecast", "/policies", "/machines"):
         answer = stranger.get(path)
         assert answer.status_code == 200, path
@@ -57,7 +63,9 @@ def test_the_page_is_served_to_anybody_with_strict_headers(server, stranger, bui
         assert answer.headers["cache-control"] == "no-cache"
 
 
-def test_files_with_a_hash_in_their_name_are_kept_for_ever_and_sent_compressed(server, stranger, built):
+def test_files_with_a_hash_in_their_name_are_kept_for_ever_and_sent_compressed(
+    server: Server, stranger: httpx.Client, built: None
+) -> None:
     answer = stranger.get("/assets/main-abc123.js")
     assert answer.headers["content-type"].startswith("text/javascript")
     assert "immutable" in answer.headers["cache-control"]
@@ -68,11 +76,15 @@ def test_files_with_a_hash_in_their_name_are_kept_for_ever_and_sent_compressed(s
 
 
 @pytest.mark.parametrize("path", ["/../token", "/assets/../../token", "/assets/%2e%2e/index.html", "/token", "/etc"])
-def test_never_a_file_that_is_not_of_the_dashboard(server, stranger, built, path):
+def test_never_a_file_that_is_not_of_the_dashboard(
+    server: Server, stranger: httpx.Client, built: None, path: str
+) -> None:
     assert stranger.get(path).status_code in (401, 404)
 
 
-def test_without_a_built_dashboard_a_page_says_how_to_build_it(server, stranger, tmp_path):
+def test_without_a_built_dashboard_a_page_says_how_to_build_it(
+    server: Server, stranger: httpx.Client, tmp_path: Path
+) -> None:
     server.app.state.assets = assets.Assets(tmp_path / "nothing")
     answer = stranger.get("/")
     assert answer.status_code == 200
@@ -83,7 +95,7 @@ def test_without_a_built_dashboard_a_page_says_how_to_build_it(server, stranger,
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_code_opens_one_session_once(server, stranger):
+def test_a_code_opens_one_session_once(server: Server, stranger: httpx.Client) -> None:
     code = server.client.post("/v1/ui/codes").json()["code"]
     first = stranger.post("/v1/ui/sessions", json={"code": code})
     assert first.status_code == 201
@@ -95,19 +107,19 @@ def test_a_code_opens_one_session_once(server, stranger):
     assert "swell ui" in again.json()["detail"]
 
 
-def test_a_session_makes_neither_codes_nor_sessions(server, stranger):
+def test_a_session_makes_neither_codes_nor_sessions(server: Server, stranger: httpx.Client) -> None:
     bearer = {"Authorization": f"Bearer {session(server)}"}
     assert stranger.post("/v1/ui/codes", headers=bearer).status_code == 403
     assert stranger.post("/v1/ui/sessions", headers=bearer).status_code == 401
     assert stranger.post("/v1/ui/codes").status_code == 401
 
 
-def test_a_wrong_token_opens_nothing(server, stranger):
+def test_a_wrong_token_opens_nothing(server: Server, stranger: httpx.Client) -> None:
     answer = stranger.post("/v1/ui/sessions", headers={"Authorization": "Bearer wrong"})
     assert answer.status_code == 401
 
 
-def test_codes_and_sessions_end_by_time():
+def test_codes_and_sessions_end_by_time() -> None:
     now = [1000.0]
     kept = sessions.Sessions("s" * 40, lambda: now[0])
     code, (token, ends_s) = kept.new_code(), kept.open()
@@ -118,7 +130,7 @@ def test_codes_and_sessions_end_by_time():
     assert not kept.holds(token)
 
 
-def test_a_session_outlives_a_restart_but_not_a_new_token_and_cannot_be_prolonged():
+def test_a_session_outlives_a_restart_but_not_a_new_token_and_cannot_be_prolonged() -> None:
     now = [1000.0]
     token, _ = sessions.Sessions("s" * 40, lambda: now[0]).open()
     assert sessions.Sessions("s" * 40, lambda: now[0]).holds(token)
@@ -130,7 +142,7 @@ def test_a_session_outlives_a_restart_but_not_a_new_token_and_cannot_be_prolonge
 # -- timeline ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_says_who_had_what_when_and_why(server):
+def test_the_timeline_says_who_had_what_when_and_why(server: Server) -> None:
     engine = server.engine
     first, second = server.submit("command: x\nname: a\nuses_library: true\narray: 2")
     engine.now = 2000.0
@@ -152,7 +164,7 @@ def test_the_timeline_says_who_had_what_when_and_why(server):
     assert server.client.get("/v1/timeline?from=2011&to=2019").json()["spans"] == []
 
 
-def test_growth_in_place_is_two_spans_of_one_run(server):
+def test_growth_in_place_is_two_spans_of_one_run(server: Server) -> None:
     engine = server.engine
     engine.record(
         ev.JobSubmitted(
@@ -175,10 +187,10 @@ def test_growth_in_place_is_two_spans_of_one_run(server):
 # -- live -------------------------------------------------------------------------------------------------------------
 
 
-def stream(server, headers=None):
+def stream(server: Server, headers: dict[str, str] | None = None) -> Iterator[Message]:
     with server.client.stream("GET", "/v1/live", headers=headers or {}) as answer:
         assert answer.status_code == 200
-        current = {}
+        current: dict[str, str] = {}
         for line in answer.iter_lines():
             if not line and current:
                 yield current["event"], json.loads(current["data"]), current.get("id", "")
@@ -188,7 +200,7 @@ def stream(server, headers=None):
                 current[key] = value
 
 
-def first_change(server, headers=None):
+def first_change(server: Server, headers: dict[str, str] | None = None) -> list[Message]:
     found = []
     for item in stream(server, headers):
         found.append(item)
@@ -197,7 +209,7 @@ def first_change(server, headers=None):
     return found
 
 
-def test_a_page_gets_everything_then_what_changes(server):
+def test_a_page_gets_everything_then_what_changes(server: Server) -> None:
     (job,) = server.submit("command: x\nname: a")
     threading.Timer(0.3, lambda: server.engine.start(job)).start()
     reset, jobs, change = first_change(server)
@@ -209,12 +221,12 @@ def test_a_page_gets_everything_then_what_changes(server):
     assert change[1]["cluster"]["nodes"][0]["gpus"][0]["jobs"] == [job]
 
 
-def test_a_page_that_comes_back_gets_what_it_missed_and_else_everything(server):
+def test_a_page_that_comes_back_gets_what_it_missed_and_else_everything(server: Server) -> None:
     (job,) = server.submit("command: x\nname: a")
     keep_open = threading.Event()
     seen = []
 
-    def other_page():
+    def other_page() -> None:
         for item in stream(server):
             seen.append(item)
             if keep_open.is_set():
@@ -236,7 +248,7 @@ def test_a_page_that_comes_back_gets_what_it_missed_and_else_everything(server):
     assert first_change(server, {"Last-Event-ID": "feedbeef-7"})[0][0] == "reset"
 
 
-def test_a_removed_job_leaves_the_page(server):
+def test_a_removed_job_leaves_the_page(server: Server) -> None:
     (job,) = server.submit("command: x")
     server.engine.end(server.engine.start(job))
     threading.Timer(0.3, lambda: server.client.delete(f"/v1/jobs/{job}")).start()
@@ -246,7 +258,7 @@ def test_a_removed_job_leaves_the_page(server):
 # -- checks of job files ----------------------------------------------------------------------------------------------
 
 
-def validated(server, text):
+def validated(server: Server, text: str) -> Any:
     answer = server.client.post("/v1/jobs/validate", content=text, headers={"content-type": "application/yaml"})
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -263,7 +275,7 @@ def validated(server, text):
         ("command: x\ngpus: [1\n\n\n", "", 2),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(server, text, path, line):
+def test_what_is_wrong_is_said_with_its_line(server: Server, text: str, path: str, line: int) -> None:
     found = validated(server, text)
     assert not found["valid"]
     problem = found["problems"][0]
@@ -272,7 +284,7 @@ def test_what_is_wrong_is_said_with_its_line(server, text, path, line):
     assert problem["what"]
 
 
-def test_a_right_file_is_told_where_it_fits_and_nothing_is_submitted(server):
+def test_a_right_file_is_told_where_it_fits_and_nothing_is_submitted(server: Server) -> None:
     found = validated(server, "name: a\ncommand: x\ngpus: {min: 1, max: 4}\n")
     assert found["valid"]
     assert found["jobs"] == [
@@ -281,7 +293,7 @@ def test_a_right_file_is_told_where_it_fits_and_nothing_is_submitted(server):
     assert server.client.get("/v1/jobs").json()["jobs"] == []
 
 
-def test_a_job_that_fits_nowhere_is_told_why(server):
+def test_a_job_that_fits_nowhere_is_told_why(server: Server) -> None:
     found = validated(server, "command: x\ngpus: 9\n")
     assert found["valid"]
     assert not found["jobs"][0]["fits"]
@@ -291,7 +303,7 @@ def test_a_job_that_fits_nowhere_is_told_why(server):
 # -- speed, logs ------------------------------------------------------------------------------------------------------
 
 
-def test_the_curve_comes_with_what_was_measured(server):
+def test_the_curve_comes_with_what_was_measured(server: Server) -> None:
     (job,) = server.submit("command: x\nname: a\nuses_library: true\ngpus: {min: 1, max: 4}\nepochs: 9")
     run = server.engine.start(job)
     server.engine.record(
@@ -304,7 +316,7 @@ def test_the_curve_comes_with_what_was_measured(server):
     assert found["source"] == "measured"
 
 
-def test_a_log_can_be_followed_from_near_its_end(server):
+def test_a_log_can_be_followed_from_near_its_end(server: Server) -> None:
     (job,) = server.submit("command: x")
     run = server.engine.start(job)
     text = b"".join(b"line %06d\n" % number for number in range(20_000))

@@ -5,9 +5,12 @@ import hashlib
 import http.client
 import socket
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from integration.api.conftest import Server
 from swell.api import bodies, connections
 from swell.api.auth import run_token
 from swell.core.events import Batching
@@ -20,13 +23,13 @@ TOKEN = "t" * 40
     "path", ["/v1/jobs", "/v1/nodes", "/v1/events", "/v1/openapi.json", "/v1/jobs/1/logs", "/v1/live", "/x"]
 )
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer", "Basic dDp0", "Bearer \xe9"])
-def test_never_without_the_token(server, path, header):
-    answer = server.client.get(path, headers={"Authorization": header.encode("latin-1")})
+def test_never_without_the_token(server: Server, path: str, header: str) -> None:
+    answer = server.client.get(path, headers={b"Authorization": header.encode("latin-1")})
     assert answer.status_code == 401
     assert "token" in answer.json()["detail"]
 
 
-def test_never_with_the_token_of_another_run(server):
+def test_never_with_the_token_of_another_run(server: Server) -> None:
     headers = {"Authorization": f"Bearer {run_token(TOKEN, RunId(7, 2))}"}
     assert server.client.post("/v1/runs/7.2/report", json={}, headers=headers).status_code == 200
     assert server.client.get("/v1/runs/7.2/stop", headers=headers).status_code == 200
@@ -38,22 +41,22 @@ def test_never_with_the_token_of_another_run(server):
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example"}, {"Host": "evil.example:80"}, {"Origin": "http://evil.example"}]
 )
-def test_never_through_a_page_of_somebody_else(server, headers):
+def test_never_through_a_page_of_somebody_else(server: Server, headers: dict[str, str]) -> None:
     assert server.client.get("/v1/health", headers=headers).status_code == 403
 
 
-def test_localhost_is_this_machine_too(server):
+def test_localhost_is_this_machine_too(server: Server) -> None:
     assert server.client.get("/v1/jobs", headers={"Host": f"localhost:{server.port}"}).status_code == 200
     assert server.client.get("/v1/jobs", headers={"Host": f"[::1]:{server.port}"}).status_code == 200
 
 
-def test_two_megabytes_are_refused_with_the_limit(server):
+def test_two_megabytes_are_refused_with_the_limit(server: Server) -> None:
     answer = server.client.post("/v1/jobs", content=b"x" * (2 << 20))
     assert answer.status_code == 413
     assert "1 MiB" in answer.json()["detail"]
 
 
-def test_two_megabytes_in_pieces_are_refused_too(server):
+def test_two_megabytes_in_pieces_are_refused_too(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     pieces = (b"x" * 65536 for _ in range(32))
     headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -79,7 +82,7 @@ def test_two_megabytes_in_pieces_are_refused_too(server):
         (b"\xff", "application/json", 400, "not valid JSON"),
     ],
 )
-def test_bad_bodies(server, content, kind, status, says):
+def test_bad_bodies(server: Server, content: bytes, kind: str, status: int, says: str) -> None:
     answer = server.client.post("/v1/jobs", content=content, headers={"content-type": kind})
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
@@ -109,7 +112,7 @@ def test_bad_bodies(server, content, kind, status, says):
         ("POST", "/v1/runs/1.1/report", 400),
     ],
 )
-def test_errors_are_problems_for_people(server, method, path, status):
+def test_errors_are_problems_for_people(server: Server, method: str, path: str, status: int) -> None:
     answer = server.client.request(method, path)
     assert answer.status_code == status
     problem = answer.json()
@@ -145,7 +148,7 @@ def test_errors_are_problems_for_people(server, method, path, status):
         ("POST", "/v1/jobs", b'{"command": "x", "gpus": {"utilisation": true}}'),
     ],
 )
-def test_nothing_is_taken_for_something_else(server, method, path, body):
+def test_nothing_is_taken_for_something_else(server: Server, method: str, path: str, body: Any) -> None:
     server.submit()
     before = server.engine.state.seq
     answer = server.client.request(method, path, content=body, headers={"content-type": "application/json"})
@@ -153,7 +156,7 @@ def test_nothing_is_taken_for_something_else(server, method, path, body):
     assert server.engine.state.seq == before
 
 
-def test_a_bug_says_so_without_its_entrails(server, monkeypatch):
+def test_a_bug_says_so_without_its_entrails(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.engine, "reasons", lambda job: 1 / 0)
     server.submit()
     answer = server.client.get("/v1/jobs")
@@ -161,7 +164,7 @@ def test_a_bug_says_so_without_its_entrails(server, monkeypatch):
     assert "ZeroDivisionError" in answer.json()["detail"]
 
 
-def test_reports_arrive_typed(server):
+def test_reports_arrive_typed(server: Server) -> None:
     body = {
         "rank": 1,
         "world_size": 4,
@@ -183,7 +186,7 @@ def test_reports_arrive_typed(server):
     assert report.series == {"loss": ((1.0, 0.5),)}
 
 
-def test_the_stop_poll_arrives_typed(server):
+def test_the_stop_poll_arrives_typed(server: Server) -> None:
     path = "/v1/runs/7.2/stop?rank=1&epoch=3&step=5&ack_epoch=4&ack_step=0&wait_s=2.5"
     assert server.client.get(path).json() == {"stop": None, "poll_s": 1.0}
     assert server.engine.reports[-1] == (RunId(7, 2), 1, (3, 5), (4, 0), 2.5)
@@ -192,7 +195,7 @@ def test_the_stop_poll_arrives_typed(server):
 # -- requests that are none -------------------------------------------------------------------------------------------
 
 
-def said(server, *lines, body=b""):
+def said(server: Server, *lines: str, body: bytes = b"") -> tuple[int, bytes]:
     """The status of a request as it is written here, and whether the daemon hung up afterwards."""
     head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
@@ -221,14 +224,14 @@ AUTH = f"Authorization: Bearer {TOKEN}"
         (["Host: LOCALHOST:1", "Origin: http://LOCALHOST:1"], 200),
     ],
 )
-def test_hosts_and_origins_that_are_none(server, lines, status):
+def test_hosts_and_origins_that_are_none(server: Server, lines: list[str], status: int) -> None:
     assert said(server, "GET /v1/jobs HTTP/1.1", AUTH, *lines)[0] == status
 
 
 # -- wrong tokens -----------------------------------------------------------------------------------------------------
 
 
-def test_wrong_tokens_are_soon_not_listened_to_and_the_right_one_is(server):
+def test_wrong_tokens_are_soon_not_listened_to_and_the_right_one_is(server: Server) -> None:
     answers = [server.client.get("/v1/jobs", headers={"Authorization": f"Bearer wrong-{i}"}) for i in range(40)]
     assert {a.status_code for a in answers[:20]} == {401}
     assert answers[-1].status_code == 429
@@ -241,20 +244,22 @@ def test_wrong_tokens_are_soon_not_listened_to_and_the_right_one_is(server):
 # -- slow clients -----------------------------------------------------------------------------------------------------
 
 
-def closed(connection, within_s=5.0):
+def closed(connection: socket.socket, within_s: float = 5.0) -> bool:
     connection.settimeout(within_s)
     return connection.recv(65536) == b""
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/jobs HTTP/1.1\r\nHost: local", b"\r\n"])
-def test_a_head_that_does_not_come_is_not_waited_for(server, monkeypatch, sent):
+def test_a_head_that_does_not_come_is_not_waited_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(sent)
         assert closed(connection)
 
 
-def test_a_byte_now_and_then_does_not_help(server, monkeypatch):
+def test_a_byte_now_and_then_does_not_help(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.5)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         sent = 0
@@ -265,7 +270,7 @@ def test_a_byte_now_and_then_does_not_help(server, monkeypatch):
         assert sent < 100
 
 
-def test_nor_after_an_answer(server, monkeypatch):
+def test_nor_after_an_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
         connection.request("GET", "/v1/health")
@@ -274,7 +279,7 @@ def test_nor_after_an_answer(server, monkeypatch):
         assert closed(connection.sock)
 
 
-def test_a_head_without_end_is_refused(server):
+def test_a_head_without_end_is_refused(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n")
         with contextlib.suppress(OSError):
@@ -284,7 +289,7 @@ def test_a_head_without_end_is_refused(server):
             assert connection.recv(65536).startswith(b"HTTP/1.1 400")
 
 
-def test_the_rest_of_a_body_that_was_refused_is_not_taken_for_a_head(server):
+def test_the_rest_of_a_body_that_was_refused_is_not_taken_for_a_head(server: Server) -> None:
     size = 2_000_000
     lines = ("POST /v1/jobs HTTP/1.1", "Host: localhost", AUTH, f"Content-Length: {size}", "", "")
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
@@ -300,7 +305,9 @@ def test_the_rest_of_a_body_that_was_refused_is_not_taken_for_a_head(server):
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/cancel", "/v1/what-if"])
-def test_a_body_that_does_not_come_is_not_waited_for(server, monkeypatch, path):
+def test_a_body_that_does_not_come_is_not_waited_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.setattr(bodies, "BODY_S", 0.3)
     lines = (f"POST {path} HTTP/1.1", "Host: localhost", AUTH, "Content-Length: 100")
     status, answer = said(server, *lines, body=b"{")
@@ -308,12 +315,12 @@ def test_a_body_that_does_not_come_is_not_waited_for(server, monkeypatch, path):
     assert b"send it again" in answer
 
 
-def test_an_upload_may_take_as_long_as_its_bytes_come(server, monkeypatch):
+def test_an_upload_may_take_as_long_as_its_bytes_come(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_S", 0.3)
     monkeypatch.setattr(bodies, "SLOWEST", 1000)
     content = b"x" * 5000
 
-    def pieces():
+    def pieces() -> Iterator[bytes]:
         for start in range(0, len(content), 500):
             time.sleep(0.1)
             yield content[start : start + 500]
@@ -322,7 +329,7 @@ def test_an_upload_may_take_as_long_as_its_bytes_come(server, monkeypatch):
     assert answer.status_code == 400  # it came, and is no tar
 
 
-def test_a_stream_is_not_a_slow_body(server, monkeypatch):
+def test_a_stream_is_not_a_slow_body(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_S", 0.2)
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
     with server.client.stream("GET", "/v1/events?after=0") as answer:

@@ -1,25 +1,29 @@
 """Jobs over HTTP: submit, list, look, change, remove."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from integration.api.conftest import Server
 from swell.core import events as ev
+from swell.core.job import JobSpec
 
 
-def get(server, path):
+def get(server: Server, path: str) -> Any:
     answer = server.client.get(path)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def post(server, path, body=None):
+def post(server: Server, path: str, body: Any = None) -> Any:
     answer = server.client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def test_submit_json_and_look(server):
+def test_submit_json_and_look(server: Server) -> None:
     answer = server.client.post(
         "/v1/jobs", json={"name": "a", "command": "python x.py", "gpus": "1-4"}, headers={"Swell-User": "ad%C3%A8le"}
     )
@@ -33,61 +37,62 @@ def test_submit_json_and_look(server):
     assert get(server, "/v1/jobs/a")["id"] == get(server, "/v1/jobs/last")["id"] == 1
 
 
-def test_many_at_once_are_a_batch(server):
+def test_many_at_once_are_a_batch(server: Server) -> None:
     answer = server.client.post("/v1/jobs", json=[{"command": "a"}, {"command": "b", "array": 3}]).json()
     assert [job["name"] for job in answer["jobs"]] == ["a", "b-0", "b-1", "b-2"]
     assert len(get(server, f"/v1/jobs?batch={answer['batch']}")["jobs"]) == 4
 
 
-def test_jobs_may_depend_on_others_of_the_same_request(server):
+def test_jobs_may_depend_on_others_of_the_same_request(server: Server) -> None:
     ids = server.submit("name: prepare\ncommand: a\narray: 2\n---\nname: train\ncommand: b\ndepends_on: prepare")
     assert ids == [1, 2, 3]
     assert get(server, "/v1/jobs/3")["spec"]["depends_on"] == [1, 2]
 
 
-def test_a_problem_in_one_of_many_accepts_none(server):
+def test_a_problem_in_one_of_many_accepts_none(server: Server) -> None:
     answer = server.client.post("/v1/jobs", json=[{"command": "a"}, {"command": "b", "gpus": "4-2"}])
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["path"] == "jobs[1].gpus"
     assert server.engine.state.jobs == {}
 
 
-def test_the_same_key_twice_is_one_submission(server):
+def test_the_same_key_twice_is_one_submission(server: Server) -> None:
     first = server.submit("command: x\narray: 2", **{"idempotency-key": "k1"})
     assert server.submit("command: x\narray: 2", **{"idempotency-key": "k1"}) == first
     assert len(server.engine.state.jobs) == 2
 
 
-def test_the_same_key_with_a_deadline_from_now(server):
+def test_the_same_key_with_a_deadline_from_now(server: Server) -> None:
     first = server.submit("command: x\ndeadline: 8h", **{"idempotency-key": "k2"})
     stored = server.engine.state.jobs[first[0]].spec
-    seen = []
+    seen: list[JobSpec] = []
     honest = server.engine.submit
 
-    async def watched(specs, **said):
+    async def watched(specs: Sequence[JobSpec], **said: str) -> list[int]:
         seen.extend(specs)
         return await honest(specs, **said)
 
-    server.engine.submit = watched
+    server.engine.submit = watched  # type: ignore[method-assign]
     assert server.submit("command: x\ndeadline: 8h", **{"idempotency-key": "k2"}) == first
     assert seen == [stored]
 
 
-def test_secrets_are_never_shown(server):
+def test_secrets_are_never_shown(server: Server) -> None:
     (job,) = server.submit("command: x\nenv: {TOKEN: hunter2, LR: 1}\nsecrets: [TOKEN]")
     assert get(server, f"/v1/jobs/{job}")["spec"]["env"] == {"TOKEN": "***", "LR": "1"}
     for path in (f"/v1/jobs/{job}", "/v1/jobs", "/v1/events?follow=false"):
         assert "hunter2" not in server.client.get(path).text
 
 
-def test_lists_are_filtered_and_paged(server):
+def test_lists_are_filtered_and_paged(server: Server) -> None:
     server.submit("command: x\narray: 7")
     server.engine.start(2)
     server.engine.end(server.engine.start(3))
     assert [j["id"] for j in get(server, "/v1/jobs?state=running")["jobs"]] == [2]
     assert [j["id"] for j in get(server, "/v1/jobs?state=ended")["jobs"]] == [3]
     assert [j["id"] for j in get(server, "/v1/jobs?state=queued")["jobs"]] == [7, 6, 5, 4, 1]
-    seen, after = [], 0
+    seen: list[int] = []
+    after: int | None = 0
     while after is not None:
         page = get(server, f"/v1/jobs?limit=3&after={after}")
         seen += [j["id"] for j in page["jobs"]]
@@ -95,7 +100,7 @@ def test_lists_are_filtered_and_paged(server):
     assert seen == [7, 6, 5, 4, 3, 2, 1]
 
 
-def test_a_running_job_shows_where_and_progress(server):
+def test_a_running_job_shows_where_and_progress(server: Server) -> None:
     (job,) = server.submit("command: x\nepochs: 10")
     server.engine.start(job, gpus=(0, 1))
     view = get(server, f"/v1/jobs/{job}")
@@ -111,7 +116,7 @@ def test_a_running_job_shows_where_and_progress(server):
     assert (gpus["gpus_free"], gpus["gpus"][0]["jobs"]) == (2, [job])
 
 
-def test_a_running_job_says_when_it_will_end_once_that_is_known(server):
+def test_a_running_job_says_when_it_will_end_once_that_is_known(server: Server) -> None:
     (job,) = server.submit("command: x\nepochs: 10\nuses_library: true")
     server.engine.now = time.time()
     run = server.engine.start(job)
@@ -126,7 +131,7 @@ def test_a_running_job_says_when_it_will_end_once_that_is_known(server):
     assert get(server, f"/v1/jobs/{job}")["eta_s"] is None
 
 
-def test_commands(server):
+def test_commands(server: Server) -> None:
     (job,) = server.submit()
     assert post(server, f"/v1/jobs/{job}/pause")["paused"] is True
     assert post(server, f"/v1/jobs/{job}/resume")["paused"] is False
@@ -147,32 +152,32 @@ def test_commands(server):
         ({"all": True}, [1, 2, 3, 4]),
     ],
 )
-def test_bulk_cancel(server, body, cancelled):
+def test_bulk_cancel(server: Server, body: Any, cancelled: list[int]) -> None:
     server.submit("name: x\ncommand: x\narray: 3\n---\nname: y\ncommand: y")
     assert post(server, "/v1/jobs/cancel", body) == {"cancelled": cancelled, "problems": []}
 
 
-def test_bulk_cancel_says_what_it_could_not(server):
+def test_bulk_cancel_says_what_it_could_not(server: Server) -> None:
     server.submit()
     answer = post(server, "/v1/jobs/cancel", {"jobs": [1, 99, "nobody"]})
     assert answer["cancelled"] == [1]
     assert [p["job"] for p in answer["problems"]] == ["nobody", 99]
 
 
-def test_bulk_cancel_of_nothing_is_refused(server):
+def test_bulk_cancel_of_nothing_is_refused(server: Server) -> None:
     assert server.client.post("/v1/jobs/cancel", json={}).status_code == 422
 
 
-def test_series_are_what_the_library_measured_lately(server):
+def test_series_are_what_the_library_measured_lately(server: Server) -> None:
     (job,) = server.submit()
     expected = {"loss": [[1.0, 0.5]]} if job == 1 else {}
     assert get(server, f"/v1/jobs/{job}/series") == {"series": expected}
     assert server.client.get("/v1/jobs/999/series").status_code == 404
 
 
-def test_runs(server):
+def test_runs(server: Server) -> None:
     (job,) = server.submit()
-    server.engine.end(server.engine.start(job), code=3, reason="user-error")
+    server.engine.end(server.engine.start(job), code=3, reason=ev.ExitReason.USER_ERROR)
     (run,) = get(server, f"/v1/jobs/{job}/runs")["runs"]
     assert (run["id"], run["exit_code"], run["where"]) == (f"{job}.1", 3, ["here:0"])
     assert get(server, f"/v1/runs/{job}.1") == run

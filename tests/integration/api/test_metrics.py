@@ -3,7 +3,9 @@
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +13,7 @@ import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from integration.api.conftest import FakeEngine
+from integration.api.conftest import FakeEngine, Server
 from swell.api.app import create_app
 from swell.api.metrics import MAX_JOBS, MAX_NODES, Metrics
 from swell.config import Config
@@ -27,12 +29,13 @@ DOCUMENTED = dict(
     re.findall(r"^\| `(swell_\w+)` \| (\w+) \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
 )
 OF_SERVER = {"up"}
+Labels = tuple[tuple[str, str], ...]
 
 
 class Cluster:
     """An engine that is watched, two machines, and what happens on them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.engine = FakeEngine()
         self.metrics = Metrics(lambda: self.engine)
         self.engine.watch(self.metrics.happened, self.metrics.passed)
@@ -41,11 +44,17 @@ class Cluster:
             self.engine.record(ev.NodeObserved(node=Node(name=name, gpus=gpus), at_s=0.0))
         self.engine.record(ev.PolicySet(name="fifo", placer="consolidated", at_s=0.0))
 
-    def submit(self, job, at_s=100.0, **spec):
-        said = {"name": f"j{job}", "command": ("x",), "gpus": GpuRequest(min=1, max=4), "uses_library": True, **spec}
+    def submit(self, job: int, at_s: float = 100.0, **spec: Any) -> None:
+        said: dict[str, Any] = {
+            "name": f"j{job}",
+            "command": ("x",),
+            "gpus": GpuRequest(min=1, max=4),
+            "uses_library": True,
+            **spec,
+        }
         self.engine.record(ev.JobSubmitted(job=job, spec=JobSpec(**said), at_s=at_s))
 
-    def give(self, job, attempt, at_s, **gpus):
+    def give(self, job: int, attempt: int, at_s: float, **gpus: tuple[int, ...]) -> RunId:
         parts = tuple(Part(node=node, gpus=indices) for node, indices in gpus.items())
         run = RunId(job, attempt)
         self.engine.record(
@@ -54,26 +63,26 @@ class Cluster:
         )
         return run
 
-    def stop(self, run, why, at_s):
+    def stop(self, run: RunId, why: ev.StopWhy, at_s: float) -> None:
         self.engine.record(
             ev.RunStopRequested(run=run, why=why, at_s=at_s),
             ev.RunEnded(run=run, reason=ev.ExitReason.STOPPED, at_s=at_s + 1),
         )
 
-    def values(self):
+    def values(self) -> dict[tuple[str, Labels], float]:
         """Series by name and labels."""
-        found = {}
+        found: dict[tuple[str, Labels], float] = {}
         for family in text_string_to_metric_families(generate_latest(self.metrics.registry).decode()):
             for sample in family.samples:
                 found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
         return found
 
-    def value(self, series, /, **labels):
+    def value(self, series: str, /, **labels: str) -> float:
         return self.values()[series, tuple(sorted(labels.items()))]
 
 
 @pytest.fixture
-def cluster():
+def cluster() -> Cluster:
     """A job that waits, grows, is preempted, moves and completes; and others that are cancelled, removed, waiting."""
     made = Cluster()
     made.submit(1, epochs=4)
@@ -99,7 +108,7 @@ def cluster():
     return made
 
 
-def test_what_happened_is_counted(cluster):
+def test_what_happened_is_counted(cluster: Cluster) -> None:
     value = cluster.value
     assert value("swell_jobs_submitted_total") == 5
     assert value("swell_jobs_ended_total", state="completed") == 1
@@ -121,7 +130,7 @@ def test_what_happened_is_counted(cluster):
     assert value("swell_policy_seconds_sum", policy="fifo") == pytest.approx(0.01)
 
 
-def test_what_is_is_shown(cluster):
+def test_what_is_is_shown(cluster: Cluster) -> None:
     value = cluster.value
     assert value("swell_jobs", state="running", gpu_type="A100") == 1
     assert value("swell_jobs", state="queued", gpu_type="A100") == 1
@@ -138,7 +147,7 @@ def test_what_is_is_shown(cluster):
     assert value("swell_job_gpu_memory_bytes", job="3", name="j3", user="") == 2048 * 2**20
 
 
-def test_every_metric_is_documented_and_exercised(cluster):
+def test_every_metric_is_documented_and_exercised(cluster: Cluster) -> None:
     families = {}
     for family in text_string_to_metric_families(generate_latest(cluster.metrics.registry).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -148,7 +157,7 @@ def test_every_metric_is_documented_and_exercised(cluster):
     assert [name for name, family in families.items() if not family.samples] == []
 
 
-def asked_for():
+def asked_for() -> Iterator[tuple[str, str]]:
     """(where, expression) of every alert and panel."""
     rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())
     for group in rules["groups"]:
@@ -162,8 +171,8 @@ def asked_for():
             yield panel["title"], target["expr"]
 
 
-def test_alerts_and_dashboard_ask_for_series_that_there_are(cluster):
-    series = {}
+def test_alerts_and_dashboard_ask_for_series_that_there_are(cluster: Cluster) -> None:
+    series: dict[str, set[str]] = {}
     for name, labels in cluster.values():
         series.setdefault(name, set()).update(key for key, _ in labels)
     asked = list(asked_for())
@@ -181,7 +190,7 @@ def test_alerts_and_dashboard_ask_for_series_that_there_are(cluster):
         assert expression.count("(") == expression.count(")"), where
 
 
-def test_the_scrape_configuration_names_the_path_and_a_token():
+def test_the_scrape_configuration_names_the_path_and_a_token() -> None:
     found = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     (scrape,) = found["scrape_configs"]
     assert scrape["metrics_path"] == "/metrics"
@@ -189,7 +198,7 @@ def test_the_scrape_configuration_names_the_path_and_a_token():
     assert (MONITORING / found["rule_files"][0]).exists()
 
 
-def test_never_more_series_for_more_jobs_and_machines():
+def test_never_more_series_for_more_jobs_and_machines() -> None:
     made = Cluster()
     for job in range(1, 10_001):
         made.submit(job, name=f"name-{job}", user=f"user-{job}")
@@ -209,12 +218,12 @@ def test_never_more_series_for_more_jobs_and_machines():
 # -- its token --------------------------------------------------------------------------------------------------------
 
 
-def scrape(server, path, token):
+def scrape(server: Server, path: str, token: str) -> int:
     return httpx.get(f"{server.url}{path}", headers={"Authorization": f"Bearer {token}"}).status_code
 
 
-def test_the_scrape_token_opens_the_metrics_and_nothing_else(server, monkeypatch):
-    guard = server.app.middleware_stack
+def test_the_scrape_token_opens_the_metrics_and_nothing_else(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard: Any = server.app.middleware_stack
     while not hasattr(guard, "_metrics_token"):
         guard = guard.app
     monkeypatch.setattr(guard, "_metrics_token", "m" * 40)
@@ -225,11 +234,11 @@ def test_the_scrape_token_opens_the_metrics_and_nothing_else(server, monkeypatch
     assert server.client.get("/metrics").headers["content-type"].startswith("text/plain")
 
 
-def test_requests_are_timed_by_what_they_do():
+def test_requests_are_timed_by_what_they_do() -> None:
     app = create_app(FakeEngine(), "t" * 40, Config())
     transport = httpx.ASGITransport(app=app)
 
-    async def ask():
+    async def ask() -> str:
         headers = {"Authorization": f"Bearer {'t' * 40}", "Content-Type": "application/json"}
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
             await client.post("/v1/jobs", json={"command": "x"})

@@ -6,6 +6,8 @@ from urllib.parse import quote, urlencode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from integration.api.conftest import Server
+
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = (
     st.sampled_from(["1", "2", "99", "last", "a", "here", "1.1", "7.2", "0", "-1", "cordon", "..", "%00", "*"]) | text
@@ -49,7 +51,7 @@ LASTING = {"/v1/events", "/v1/live"}  # may follow for ever
 
 @given(st.data())
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_never_an_error_of_the_daemon(server, data):
+def test_never_an_error_of_the_daemon(server: Server, data: st.DataObject) -> None:
     routes = [
         (method.upper(), path)
         for path, methods in sorted(server.app.openapi()["paths"].items())

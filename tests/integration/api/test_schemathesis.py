@@ -30,7 +30,7 @@ def fuzzed(home: Path, *options: str) -> str:
     try:
         assert served.stdout is not None
         url = f"http://127.0.0.1:{int(served.stdout.readline())}/v1/openapi.json"
-        command = [
+        command: list[str | Path] = [
             *(Path(sys.executable).with_name("schemathesis"), "--config-file", HERE / "schemathesis.toml", "run", url),
             *("--header", f"Authorization: Bearer {TOKEN}", "--exclude-path", "/v1/live", "--checks", "all"),
             *("--request-timeout", "30", "--continue-on-failure", "--no-color", *options),

@@ -3,13 +3,22 @@
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import httpx
+
+from integration.api.conftest import Server
 from swell.core import events as ev
+from swell.core.ids import RunId
+
+Message = tuple[str | None, Any, str]
+"""Its event, its data, its id."""
 
 
-def messages(answer):
+def messages(answer: httpx.Response) -> Iterator[Message]:
     """Parsed messages of a stream, as they come."""
-    current = {}
+    current: dict[str, str] = {}
     for line in answer.iter_lines():
         if not line and current:
             yield current.get("event"), json.loads(current["data"]), current.get("id", "")
@@ -19,12 +28,18 @@ def messages(answer):
             current[key] = value
 
 
-def collect(server, path, headers=None, until=None, meanwhile=None):
+def collect(
+    server: Server,
+    path: str,
+    headers: dict[str, str] | None = None,
+    until: Callable[[Message], bool] | None = None,
+    meanwhile: threading.Thread | None = None,
+) -> list[Message]:
     """All messages; `meanwhile`, a thread, begins when the first has come."""
     with server.client.stream("GET", path, headers=headers or {}) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
-        found = []
+        found: list[Message] = []
         for item in messages(answer):
             if not found and meanwhile is not None:
                 meanwhile.start()
@@ -34,8 +49,8 @@ def collect(server, path, headers=None, until=None, meanwhile=None):
         return found
 
 
-def later(seconds, *actions):
-    def run():
+def later(seconds: float, *actions: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
         for action in actions:
             time.sleep(seconds)
             action()
@@ -43,7 +58,7 @@ def later(seconds, *actions):
     return threading.Thread(target=run)
 
 
-def test_events_in_order_and_resumed(server):
+def test_events_in_order_and_resumed(server: Server) -> None:
     server.submit("command: x\narray: 3")
     all_of_them = collect(server, "/v1/events?follow=false")
     numbers = [int(ident) for _, _, ident in all_of_them]
@@ -55,7 +70,7 @@ def test_events_in_order_and_resumed(server):
     assert collect(server, f"/v1/events?follow=false&after={numbers[-1]}") == []
 
 
-def test_events_go_on_live(server):
+def test_events_go_on_live(server: Server) -> None:
     thread = later(0.05, lambda: server.engine.record(ev.NodeRemoved(node="here", at_s=1.0)))
     server.submit()
     after = server.engine.state.seq - 1
@@ -64,10 +79,15 @@ def test_events_go_on_live(server):
     assert found[-1][1]["node"] == "here"
 
 
-def test_a_log_is_followed_over_attempts_to_the_end(server):
+def test_a_log_is_followed_over_attempts_to_the_end(server: Server) -> None:
     engine = server.engine
     (job,) = server.submit("command: x\nuses_library: true")
-    runs = []
+    runs: list[RunId] = []
+
+    def last() -> None:
+        engine.write(runs[1], b"last line without newline")
+        engine.end(runs[1])
+
     thread = later(
         0.05,
         lambda: runs.append(engine.start(job)),
@@ -75,7 +95,7 @@ def test_a_log_is_followed_over_attempts_to_the_end(server):
         lambda: engine.stop(runs[0]),
         lambda: runs.append(engine.start(job)),
         lambda: engine.write(runs[1], b"two\n"),
-        lambda: (engine.write(runs[1], b"last line without newline"), engine.end(runs[1])),
+        last,
     )
     found = collect(server, f"/v1/jobs/{job}/logs?follow=true", meanwhile=thread)
     thread.join()
@@ -85,7 +105,7 @@ def test_a_log_is_followed_over_attempts_to_the_end(server):
     assert (kind, end["state"], end["exit_code"]) == ("end", "completed", 0)
 
 
-def test_a_log_is_resumed_where_the_reader_left_off(server):
+def test_a_log_is_resumed_where_the_reader_left_off(server: Server) -> None:
     (job,) = server.submit()
     run = server.engine.start(job)
     server.engine.write(run, b"0123456789")
@@ -97,7 +117,7 @@ def test_a_log_is_resumed_where_the_reader_left_off(server):
     assert (rest[-1][1]["state"], rest[-1][1]["exit_code"]) == ("failed", 7)
 
 
-def test_characters_are_never_cut_in_two(server):
+def test_characters_are_never_cut_in_two(server: Server) -> None:
     (job,) = server.submit()
     run = server.engine.start(job)
     text = "é€😀" * 20_000
@@ -109,7 +129,7 @@ def test_characters_are_never_cut_in_two(server):
     assert "".join(d["text"] for kind, d, _ in found if kind == "log") == text
 
 
-def test_all_processes_of_each_attempt_are_followed(server):
+def test_all_processes_of_each_attempt_are_followed(server: Server) -> None:
     engine = server.engine
     (job,) = server.submit("command: x\ngpus: 1-3\nlauncher: per-gpu\nuses_library: true")
     first = engine.start(job, gpus=(0,))
@@ -133,7 +153,7 @@ def test_all_processes_of_each_attempt_are_followed(server):
     assert rest[-1][0] == "end"
 
 
-def test_half_a_character_at_the_very_end_does_not_hang(server):
+def test_half_a_character_at_the_very_end_does_not_hang(server: Server) -> None:
     (job,) = server.submit()
     run = server.engine.start(job)
     server.engine.write(run, b"ok\xe2\x82")
@@ -142,7 +162,7 @@ def test_half_a_character_at_the_very_end_does_not_hang(server):
     assert "".join(d["text"] for kind, d, _ in found if kind == "log") == "ok�"
 
 
-def test_raw_bytes_as_they_are(server):
+def test_raw_bytes_as_they_are(server: Server) -> None:
     (job,) = server.submit("command: x\nuses_library: true")
     data = bytes(range(256)) * 1000
     first = server.engine.start(job)
@@ -158,7 +178,7 @@ def test_raw_bytes_as_they_are(server):
     assert get(f"/v1/jobs/{job}/logs?rank=3").content == b""
 
 
-def test_a_job_removed_while_it_is_followed(server):
+def test_a_job_removed_while_it_is_followed(server: Server) -> None:
     (job,) = server.submit()
     server.engine.end(server.engine.start(job))
     (other,) = server.submit()

@@ -50,9 +50,9 @@ class Faults:
         for module, name in patched:
             setattr(module, name, self._around(name, getattr(module, name)))
         os.fsync = self._fsync(os.fsync)
-        os.open = self._open(os.open, lambda args: bool(args[1] & WRITING))  # type: ignore[assignment]
+        os.open = self._open(os.open, lambda args: bool(args[1] & WRITING))
         opened = self._open(io.open, lambda args: len(args) > 1 and not set(args[1]).isdisjoint("wax+"))
-        builtins.open = io.open = opened  # type: ignore[assignment]
+        builtins.open = io.open = opened
 
     def _around(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def patched(path: object, *args: Any, **options: Any) -> Any:
@@ -78,8 +78,8 @@ class Faults:
         """Files of the library are all alike: the first stands for them."""
         return "/swell/" in str(path).partition("/sdk/")[2]
 
-    def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
-        def patched(fd: int) -> None:
+    def _fsync(self, real: Callable[..., None]) -> Callable[..., None]:
+        def patched(fd: Any) -> None:
             path = os.readlink(f"/proc/self/fd/{fd}")
             if not self._skips(path):
                 self("before fsync", path)

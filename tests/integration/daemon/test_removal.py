@@ -47,9 +47,10 @@ def swell(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
 @contextlib.contextmanager
 def undeletable(path: Path) -> Iterator[None]:
     """For root, too."""
-    lock, unlock = (["chattr", "+i", path], ["chattr", "-i", path])
+    lock, unlock = (["chattr", "+i", str(path)], ["chattr", "-i", str(path)])
     if os.geteuid() != 0:
-        lock, unlock = (["chmod", "500", path.parent.parent], ["chmod", "700", path.parent.parent])
+        folder = str(path.parent.parent)
+        lock, unlock = (["chmod", "500", folder], ["chmod", "700", folder])
     made = subprocess.run(lock, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"no file can be protected here: {made.stderr.strip()}")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def fill(path: Path) -> None:
             pass
 
 
-def eventually_refused(served: Daemon) -> dict[str, object]:
+def eventually_refused(served: Daemon) -> dict[str, Any]:
     """The log's pages in hand may take a few more submissions."""
     for _ in range(2000):
         status, body = served.request("POST", "/v1/jobs", {"name": "more", "command": "true", "gpus": 1})

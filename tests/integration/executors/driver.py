@@ -13,7 +13,8 @@ from pathlib import Path
 
 from contract.executor_benches import as_is, ready
 from swell.core.ids import RunId
-from swell.executors.hosts import Tuning, local_executor
+from swell.executors.hosts import local_executor
+from swell.executors.tracking import Tuning
 from swell.ports import Adopted, FilesFound, Launch, Worker
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,13 @@ def test_never_signals_itself_while_another_thread_fences(tmp_path: Path, monkey
     assert lock is not None
     assert files.claim(str(directory), "")  # as far as a fence is when the other thread looks
     sent: list[int] = []
-    monkeypatch.setattr(ask, "send", lambda pid, *_: bool(sent.append(pid)) or True)
-    monkeypatch.setattr(ask.time, "sleep", lambda _: os.close(lock) if not sent and _is_open(lock) else None)
+
+    def send(pid: int, *_: object) -> bool:
+        sent.append(pid)
+        return True
+
+    monkeypatch.setattr(ask, "send", send)
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(lock) if not sent and _is_open(lock) else None)
     ask.stop_worker(str(directory), kill=True)
     assert sent == []
 

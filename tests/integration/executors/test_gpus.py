@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from contract.executor_benches import RUN, RealClock, as_is, ready, watching
 from stubs.nvml import FakeGpu, NvmlStub
 from swell.core.resources import GpuHealth, Node
-from swell.executors.hosts import HostExecutor, Tuning, local_executor
+from swell.executors.hosts import HostExecutor, local_executor
 from swell.executors.inventory import Machine, Ours
 from swell.executors.nvml import GpuProcess, Nvml
-from swell.ports import Launch, NodeSeen, RunGone, RunUp, Worker
+from swell.executors.tracking import Tuning
+from swell.ports import Launch, NodeSeen, Observation, RunGone, RunUp, Worker
 from swell.shim import ask
 from swell.shim import processes as proc
 
@@ -87,7 +89,7 @@ def launch(*gpus: int) -> Launch:
     return Launch(run=RUN, workers=(worker,), grace_s=1.0)
 
 
-def _nodes(told: list[object]) -> list[Node]:
+def _nodes(told: Sequence[Observation]) -> list[Node]:
     return [item.node for item in told if isinstance(item, NodeSeen)]
 
 

@@ -64,17 +64,17 @@ def test_on_a_full_disk_running_work_ends_with_its_record_and_nothing_new_starts
             ballast = fill(small_disk)
             await watch.executor.launch(launch_of(bench, "finish", run=refused))
             gone = await watch.until(RunGone, refused)
-            assert gone.reason is ExitReason.NODE_FULL  # type: ignore[union-attr]
-            assert "No space left" in gone.message  # type: ignore[union-attr]
+            assert gone.reason is ExitReason.NODE_FULL
+            assert "No space left" in gone.message
             assert watch.of(running) == ["RunUp"]
             pid, start = _child_of(bench.runs / str(running) / "0")
             assert proc.send(pid, start, signal.SIGSEGV)
             gone = await watch.until(RunGone, running)
-            assert gone.reason is ExitReason.KILLED  # type: ignore[union-attr]
+            assert gone.reason is ExitReason.KILLED
             ballast.unlink()
             await watch.executor.launch(launch_of(bench, "finish", run=later))
             gone = await watch.until(RunGone, later)
-            assert gone.reason is ExitReason.FINISHED  # type: ignore[union-attr]
+            assert gone.reason is ExitReason.FINISHED
 
     asyncio.run(scene())
 
@@ -94,7 +94,7 @@ def test_a_full_disk_does_not_keep_a_run_from_being_stopped(small_disk: Path) ->
             fill(small_disk)
             await watch.executor.signal(RUN, kill=False)
             gone = await watch.until(RunGone)
-            assert gone.reason is ExitReason.STOPPED  # type: ignore[union-attr]
+            assert gone.reason is ExitReason.STOPPED
 
     asyncio.run(scene())
 

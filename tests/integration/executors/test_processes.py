@@ -60,7 +60,7 @@ def run_to_end(bench: LocalBench, launch: Launch) -> RunGone:
 
     async def scene(watch: Watcher) -> None:
         await watch.executor.launch(ready(launch))
-        found.append(await watch.until(RunGone))  # type: ignore[arg-type]
+        found.append(await watch.until(RunGone))
 
     play(bench, scene)
     return found[0]
@@ -135,7 +135,7 @@ def test_kill_reaches_everything_at_once(bench: LocalBench, tmp_path: Path) -> N
         await watch.executor.signal(RUN, kill=False)
         await watch.executor.signal(RUN, kill=True)
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.STOPPED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.STOPPED
         assert not is_alive(escaped)
 
     play(bench, scene)
@@ -146,7 +146,7 @@ def test_a_worker_killed_by_somebody_else_is_killed_not_stopped(bench: LocalBenc
         await watch.executor.launch(ready(launch_of(sh(f"echo $$ > {tmp_path}/pid; exec sleep 1000"))))
         os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
         gone = await watch.until(RunGone)
-        assert (gone.reason, gone.message) == (ExitReason.KILLED, "ended by SIGKILL")  # type: ignore[union-attr]
+        assert (gone.reason, gone.message) == (ExitReason.KILLED, "ended by SIGKILL")
 
     play(bench, scene)
 
@@ -267,7 +267,7 @@ def test_a_nursery_that_dies_with_a_request_is_asked_again(bench: LocalBench, mo
         watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.2)  # type: ignore[attr-defined]
         await watch.executor.launch(ready(launch_of(sh("exit 0"))))
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.FINISHED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.FINISHED
         assert len(asked) == 2
 
     play(bench, scene)
@@ -281,7 +281,7 @@ def test_a_run_whose_shim_never_comes_waits_for_another_try_and_never_starts_lat
         watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.1, ask_times=2)  # type: ignore[attr-defined]
         await watch.executor.launch(ready(launch_of(sh("exit 0"))))
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.NODE_FULL  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.NODE_FULL
         assert (bench.runs / str(RUN) / "0/claim").exists(), "a late shim finds the claim taken"
 
     play(bench, scene)

@@ -81,7 +81,7 @@ def test_a_stopped_shim_does_not_keep_its_run_from_ending(bench: LocalBench, kil
         stop_for_good(helper(bench, "claim"))
         await watch.executor.signal(RUN, kill=kill)
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.STOPPED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.STOPPED
 
     play(bench, scene)
 
@@ -93,7 +93,7 @@ def test_a_worker_that_ends_under_a_stopped_shim_is_told_as_finished(bench: Loca
         stop_for_good(helper(bench, "claim"))
         (tmp_path / "go").touch()
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.FINISHED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.FINISHED
 
     play(bench, scene)
 
@@ -111,7 +111,7 @@ def test_a_shim_that_is_stopped_again_and_again_is_killed_with_all_it_held(bench
         wait_until(lambda: (stat := proc.stat_of(shim_pid)) is not None and stat.state in "Tt", "the shim held")
         await watch.executor.signal(RUN, kill=True)
         gone = await watch.until(RunGone)
-        assert gone.reason in (ExitReason.SHIM_LOST, ExitReason.STOPPED)  # type: ignore[union-attr]
+        assert gone.reason in (ExitReason.SHIM_LOST, ExitReason.STOPPED)
         await asyncio.to_thread(hold.join)
         assert not is_alive(escaped)
 
@@ -136,7 +136,7 @@ def test_a_stopped_nursery_is_replaced_and_the_run_starts(bench: LocalBench) -> 
         stop_for_good(nursery._process.pid)
         await watch.executor.launch(launch_of(bench, "finish"))
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.FINISHED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.FINISHED
         assert bench.starts(RUN) == 1
 
     play(bench, scene)
@@ -158,7 +158,7 @@ def test_a_guard_that_was_stopped_before_it_had_a_shim_only_delays_the_start(ben
         await watch.executor.launch(launch_of(bench, "finish"))
         gone = await watch.until(RunGone)
         os.waitpid(pid, 0)
-        assert gone.reason is ExitReason.FINISHED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.FINISHED
 
     play(bench, scene)
 
@@ -176,7 +176,7 @@ def test_what_wiped_its_environment_and_left_its_session_dies_with_a_killed_shim
             stop_for_good(guard)
         os.kill(helper(bench, "claim"), signal.SIGKILL)
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.SHIM_LOST  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.SHIM_LOST
         assert not is_alive(escaped)
         assert not [pid for pid in family if is_alive(pid)]
         wait_until(lambda: not is_alive(guard), "the guard's own end")
@@ -219,7 +219,7 @@ def test_a_killed_guard_leaves_the_shim_at_its_work(bench: LocalBench) -> None:
         os.kill(helper(bench, "lock"), signal.SIGKILL)
         await watch.executor.signal(RUN, kill=False)
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.STOPPED  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.STOPPED
 
     play(bench, scene)
 
@@ -238,7 +238,7 @@ def test_with_a_cgroup_nothing_survives_even_both_helpers(tmp_path: Path) -> Non
         os.kill(held, signal.SIGKILL)
         os.kill(guard, signal.SIGKILL)
         gone = await watch.until(RunGone)
-        assert gone.reason is ExitReason.SHIM_LOST  # type: ignore[union-attr]
+        assert gone.reason is ExitReason.SHIM_LOST
         assert not is_alive(escaped)
 
     play(bench, scene)

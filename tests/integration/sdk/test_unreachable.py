@@ -7,9 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from integration.sdk.fake_daemon import Faults, fake_daemon
@@ -45,7 +45,7 @@ def daemon_with(faults: Faults) -> Iterator[str]:
         yield daemon.url
 
 
-DAEMONS = {
+DAEMONS: dict[str, Callable[[], AbstractContextManager[str]]] = {
     "none": lambda: daemon_with(Faults()),  # replaced by no address at all
     "well": lambda: daemon_with(Faults()),
     "stopped": stopped,

@@ -162,7 +162,7 @@ def test_the_published_schema_says_what_may_be_written() -> None:
     assert all("description" in field for field in schema["properties"].values())
 
 
-def test_a_pattern_that_counts_steps_needs_a_job_that_does():
+def test_a_pattern_that_counts_steps_needs_a_job_that_does() -> None:
     pattern = "progress: ['step (?P<step>[0-9]+)']"
     assert one(f"command: x\nsteps: 100\n{pattern}").unit == "step"
     with pytest.raises(JobFileError, match="counts steps"):
