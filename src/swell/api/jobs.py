@@ -16,6 +16,7 @@ from swell.api.deps import (
     MAX_NUMBER,
     Body,
     caller,
+    context_of,
     engine_of,
     find_job,
     json_response,
@@ -25,6 +26,7 @@ from swell.api.deps import (
     router_of,
     run_of,
 )
+from swell.api.job_files import files_view
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.streams import sse
@@ -91,6 +93,14 @@ async def get_job(request: Request, job: str) -> Response:
     """By id, by name (the latest of that name) or `last`. With its spec; secrets are shown as ***."""
     record = await record_of(request, job)
     return json_response(detail_view(record, line_of(engine_of(request), record)))
+
+
+@router.get("/v1/jobs/{job}/files")
+async def get_files(request: Request, job: str) -> Response:
+    """Where its files are on the daemon's machine (working copy, checkpoints, logs), and how much of the disk they use;
+    `submitted` is the snapshot that the working copy began as."""
+    record, config = await record_of(request, job), context_of(request).config
+    return json_response(await asyncio.to_thread(files_view, record, config))
 
 
 @router.delete("/v1/jobs/{job}")

@@ -41,7 +41,7 @@ def ls(
     jobs: list[dict[str, Any]] = []
     more = False
     for name, most in groups.items():
-        part, left = _take(found, name, most, query)
+        part, left = take(found, name, most, query)
         jobs += part
         more = more or (left and name != "ended")
     jobs.sort(key=lambda job: job["id"])
@@ -51,7 +51,7 @@ def ls(
         _show(jobs, more)
 
 
-def _take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[list[dict[str, Any]], bool]:
+def take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[list[dict[str, Any]], bool]:
     jobs: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None and len(jobs) < most:

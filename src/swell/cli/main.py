@@ -21,6 +21,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "ls": ("swell.cli.ls", "List jobs."),
     "show": ("swell.cli.show", "Show one job, with its attempts."),
     "logs": ("swell.cli.logs", "Show what a job printed."),
+    "fetch": ("swell.cli.fetch", "Copy what a job wrote here."),
     "explain": ("swell.cli.explain", "Say why a job waits, or has what it has."),
     "cancel": ("swell.cli.cancel", "Cancel jobs."),
     "rm": ("swell.cli.rm", "Remove ended jobs, with all they left on disk."),

@@ -74,9 +74,20 @@ def watch(client: Client, job: int, *, as_json: bool) -> int:
         say(f"\ndetached; job {job} goes on.  swell logs -f {job}  |  swell cancel {job}", err=True)
         return EXIT_DETACHED
     say(end_line(end), err=True)
+    kept = client.get(f"/v1/jobs/{job}/files")
     if as_json:
-        print_json(client.job(job))
+        print_json({**client.job(job), "kept": kept})
+    elif wrote(kept):
+        say(f"files in {kept['directory']}  |  swell fetch {job}", err=True)
     return exit_code(end)
+
+
+def wrote(kept: dict[str, Any]) -> bool:
+    """Is there anything in its working copy that was not submitted? Not asked of a daemon elsewhere."""
+    from swell.jobfile.outputs import wrote_anything
+
+    submitted = Path(kept["submitted"]) if kept["submitted"] else None
+    return wrote_anything(Path(kept["working_copy"]["path"]), submitted)
 
 
 def job_document(said: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import click
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.tables import eta, gpus, holds, progress, state
 from swell.cli.terminal import safe, say
-from swell.jobfile.units import format_duration
+from swell.jobfile.units import format_duration, format_size
 
 COUNTED = {
     "attempts": "attempt",
@@ -31,6 +31,7 @@ def show(home: Path | None, as_json: bool, job: str) -> None:
     found = client(home)
     view = found.job(job)
     view["runs"] = found.get(f"/v1/jobs/{view['id']}/runs")["runs"]
+    view["kept"] = found.get(f"/v1/jobs/{view['id']}/files")
     if as_json:
         print_json(view)
         return
@@ -58,6 +59,7 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("lost", _lost(view["lost_s"])),
         ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
         ("snapshot", view["files"][:7]),
+        ("files", _kept(view["kept"])),
         ("workdir", spec["workdir"]),
         ("python", spec["python"]),
         ("shell", " ".join(f"{key}={value}" for key, value in spec["shell_env"].items())),
@@ -75,6 +77,12 @@ def command_line(command: list[str]) -> str:
 def _lost(seconds: float) -> str:
     """Work that ends of runs threw away: from the last checkpoint on."""
     return f"{format_duration(seconds)} of work since the last checkpoint was lost" if seconds >= 1.0 else ""
+
+
+def _kept(kept: dict[str, Any]) -> str:
+    """Where what it wrote is, and how much of the disk all of it uses."""
+    size = sum(kept[kind]["bytes"] for kind in ("working_copy", "checkpoints", "logs"))
+    return f"{kept['directory']}  ({format_size(size)} on disk; `swell fetch {kept['job']}` copies what it wrote)"
 
 
 def _run(run: dict[str, Any]) -> tuple[str, ...]:

@@ -232,6 +232,7 @@ HINTS: Mapping[str, str] = {
     "timeout": "write time_limit: 2h",
     "dependencies": "write depends_on: [12]",
     "max_epochs": "write epochs: 10",
+    "outputs": "leave it out; `swell fetch JOB` copies what a job wrote",
 }
 _FIELDS: Mapping[str, Sequence[str]] = {
     "": tuple(JobModel.model_fields),

@@ -60,6 +60,15 @@ def _size_text_mib(text: str) -> float:
     return float(number) * float(base ** _POWERS[prefix.lower()]) / (1 << 20)
 
 
+def format_size(count: float) -> str:
+    """For people: 512 B, 3.4 KiB, 120 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1000 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("the last unit is taken")
+
+
 def format_duration(seconds: float) -> str:
     """Short, for tables: 45s, 12m, 3h20m, 2d4h."""
     whole = max(0, round(seconds))

@@ -33,7 +33,7 @@ def everything(job: int) -> list[str]:
 
 
 def rm(home: Path, *jobs: int, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = swell(home, "rm", *map(str, jobs))
+    done = swell(home, "rm", "--yes", *map(str, jobs))
     assert done.returncode == code, done
     return done
 

@@ -121,6 +121,7 @@ RUN = {
     "reason": EVIL,
 }
 NODE = {"name": EVIL, "gpus": [], "gpus_free": 0, "gpus_total": 0}
+KEPT = {"job": 1, "directory": EVIL, **dict.fromkeys(("working_copy", "checkpoints", "logs"), {"bytes": 1})}
 EXPLAINED = {
     "job": 1,
     "summary": EVIL,
@@ -139,7 +140,7 @@ class Client:
     """Answers as a daemon that was told evil things."""
 
     def get(self, path: str, **_: object) -> Any:
-        answers = {"/explain": EXPLAINED, "/runs": {"runs": [RUN]}, "/nodes": {"nodes": [NODE]}}
+        answers = {"/explain": EXPLAINED, "/runs": {"runs": [RUN]}, "/nodes": {"nodes": [NODE]}, "/files": KEPT}
         return next((answer for end, answer in answers.items() if path.endswith(end)), {"policy": EVIL, "jobs": {}})
 
     def job(self, ref: object) -> Any:

@@ -1,0 +1,128 @@
+"""What a job has written: found in its working copy, told from what was submitted, copied to where its user wants it.
+
+Standard library only, because the command line imports it. Links are never followed and never copied: they might lead
+anywhere."""
+
+from __future__ import annotations
+
+import filecmp
+import fnmatch
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from swell.core.errors import SwellError
+
+MAX_FILES = 100_000
+_NOT_OUTPUT = ("__pycache__",)
+
+
+class FetchError(SwellError):
+    """Nothing was copied; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUse:
+    files: int = 0
+    bytes: int = 0
+
+
+def disk_use(path: Path) -> DiskUse:
+    """Of everything below, as far as it can be read; nothing if there is nothing."""
+    files = size = 0
+    for _, found in _walk(path):
+        files += 1
+        size += found.st_blocks * 512
+    return DiskUse(files=files, bytes=size)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Plain files below, by their path from there; links are not followed."""
+    for directory, subdirectories, names in os.walk(root):
+        subdirectories[:] = sorted(name for name in subdirectories if name not in _NOT_OUTPUT)
+        for name in sorted(names):
+            path = os.path.join(directory, name)  # noqa: PTH118 - half the cost, for many files
+            try:
+                found = os.lstat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield os.path.relpath(path, root), found
+
+
+def written(directory: Path, snapshot: Path | None) -> list[str]:
+    """Files in the working copy that were not submitted, or have changed since."""
+    return [name for name, _ in _walk(directory) if snapshot is None or not _same(directory / name, snapshot / name)]
+
+
+def wrote_anything(directory: Path, snapshot: Path | None) -> bool:
+    """The same by names and sizes alone, and only whether there is one: fast for large directories."""
+    return any(snapshot is None or _size(snapshot / name) != found.st_size for name, found in _walk(directory))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return -1
+
+
+def _same(path: Path, submitted: Path) -> bool:
+    try:
+        return submitted.is_file() and filecmp.cmp(path, submitted, shallow=False)
+    except OSError:
+        return False
+
+
+def matching(directory: Path, patterns: Sequence[str]) -> list[str]:
+    """Files in the working copy: `*.pt` anywhere, `results` or `results/` and all below, `logs/*.txt` from the top."""
+    return [name for name, _ in _walk(directory) if any(_matches(name, pattern) for pattern in patterns)]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    bare = pattern.strip("/").removeprefix("./")
+    parts = PurePosixPath(name).parts
+    heads = ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
+    return any(fnmatch.fnmatchcase(head, bare) for head in heads) or fnmatch.fnmatchcase(parts[-1], bare)
+
+
+def copy(directory: Path, names: Sequence[str], target: Path, *, replace: bool) -> int:
+    """Copy these files below `target`, each whole or not at all; how many bytes. Refuses before it writes anything."""
+    if len(names) > MAX_FILES:
+        raise FetchError(f"these are {len(names):,} files; name fewer, such as 'results/*.csv' (at most {MAX_FILES:,})")
+    sizes = {name: (directory / name).lstat().st_size for name in names}
+    target.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target).free
+    total = sum(sizes.values())
+    if total > free:
+        raise FetchError(f"these are {total:,} bytes and {target} has room for {free:,}; name fewer files")
+    there = [name for name in names if os.path.lexists(target / name)]
+    if there and not replace:
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        raise FetchError(f"{target / there[0]}{more} is there already; use --replace, or another directory with --into")
+    for name in names:
+        _copy_one(directory / name, target / name)
+    return total
+
+
+def _copy_one(source: Path, target: Path) -> None:
+    """Beside its place first: what is half copied never has the name of something whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name[:200]}.part")
+    part.unlink(missing_ok=True)
+    try:
+        with _opened(source) as file, part.open("xb") as copied:
+            shutil.copyfileobj(file, copied)
+            os.fchmod(copied.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o777)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A plain file: one that became a link since it was listed is refused by the system."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")

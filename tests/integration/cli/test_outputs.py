@@ -1,0 +1,92 @@
+"""Where a job's files are, fetching them, and removing them only when somebody said yes."""
+
+import json
+import os
+import pty
+
+import pytest
+
+
+@pytest.fixture
+def job(sh):
+    (sh.work / "train.py").write_text("1")
+    done = sh("run", "--gpus", 0, "--name", "writes", "--", "mkdir -p results; echo ok > results/model.pt; echo hi")
+    assert done.out == "hi\n"
+    view = json.loads(sh("show", "writes", "--json").out)
+    assert f"files in {view['kept']['directory']}  |  swell fetch {view['id']}" in done.err
+    return view
+
+
+def test_show_and_json_say_where_the_files_are(sh, job):
+    directory = sh.home / "work" / str(job["id"])
+    assert job["kept"]["directory"] == str(directory)
+    assert job["kept"]["working_copy"]["bytes"] > 0
+    assert f"files        {directory}" in sh("show", job["id"]).out
+    ran = json.loads(sh("run", "--json", "--gpus", 0, "--", "true").out)
+    assert ran["kept"]["directory"] == str(sh.home / "work" / str(ran["id"]))
+
+
+def test_nothing_is_said_of_files_when_none_were_written(sh):
+    assert "swell fetch" not in sh("run", "--gpus", 0, "--", "true").err
+
+
+def test_fetch_brings_what_it_wrote(sh, job):
+    done = sh("fetch", job["id"])
+    assert done.out == "results/model.pt\n"
+    assert (sh.work / f"writes-{job['id']}" / "results" / "model.pt").read_text() == "ok\n"
+    assert "--replace" in sh("fetch", job["id"], code=2).err
+    sh("fetch", job["id"], "*.py", "--into", "there")
+    assert [path.name for path in (sh.work / "there").iterdir()] == ["train.py"]
+    assert "no file in" in sh("fetch", job["id"], "*.nothing", code=2).err
+    assert json.loads(sh("fetch", job["id"], "--list", "--json").out)["files"] == ["results/model.pt"]
+
+
+def test_a_job_that_ran_in_place_left_its_files_there(sh):
+    job = json.loads(sh("run", "--json", "--no-snapshot", "--gpus", 0, "--", "true").out)["id"]
+    assert f"ran in {sh.work} itself" in sh("fetch", job, code=2).err
+
+
+def test_rm_says_what_it_would_delete_and_asks_nobody_who_is_not_there(sh, job):
+    done = sh("rm", job["id"], code=2)
+    assert f"this removes 1 job: {job['id']} (writes)" in done.err
+    assert "of working copies" in done.err
+    assert "--yes" in done.err
+    assert (sh.home / "work" / str(job["id"])).is_dir()
+
+
+def on_a_terminal(sh, *args, answer):
+    """What is printed to somebody who types the answer."""
+    here, there = pty.openpty()
+    process = sh.start(*args, stdin=there, stdout=there, stderr=there)
+    os.close(there)
+    os.write(here, answer)
+    said = b""
+    while True:
+        try:
+            data = os.read(here, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        said += data
+    os.close(here)
+    return process.wait(timeout=30), said.decode()
+
+
+def test_rm_asks_on_a_terminal(sh, job):
+    code, said = on_a_terminal(sh, "rm", job["id"], answer=b"n\n")
+    assert code == 1
+    assert "remove it?" in said
+    assert "nothing was removed" in said
+    code, said = on_a_terminal(sh, "rm", job["id"], answer=b"y\n")
+    assert code == 0
+    assert "removed 1 job" in said
+
+
+def test_rm_takes_patterns_and_all_that_have_ended(sh, job):
+    sh("run", "--gpus", 0, "--name", "other", "--", "true")
+    assert str(job["id"]) in sh("rm", "wri*", "--yes").out
+    assert "no job that has ended is called wri*" in sh("rm", "wri*", "--yes", code=2).err
+    sh("rm", "--ended", "--yes")
+    assert json.loads(sh("ls", "--ended", "--json").out) == []
+    assert "which jobs?" in sh("rm", code=2).err
