@@ -121,7 +121,7 @@ RUN = {
     "reason": EVIL,
 }
 NODE = {"name": EVIL, "gpus": [], "gpus_free": 0, "gpus_total": 0}
-KEPT = {"job": 1, "directory": EVIL, **dict.fromkeys(("working_copy", "checkpoints", "logs"), {"bytes": 1})}
+KEPT = {"job": 1, "directory": EVIL, **{key: {"bytes": 1} for key in ("working_copy", "checkpoints", "logs")}}
 EXPLAINED = {
     "job": 1,
     "summary": EVIL,
