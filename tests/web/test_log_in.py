@@ -56,7 +56,9 @@ def test_an_ended_session_is_said_plainly(busy: Daemon, visit: Visit) -> None:
     page = visit.log_in(busy)
     session = json.loads(page.evaluate(STORED))
     old = re.sub(r"^ui-\d+", "ui-1700000000", session["token"])
-    page.evaluate("token => sessionStorage.setItem('swell-session', JSON.stringify({token, ends_s: Date.now()}))", old)
+    page.evaluate(
+        "token => sessionStorage.setItem('swell-session', JSON.stringify({token, ends_s: Date.now(), user: ''}))", old
+    )
     page.reload()
     page.get_by_test_id("farewell").filter(has_text="has ended").wait_for()
     assert visit.page.get_by_label("Token").is_visible()

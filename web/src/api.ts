@@ -19,7 +19,8 @@ export class Refused extends Error {
 }
 
 function headers(more: Record<string, string> = {}): Record<string, string> {
-  return { Authorization: `Bearer ${session.value?.token ?? ""}`, "Swell-User": "dashboard", ...more };
+  const user = encodeURIComponent(session.value?.user || "dashboard");
+  return { Authorization: `Bearer ${session.value?.token ?? ""}`, "Swell-User": user, ...more };
 }
 
 async function refused(answer: Response): Promise<Refused> {

@@ -77,6 +77,7 @@ function Shell() {
         <button type="button" class="quiet" onClick={toggleTheme} aria-label="Switch between light and dark">
           {theme.value === "dark" ? "☀" : "☾"}
         </button>
+        {session.value?.user && <span class="faint wide-only">{session.value.user}</span>}
         <button type="button" class="quiet" onClick={logOut}>
           Log out
         </button>

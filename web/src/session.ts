@@ -9,6 +9,7 @@ import { signal } from "@preact/signals";
 interface Session {
   token: string;
   ends_s: number;
+  user: string; // in whose name this page acts, for the record
 }
 
 const KEY = "swell-session";

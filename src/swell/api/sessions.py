@@ -24,24 +24,25 @@ class Sessions:
     def __init__(self, secret: str, now_s: Callable[[], float]) -> None:
         self._secret = secret
         self._now_s = now_s
-        self._codes: dict[str, float] = {}  # by hash, until when
+        self._codes: dict[str, tuple[float, str]] = {}  # by hash: until when, for whom
 
     def is_secret(self, given: str) -> bool:
         """The daemon's own token: only that makes codes and sessions, so that none prolongs itself."""
         return same(given, self._secret)
 
-    def new_code(self) -> str:
-        """Valid once, for a minute."""
+    def new_code(self, user: str = "") -> str:
+        """Valid once, for a minute. The page that uses it acts in this user's name."""
         now = self._now_s()
-        alive = [(key, until) for key, until in self._codes.items() if until > now]
+        alive = [(key, kept) for key, kept in self._codes.items() if kept[0] > now]
         self._codes = dict(alive[-MAX_CODES + 1 :])
         code = secrets.token_urlsafe(24)
-        self._codes[_hash(code)] = now + CODE_S
+        self._codes[_hash(code)] = now + CODE_S, user
         return code
 
-    def redeem(self, code: str) -> bool:
-        until = self._codes.pop(_hash(code), None)
-        return until is not None and until > self._now_s()
+    def redeem(self, code: str) -> str | None:
+        """For whom it was made; None: it is not valid."""
+        until_s, user = self._codes.pop(_hash(code), (0.0, ""))
+        return user if until_s > self._now_s() else None
 
     def open(self) -> tuple[str, float]:
         """A session and when it ends."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swell.api.auth import bearer
-from swell.api.deps import Body, json_response, router_of
+from swell.api.deps import Body, caller, json_response, router_of
 from swell.api.problems import ApiError
 from swell.api.sessions import Sessions
 from swell.web.assets import PAGES, Asset, Assets, is_page
@@ -57,19 +57,21 @@ async def new_code(request: Request) -> Response:
     sessions = _sessions(request)
     if not sessions.is_secret(_bearer(request)):
         raise ApiError(403, "Needs the token", "a session of the dashboard cannot make another; run `swell ui` again")
-    return json_response({"code": sessions.new_code()}, status=201)
+    return json_response({"code": sessions.new_code(caller(request))}, status=201)
 
 
 @router.post(SESSIONS_PATH, status_code=201)
 async def open_session(request: Request, body: CodeBody | None = None) -> Response:
     """A session for a page, from a code, or from the token as bearer. It ends by itself."""
     sessions = _sessions(request)
-    by_code = body is not None and bool(body.code) and sessions.redeem(body.code)
-    if not by_code and not sessions.is_secret(_bearer(request)):
+    user = sessions.redeem(body.code) if body is not None and body.code else None
+    if user is None and sessions.is_secret(_bearer(request)):
+        user = caller(request)
+    if user is None:
         said = "the code was used already or is older than a minute" if body and body.code else "that is not the token"
         raise ApiError(401, "Not let in", f"{said}; run `swell ui` again, or paste the token of the daemon")
     token, ends_s = sessions.open()
-    return json_response({"token": token, "ends_s": ends_s}, status=201)
+    return json_response({"token": token, "ends_s": ends_s, "user": user}, status=201)
 
 
 def _sessions(request: Request) -> Sessions:

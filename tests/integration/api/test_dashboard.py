@@ -96,9 +96,10 @@ def test_without_a_built_dashboard_a_page_says_how_to_build_it(
 
 
 def test_a_code_opens_one_session_once(server: Server, stranger: httpx.Client) -> None:
-    code = server.client.post("/v1/ui/codes").json()["code"]
+    code = server.client.post("/v1/ui/codes", headers={"Swell-User": "ada"}).json()["code"]
     first = stranger.post("/v1/ui/sessions", json={"code": code})
     assert first.status_code == 201
+    assert first.json()["user"] == "ada"
     bearer = {"Authorization": f"Bearer {first.json()['token']}"}
     assert stranger.get("/v1/nodes", headers=bearer).status_code == 200
     assert stranger.get("/v1/nodes").status_code == 401
@@ -125,7 +126,7 @@ def test_codes_and_sessions_end_by_time() -> None:
     code, (token, ends_s) = kept.new_code(), kept.open()
     assert kept.holds(token)
     now[0] += sessions.CODE_S
-    assert not kept.redeem(code)
+    assert kept.redeem(code) is None
     now[0] = ends_s
     assert not kept.holds(token)
 
