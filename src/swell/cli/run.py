@@ -10,7 +10,7 @@ import click
 
 from swell.cli.common import client_or_start, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
-from swell.cli.sending import prepare, send
+from swell.cli.sending import described, prepare, send
 from swell.cli.submit import snapshot_option, tell
 from swell.cli.terminal import say
 from swell.client.http import Client
@@ -44,6 +44,7 @@ EXIT_DETACHED = 130
 @click.option("--array", help="So many copies, with ${index} in command and env.")
 @click.option("--team", help="Whose quota it counts against.")
 @click.option("--image", help="Container image to run in.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="Take this into the snapshot although it is ignored.")
 @snapshot_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @connected
@@ -60,7 +61,7 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
         tell(accepted, packed, as_json=as_json)
         return
     job = accepted["jobs"][0]["id"]
-    say(f"job {job} submitted" + (f"  snapshot {packed.short}" if packed else "") + "  Ctrl-C detaches", err=True)
+    say(f"job {job} submitted  Ctrl-C detaches" + (f"  {described(packed)}" if packed else ""), err=True)
     for note in accepted["notes"]:
         say(f"note: {note}", err=True)
     sys.exit(watch(client, job, as_json=as_json))

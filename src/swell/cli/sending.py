@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from swell.cli.common import plural
 from swell.cli.shell import complete
 from swell.cli.terminal import say
 from swell.client.http import Client
 from swell.core.errors import SwellError
 from swell.home import default_home
 from swell.jobfile.files import Packed, pack
+from swell.jobfile.units import format_size
 
 Document = dict[str, Any]
 LEFT_OUT_SHOWN = 3
@@ -32,7 +36,7 @@ def prepare(client: Client, documents: Sequence[Document], *, snapshot: bool, ho
     wanting = [document for document in documents if _wants_files(document)]
     if not wanting:
         return None
-    packed = _send_snapshot(client, home)
+    packed = _send_snapshot(client, home, wanting)
     for document in wanting:
         document["files"] = packed.hash
     return packed
@@ -57,18 +61,77 @@ def _wants_files(document: Document) -> bool:
     return "files" not in document and not str(document.get("workdir", "")).startswith("/")
 
 
-def _send_snapshot(client: Client, home: Path | None) -> Packed:
+def _send_snapshot(client: Client, home: Path | None, documents: Sequence[Document]) -> Packed:
     from swell.config import load_config
 
     config = load_config(home)
     root = Path.cwd()
+    include = [pattern for document in documents for pattern in _texts(document.get("include"))]
     with tempfile.TemporaryFile() as archive:
-        packed = pack(root, archive, max_mib=config.snapshot_max_mib, exclude=(config.home, default_home()))
+        own = (config.home, default_home())
+        packed = pack(root, archive, max_mib=config.snapshot_max_mib, exclude=own, include=include)
         if not client.has_files(packed.hash):
             archive.seek(0)
             client.send_files(packed.hash, archive, packed.size)
-    if packed.left_out:
-        shown = ", ".join(packed.left_out[:LEFT_OUT_SHOWN])
-        more = f" and {len(packed.left_out) - LEFT_OUT_SHOWN} more" if len(packed.left_out) > LEFT_OUT_SHOWN else ""
-        say(f"note: links that lead out of {root} are not in the snapshot: {shown}{more}", err=True)
+    for note in notes(root, packed, documents):
+        say(f"note: {note}", err=True)
     return packed
+
+
+def _texts(value: object) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+
+
+def notes(root: Path, packed: Packed, documents: Sequence[Document]) -> list[str]:
+    """What whoever submits should know of the copy that their jobs run in."""
+    found: list[str] = []
+    if root.resolve() == Path.home().resolve():
+        found.append("this is your home directory; submit from the directory of your code. Hidden files are left out")
+    if packed.links_out:
+        found.append(f"links that lead out of {root} are not in the snapshot: {_few(packed.links_out)}")
+    missing = {name: None for document in documents for name in named_but_left_out(root, packed, document)}
+    for name in list(missing)[:LEFT_OUT_SHOWN]:
+        why = next((w for path, w in packed.left_out.items() if f"{name}/".startswith(f"{path}/")), "something")
+        found.append(
+            f"the command names {name}, which is not in the snapshot ({why} leaves it out): add `--include {name}` "
+            f"(include: [{name}] in a job file), write {root / name}, or run in place with --no-snapshot"
+        )
+    return found
+
+
+def named_but_left_out(root: Path, packed: Packed, document: Document) -> list[str]:
+    """Paths in the command that are here and will not be in the copy."""
+    words = [word for part in _command_words(document) for word in (part, part.partition("=")[2])]
+    base = str(document.get("workdir", ""))
+    found: list[str] = []
+    for word in words:
+        path = os.path.normpath(Path(base, word)) if word and not word.startswith(("/", "-", "~")) else "."
+        if path.startswith(".") or not (root / path).exists():
+            continue
+        if path not in packed.names and not any(name.startswith(f"{path}/") for name in packed.names):
+            found.append(path)
+    return found
+
+
+def _command_words(document: Document) -> list[str]:
+    command, args = document.get("command", ""), document.get("args", [])
+    words = [str(word) for word in args] if isinstance(args, list) else []
+    if isinstance(command, list):
+        return [*map(str, command), *words]
+    try:
+        return [*shlex.split(str(command)), *words]
+    except ValueError:
+        return words
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LEFT_OUT_SHOWN} more" if len(names) > LEFT_OUT_SHOWN else ""
+    return ", ".join(names[:LEFT_OUT_SHOWN]) + more
+
+
+def described(packed: Packed) -> str:
+    """How much was taken, and what of this directory was not."""
+    size = f"{plural(packed.files, 'file')}, {format_size(packed.size)}"
+    left = f"; left out: {_few(tuple(packed.left_out))}" if packed.left_out else ""
+    return f"snapshot {packed.short}: {size}{left}"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client_or_start, connected, plural, print_json
-from swell.cli.sending import Document, prepare, send
+from swell.cli.sending import Document, described, prepare, send
 from swell.cli.terminal import say
 from swell.jobfile.files import Packed
 
@@ -58,6 +58,6 @@ def tell(accepted: dict[str, Any], packed: Packed | None, *, as_json: bool) -> N
     for note in accepted["notes"][:SHOWN]:
         say(f"note: {note}")
     if packed:
-        say(f"snapshot {packed.short}: {plural(packed.files, 'file')}, {packed.size / (1 << 20):.1f} MiB")
+        say(described(packed))
     first = jobs[0]["id"]
     say(f"next:  swell logs -f {first}  |  swell explain {first}  |  swell ls")

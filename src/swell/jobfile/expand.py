@@ -66,6 +66,9 @@ def dependency_names(document: Mapping[str, Any]) -> tuple[str, ...]:
 def _base(model: JobModel, given: Given) -> JobSpec:
     _check_from_shell("secrets", model.secrets, model.env)
     _check_from_shell("env_from_shell", model.env_from_shell, model.env)
+    if model.include and not model.files:
+        fix = "submit with `swell`, which takes one; with --no-snapshot or an absolute workdir leave it out"
+        raise one("include", "names files of a snapshot, and this job has none", fix)
     _check_patterns(model.progress, counts_steps=bool(model.steps))
     if ".." in model.workdir.split("/"):
         raise one("workdir", f"{model.workdir!r} has '..' in it", "write an absolute path, or one inside the snapshot")

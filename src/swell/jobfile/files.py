@@ -6,36 +6,38 @@ content: the same files are sent and kept once. Stdlib only, because the command
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 import re
 import shutil
 import stat
-import subprocess
 import tarfile
 import tempfile
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
-from swell.jobfile.unpacking import MAX_FILES, MIB, Room, SnapshotError, leads_inside, unpack
+from swell.jobfile.choosing import IGNORE_NAME, choose
+from swell.jobfile.unpacking import MIB, Room, SnapshotError, leads_inside, unpack
 
-IGNORE_NAME = ".swellignore"
 _HASH = re.compile(r"[0-9a-f]{64}")
 _MTIME_S = 1_577_836_800  # 2020-01-01: a time that no tool stumbles over, the same for all
-_ALWAYS_OUT = (".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """`left_out`: links that point out of the directory, which a copy of it cannot follow."""
+    """`links_out` point out of the directory: a copy of it cannot follow them. `left_out`: path -> what left it out."""
 
     hash: str
     size: int
-    files: int
-    left_out: tuple[str, ...] = ()
+    names: frozenset[str]
+    links_out: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        return len(self.names)
 
     @property
     def short(self) -> str:
@@ -59,20 +61,26 @@ class _HashingFile:
         return self._digest.hexdigest()
 
 
-def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path] = ()) -> Packed:
-    """Write the snapshot of `root` to `target`."""
-    names = list_files(root, exclude)
-    _check_size(root, names, max_mib)
+def pack(
+    root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path] = (), include: Sequence[str] = ()
+) -> Packed:
+    """Write the snapshot of `root` to `target`. `include`: what is taken although something leaves it out."""
+    chosen = choose(root, exclude, include)
+    _check_size(root, chosen.names, max_mib)
     room = Room(max_mib * MIB)
     sink = _HashingFile(target)
-    left_out: list[str] = []
+    links_out: list[str] = []
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
-        for name in names:
+        for name in chosen.names:
             room.take(name)
             if not _add(archive, root, name):
-                left_out.append(name)
+                links_out.append(name)
     return Packed(
-        hash=sink.hexdigest(), size=sink.size, files=len(names) - len(left_out), left_out=tuple(sorted(left_out))
+        hash=sink.hexdigest(),
+        size=sink.size,
+        names=frozenset(chosen.names).difference(links_out),
+        links_out=tuple(sorted(links_out)),
+        left_out=chosen.left_out,
     )
 
 
@@ -104,80 +112,6 @@ def _add_link(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> bo
         return False
     archive.addfile(info)
     return True
-
-
-def list_files(root: Path, exclude: Sequence[Path] = ()) -> list[str]:
-    """Files and links to take, sorted: what git would (tracked, and untracked but not ignored), else all of them."""
-    names = _from_git(root)
-    if not names:
-        names = list(_walk(root, root))
-    patterns = _patterns(root / IGNORE_NAME)
-    outside = [
-        f"{path.resolve().relative_to(root.resolve())}/"
-        for path in exclude
-        if path.resolve().is_relative_to(root.resolve())
-    ]
-    kept = {
-        name for name in names if not _ignored(name, patterns) and not any(f"{name}/".startswith(o) for o in outside)
-    }
-    return sorted(kept)
-
-
-def _from_git(root: Path) -> list[str]:
-    command = ["git", "-C", str(root), "ls-files", "-coz", "--exclude-standard"]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    if done.returncode != 0:
-        return []
-    return [name for entry in os.fsdecode(done.stdout).split("\0") if entry for name in _git_entry(root, entry)]
-
-
-def _git_entry(root: Path, entry: str) -> Iterable[str]:
-    """A submodule, or a repository inside this one, is listed by its directory."""
-    path = root / entry
-    if path.is_symlink() or path.is_file():
-        return (entry,)
-    return _walk(root, path) if path.is_dir() else ()
-
-
-def _walk(root: Path, top: Path) -> Iterator[str]:
-    count = 0
-    for directory, subdirectories, names in os.walk(top):
-        links = [name for name in subdirectories if (Path(directory) / name).is_symlink()]
-        subdirectories[:] = sorted(n for n in subdirectories if n not in _ALWAYS_OUT and n not in links)
-        for name in (*names, *links):
-            path = Path(directory) / name
-            if path.is_symlink() or path.is_file():
-                yield str(path.relative_to(root))
-                count += 1
-        if count > MAX_FILES:
-            raise SnapshotError(
-                f"{top} has more than {MAX_FILES:,} files; submit from the directory of your code, name what is not "
-                f"needed in {IGNORE_NAME}, or run in place with --no-snapshot"
-            )
-
-
-def _patterns(path: Path) -> list[str]:
-    if not path.is_file():
-        return []
-    lines = (line.strip() for line in path.read_text(errors="replace").splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
-
-
-def _ignored(name: str, patterns: Sequence[str]) -> bool:
-    """As in .gitignore, without its rarer forms: `*.ckpt` anywhere, `data/` a directory, `a/b` from the top."""
-    parts = PurePosixPath(name).parts
-    for pattern in patterns:
-        bare = pattern.strip("/")
-        if "/" in pattern.rstrip("/"):
-            heads = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
-            if any(fnmatch.fnmatchcase(head, bare) for head in heads):
-                return True
-        elif any(fnmatch.fnmatchcase(part, bare) for part in (parts[:-1] if pattern.endswith("/") else parts)):
-            return True
-    return False
 
 
 def _check_size(root: Path, names: Sequence[str], max_mib: int) -> None:

@@ -199,6 +199,9 @@ class JobModel(_Strict):
         Text,
         Field(description="`/an/absolute/one` as it is when the job runs, or a part of the snapshot taken at submit."),
     ] = ""
+    include: Annotated[
+        Words, Field(description="What goes into the snapshot although .gitignore or .swellignore leaves it out.")
+    ] = ()
     files: Annotated[str, Field(pattern="^([0-9a-f]{64})?$", description="Hash of an uploaded snapshot.")] = ""
     launcher: Annotated[Launcher, Field(description="How processes are started on the GPUs a run was given.")] = (
         Launcher.SINGLE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swell.cli.sending import MissingScript, prepare
+from swell.cli.sending import MissingScript, described, prepare
 from swell.client.find import Address
 from swell.jobfile.files import SnapshotError
 
@@ -68,3 +68,34 @@ def test_the_settings_limit_holds(shell):
     (shell / "big").write_bytes(b"0" * (2 << 20))
     with pytest.raises(SnapshotError, match="snapshot_max_mib"):
         prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py data/x.csv", ["python", "train.py", "--data=data"], "cat 'data/x.csv' | head"]
+)
+def test_a_path_that_the_command_names_and_the_copy_lacks_is_said_with_the_fix(shell, capsys, command):
+    (shell / ".swellignore").write_text("data/\n")
+    (shell / "data").mkdir()
+    (shell / "data" / "x.csv").write_text("1")
+    prepare(FakeClient(), [{"command": command}], snapshot=True, home=None)
+    said = capsys.readouterr().err
+    assert "the command names data" in said
+    assert "(.swellignore leaves it out)" in said
+    assert "--include data" in said
+    assert "--no-snapshot" in said
+    prepare(FakeClient(), [{"command": command, "include": ["data"]}], snapshot=True, home=None)
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_is_said_of_paths_that_are_there_or_nowhere(shell, capsys):
+    prepare(FakeClient(), [{"command": "python train.py out/ /etc -x ."}], snapshot=True, home=None)
+    assert capsys.readouterr().err == ""
+
+
+def test_submitting_from_a_home_directory_is_warned_of(shell, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(shell))
+    (shell / ".bashrc").write_text("x")
+    packed = prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
+    assert "this is your home directory" in capsys.readouterr().err
+    assert packed.names == {"train.py"}
+    assert described(packed) == f"snapshot {packed.short}: 1 file, 10.0 KiB; left out: .bashrc"

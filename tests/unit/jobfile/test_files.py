@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from swell.jobfile.choosing import choose
 from swell.jobfile.files import (
     Packed,
     adopt,
     archive_path,
-    list_files,
     pack,
     sweep,
     touch,
@@ -38,7 +38,7 @@ def test_without_git_everything_but_the_usual_clutter(tmp_path: Path) -> None:
         tmp_path, {"a.py": "1", "d/b.py": "2", ".git/config": "", "__pycache__/x.pyc": "", "d/c.ckpt": "", "out/x": ""}
     )
     (tmp_path / ".swellignore").write_text("# heavy\n*.ckpt\nout/\n")
-    assert list_files(tmp_path) == [".swellignore", "a.py", "d/b.py"]
+    assert choose(tmp_path).names == [".swellignore", "a.py", "d/b.py"]
 
 
 def test_with_git_what_git_would_take(tmp_path: Path) -> None:
@@ -46,18 +46,59 @@ def test_with_git_what_git_would_take(tmp_path: Path) -> None:
     tree(tmp_path, {"a.py": "1", "new.py": "2", "data.bin": "", ".gitignore": "*.bin\n", "gone.py": ""})
     subprocess.run(["git", "-C", str(tmp_path), "add", "a.py", "gone.py"], check=True)
     (tmp_path / "gone.py").unlink()
-    assert list_files(tmp_path) == [".gitignore", "a.py", "new.py"]
+    assert choose(tmp_path).names == [".gitignore", "a.py", "new.py"]
 
 
 def test_a_directory_that_git_ignores_is_still_taken(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     tree(tmp_path, {".gitignore": "scratch/\n", "scratch/train.py": "1"})
-    assert list_files(tmp_path / "scratch") == ["train.py"]
+    assert choose(tmp_path / "scratch").names == ["train.py"]
+
+
+@pytest.mark.parametrize("git", [False, True])
+def test_environments_caches_and_homes_of_swell_are_left_out_and_told(tmp_path: Path, git: bool) -> None:
+    if git:
+        subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    clutter = {
+        "env/pyvenv.cfg": "a virtual environment",
+        "deep/conda/conda-meta/x": "a conda environment",
+        "old/daemon.lock": "a home of Swell",
+        "sub/.cache/x": "a cache",
+        "sub/.ssh/id_rsa": "it may hold keys",
+    }
+    tree(tmp_path, {"a.py": "1", "env/lib/big.so": "x", "old/token": "t", "sub/b.py": "1", **clutter})
+    chosen = choose(tmp_path)
+    assert chosen.names == ["a.py", "sub/b.py"]
+    told = {"env": 0, "deep/conda": 1, "old": 2, "sub/.cache": 3, "sub/.ssh": 4}
+    assert chosen.left_out == {path: list(clutter.values())[n] for path, n in told.items()}
+
+
+def test_what_git_ignores_is_told_and_can_be_included(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    tree(tmp_path, {"a.py": "1", ".gitignore": "data/\nout\n", "data/x.csv": "1", "data/y.bin": "1", "out": "1"})
+    chosen = choose(tmp_path)
+    assert chosen.names == [".gitignore", "a.py"]
+    assert chosen.left_out == {"data": ".gitignore", "out": ".gitignore"}
+    assert choose(tmp_path, include=["data"]).names == [".gitignore", "a.py", "data/x.csv", "data/y.bin"]
+    assert choose(tmp_path, include=["*.csv"]).names == [".gitignore", "a.py", "data/x.csv"]
+
+
+def test_keys_are_never_included(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.py": "1", ".ssh/id_rsa": "k", ".netrc": "k", "env/pyvenv.cfg": ""})
+    assert choose(tmp_path, include=[".ssh", ".netrc", "*"]).names == ["a.py", "env/pyvenv.cfg"]
+
+
+def test_of_a_home_directory_no_hidden_file_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tree(tmp_path, {"train.py": "1", ".bashrc": "x", ".config/gcloud/key": "k"})
+    chosen = choose(tmp_path)
+    assert chosen.names == ["train.py"]
+    assert set(chosen.left_out) == {".bashrc", ".config"}
 
 
 def test_swells_own_home_is_left_out(tmp_path: Path) -> None:
     tree(tmp_path, {"a.py": "1", "home/swell.db": "x", "home2/b": "y"})
-    assert list_files(tmp_path, [tmp_path / "home"]) == ["a.py", "home2/b"]
+    assert choose(tmp_path, [tmp_path / "home"]).names == ["a.py", "home2/b"]
 
 
 def test_the_hash_names_the_content(tmp_path: Path) -> None:
@@ -76,7 +117,7 @@ def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path: Path) -> None
     (source / "link").symlink_to("d/data.txt")
     (source / "out").symlink_to("/etc")
     result, data = packed(source)
-    assert result.left_out == ("out",)
+    assert result.links_out == ("out",)
     part = tmp_path / "part"
     part.write_bytes(data)
     final = adopt(tmp_path, result.hash, part, max_mib=10)
