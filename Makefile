@@ -39,7 +39,8 @@ demo: $(RUNS) ## set everything up and watch seven trainings share four slots
 	$(BIN)/swell demo
 
 test: $(READY) lint ## everything that runs in under ten minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not perf and not torch and not frameworks and not web' tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 300 \
+		-m 'not slow and not perf and not torch and not frameworks and not web' tests
 
 test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
 	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks and not web' tests
