@@ -94,6 +94,7 @@ lint: $(READY) lint-web ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
+	for example in examples/*-*/*.py; do $(BIN)/mypy "$$example" || exit 1; done
 	$(BIN)/lint-imports
 
 bench: $(READY) ## measure, compare with tests/perf/thresholds.json, write out/figures

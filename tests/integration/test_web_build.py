@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_without_node_and_without_packages_it_says_what_to_do(tmp_path):
+def test_without_node_and_without_packages_it_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "web").mkdir()
     (tmp_path / "bin").mkdir()
     shutil.copy(ROOT / "web" / "build.py", tmp_path / "web")
@@ -27,7 +27,7 @@ def test_without_node_and_without_packages_it_says_what_to_do(tmp_path):
     assert not (tmp_path / "src").exists()
 
 
-def test_nothing_is_done_twice(tmp_path):
+def test_nothing_is_done_twice(tmp_path: Path) -> None:
     """What was built from the same sources is left alone: no Node.js is looked for."""
     script = ROOT / "web" / "build.py"
     (tmp_path / "web").mkdir()

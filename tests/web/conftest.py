@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -130,6 +130,14 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
+class Site(Protocol):
+    """What a page needs of a daemon."""
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+    def post(self, path: str) -> Any: ...
+
+
 class Visit:
     """A browser with one page, and what its console said."""
 
@@ -150,7 +158,7 @@ class Visit:
         if kind in ("error", "warning"):
             self.complaints.append(f"{kind}: {text}")
 
-    def log_in(self, made: Daemon, path: str = "/") -> Any:
+    def log_in(self, made: Site, path: str = "/") -> Any:
         """As `swell ui` does."""
         code = made.post("/v1/ui/codes")["code"]
         self.page.goto(f"{url(made)}{path}#code={code}")
@@ -177,7 +185,7 @@ class Visit:
         ]
 
 
-def url(made: Daemon) -> str:
+def url(made: Site) -> str:
     host, port = made.address
     return f"http://{host}:{port}"
 

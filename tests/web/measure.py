@@ -175,6 +175,7 @@ def cost() -> None:
         for seed in range(8):
             made.submit(**training(f"t{seed}", 5000, 1, 1, 1.0, seed))
         time.sleep(15)
+        assert made.process is not None
         process = psutil.Process(made.process.pid)
         for pages in (0, 1, 20):
             readers = [_Page(made.address, made.token) for _ in range(pages)]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 
 import uvicorn
+from fastapi import FastAPI
 
 from integration.api.conftest import TOKEN, FakeEngine
 from swell.api.app import create_app
@@ -110,14 +111,14 @@ class Served:
 
     token = TOKEN
 
-    def __init__(self, engine: FakeEngine, port: int) -> None:
+    def __init__(self, engine: FakeEngine, app: FastAPI, port: int) -> None:
         self.engine = engine
+        self.app = app
         self.address = ("127.0.0.1", port)
-        self.app = None
 
     def post(self, path: str, body: object | None = None) -> dict[str, str]:
         assert path == "/v1/ui/codes"
-        return {"code": self.app.state.sessions.new_code()}  # type: ignore[union-attr]
+        return {"code": self.app.state.sessions.new_code()}
 
 
 def engine_with(events: list[Event]) -> FakeEngine:
@@ -134,8 +135,7 @@ def served(engine: FakeEngine) -> Iterator[Served]:
     thread.start()
     while not server.started:
         thread.join(0.01)
-    made = Served(engine, server.servers[0].sockets[0].getsockname()[1])
-    made.app = app
+    made = Served(engine, app, server.servers[0].sockets[0].getsockname()[1])
     try:
         yield made
     finally:

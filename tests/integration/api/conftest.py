@@ -105,6 +105,9 @@ class FakeEngine:
     async def add_node(self, node: Node) -> None:
         self.record(ev.NodeObserved(node=node, at_s=self.now))
 
+    async def declare_slots(self, gpus: int | None) -> None:
+        """No slots are declared here."""
+
     async def set_node_condition(self, name: str, condition: NodeCondition, *, why: str = "", by: str = "") -> None:
         if name not in self.state.nodes:
             raise NotFound(f"there is no node {name!r}")

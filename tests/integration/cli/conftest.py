@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness import ROOT, daemon
+from harness import ROOT, Daemon, daemon
 
 
 @dataclass
@@ -18,22 +20,22 @@ class Shell:
 
     home: Path
     work: Path
-    env: dict = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
 
-    def environment(self):
+    def environment(self) -> dict[str, str]:
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("SWELL_", "VIRTUAL_ENV", "CONDA_"))
         }
         return {**kept, "PYTHONPATH": str(ROOT / "src"), "SWELL_HOME": str(self.home), **self.env}
 
-    def start(self, *args, **options):
+    def start(self, *args: object, **options: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "swell", *map(str, args)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(
             command, cwd=self.work, env=self.environment(), preexec_fn=_hear_ctrl_c, **{**pipes, **options}
         )
 
-    def __call__(self, *args, code=0, stdin=b"", timeout=60):
+    def __call__(self, *args: object, code: int | None = 0, stdin: bytes = b"", timeout: float = 60) -> "Done":
         process = self.start(*args)
         out, err = process.communicate(stdin, timeout=timeout)
         found = Done(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
@@ -41,7 +43,7 @@ class Shell:
         return found
 
 
-def _hear_ctrl_c():
+def _hear_ctrl_c() -> None:
     """Tests that were started in the background of a shell ignore it, and so would what they start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -54,19 +56,19 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with daemon(tmp_path_factory.mktemp("cli") / "home", gpus=4) as running:
         yield running
 
 
 @pytest.fixture
-def sh(served, tmp_path):
+def sh(served: Daemon, tmp_path: Path) -> Shell:
     (tmp_path / "work").mkdir()
     return Shell(served.home, tmp_path / "work")
 
 
 @pytest.fixture
-def alone(tmp_path):
+def alone(tmp_path: Path) -> Iterator[Shell]:
     """A shell without a daemon; whatever it starts is ended."""
     (tmp_path / "work").mkdir()
     shell = Shell(tmp_path / "home", tmp_path / "work")

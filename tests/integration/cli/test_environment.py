@@ -3,12 +3,15 @@
 import json
 import sys
 import venv
+from pathlib import Path
 
 import pytest
 
+from integration.cli.conftest import Shell
+
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with a module of its own, as `pip install` would leave it."""
     place = tmp_path_factory.mktemp("envs") / "mine"
     venv.create(place, with_pip=False, symlinks=True)
@@ -17,7 +20,7 @@ def environment(tmp_path_factory):
     return place
 
 
-def activated(sh, environment):
+def activated(sh: Shell, environment: Path) -> Shell:
     sh.env |= {"PATH": f"{environment}/bin:/usr/bin:/bin", "VIRTUAL_ENV": str(environment)}
     return sh
 
@@ -25,12 +28,12 @@ def activated(sh, environment):
 PRINTS = "import only_mine, sys; print(sys.prefix)"
 
 
-def test_the_python_of_an_active_environment_runs_it(sh, environment):
+def test_the_python_of_an_active_environment_runs_it(sh: Shell, environment: Path) -> None:
     done = activated(sh, environment)("run", "--gpus", "0", "--", "python", "-c", PRINTS)
     assert done.out.strip() == str(environment)
 
 
-def test_programs_on_the_path_of_the_shell_are_found_without_any_environment(sh, tmp_path):
+def test_programs_on_the_path_of_the_shell_are_found_without_any_environment(sh: Shell, tmp_path: Path) -> None:
     tool = tmp_path / "tools" / "my-tool"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho found\n")
@@ -39,7 +42,7 @@ def test_programs_on_the_path_of_the_shell_are_found_without_any_environment(sh,
     assert sh("run", "--gpus", "0", "--", "my-tool").out.strip() == "found"
 
 
-def test_variables_are_taken_by_name_and_secrets_are_not_shown(sh):
+def test_variables_are_taken_by_name_and_secrets_are_not_shown(sh: Shell) -> None:
     sh.env |= {"WANDB_PROJECT": "p", "KEY": "s3cret", "OTHER": "not asked for"}
     options = ("--env-from-shell", "WANDB_PROJECT", "--secret", "KEY")
     done = sh("run", "--gpus", "0", *options, "--", "echo $WANDB_PROJECT $KEY [$OTHER]")
@@ -51,13 +54,13 @@ def test_variables_are_taken_by_name_and_secrets_are_not_shown(sh):
     assert "PATH=" in shown, "what it runs with is shown"
 
 
-def test_a_variable_that_the_shell_does_not_have_is_said_at_submit(sh):
+def test_a_variable_that_the_shell_does_not_have_is_said_at_submit(sh: Shell) -> None:
     said = sh("run", "--env-from-shell", "NOT_THERE", "--", "true", code=2).err
     assert "env_from_shell: NOT_THERE has no value" in said
     assert "shell you submit from" in said
 
 
-def test_an_interpreter_is_chosen_for_commands_lines_and_scripts(sh, environment):
+def test_an_interpreter_is_chosen_for_commands_lines_and_scripts(sh: Shell, environment: Path) -> None:
     (sh.work / "prints.py").write_text(PRINTS)
     (sh.work / "job.yaml").write_text(f"script: prints.py\npython: {environment}\ngpus: 0\n")
     for command in (("python", "-c", PRINTS), (f"python3 -c '{PRINTS}'",)):
@@ -68,7 +71,7 @@ def test_an_interpreter_is_chosen_for_commands_lines_and_scripts(sh, environment
     assert f"python       {environment}" in sh("show", job).out
 
 
-def test_the_daemons_own_python_is_not_the_jobs(sh):
+def test_the_daemons_own_python_is_not_the_jobs(sh: Shell) -> None:
     """The daemon of these tests runs in an environment of its own; this shell has none."""
     sh.env["PATH"] = "/usr/bin:/bin"
     done = sh("run", "--gpus", "0", "--", "echo $PATH; echo [$VIRTUAL_ENV]")

@@ -3,21 +3,24 @@
 import json
 import os
 import pty
+from typing import Any
 
 import pytest
 
+from integration.cli.conftest import Shell
+
 
 @pytest.fixture
-def job(sh):
+def job(sh: Shell) -> dict[str, Any]:
     (sh.work / "train.py").write_text("1")
     done = sh("run", "--gpus", 0, "--name", "writes", "--", "mkdir -p results; echo ok > results/model.pt; echo hi")
     assert done.out == "hi\n"
-    view = json.loads(sh("show", "writes", "--json").out)
+    view: dict[str, Any] = json.loads(sh("show", "writes", "--json").out)
     assert f"files in {view['kept']['directory']}  |  swell fetch {view['id']}" in done.err
     return view
 
 
-def test_show_and_json_say_where_the_files_are(sh, job):
+def test_show_and_json_say_where_the_files_are(sh: Shell, job: dict[str, Any]) -> None:
     directory = sh.home / "work" / str(job["id"])
     assert job["kept"]["directory"] == str(directory)
     assert job["kept"]["working_copy"]["bytes"] > 0
@@ -26,11 +29,11 @@ def test_show_and_json_say_where_the_files_are(sh, job):
     assert ran["kept"]["directory"] == str(sh.home / "work" / str(ran["id"]))
 
 
-def test_nothing_is_said_of_files_when_none_were_written(sh):
+def test_nothing_is_said_of_files_when_none_were_written(sh: Shell) -> None:
     assert "swell fetch" not in sh("run", "--gpus", 0, "--", "true").err
 
 
-def test_fetch_brings_what_it_wrote(sh, job):
+def test_fetch_brings_what_it_wrote(sh: Shell, job: dict[str, Any]) -> None:
     done = sh("fetch", job["id"])
     assert done.out == "results/model.pt\n"
     assert (sh.work / f"writes-{job['id']}" / "results" / "model.pt").read_text() == "ok\n"
@@ -41,12 +44,12 @@ def test_fetch_brings_what_it_wrote(sh, job):
     assert json.loads(sh("fetch", job["id"], "--list", "--json").out)["files"] == ["results/model.pt"]
 
 
-def test_a_job_that_ran_in_place_left_its_files_there(sh):
+def test_a_job_that_ran_in_place_left_its_files_there(sh: Shell) -> None:
     job = json.loads(sh("run", "--json", "--no-snapshot", "--gpus", 0, "--", "true").out)["id"]
     assert f"ran in {sh.work} itself" in sh("fetch", job, code=2).err
 
 
-def test_rm_says_what_it_would_delete_and_asks_nobody_who_is_not_there(sh, job):
+def test_rm_says_what_it_would_delete_and_asks_nobody_who_is_not_there(sh: Shell, job: dict[str, Any]) -> None:
     done = sh("rm", job["id"], code=2)
     assert f"this removes 1 job: {job['id']} (writes)" in done.err
     assert "of working copies" in done.err
@@ -54,7 +57,7 @@ def test_rm_says_what_it_would_delete_and_asks_nobody_who_is_not_there(sh, job):
     assert (sh.home / "work" / str(job["id"])).is_dir()
 
 
-def on_a_terminal(sh, *args, answer):
+def on_a_terminal(sh: Shell, *args: object, answer: bytes) -> tuple[int, str]:
     """What is printed to somebody who types the answer."""
     here, there = pty.openpty()
     process = sh.start(*args, stdin=there, stdout=there, stderr=there)
@@ -73,7 +76,7 @@ def on_a_terminal(sh, *args, answer):
     return process.wait(timeout=30), said.decode()
 
 
-def test_rm_asks_on_a_terminal(sh, job):
+def test_rm_asks_on_a_terminal(sh: Shell, job: dict[str, Any]) -> None:
     code, said = on_a_terminal(sh, "rm", job["id"], answer=b"n\n")
     assert code == 1
     assert "remove it?" in said
@@ -83,7 +86,7 @@ def test_rm_asks_on_a_terminal(sh, job):
     assert "removed 1 job" in said
 
 
-def test_rm_takes_patterns_and_all_that_have_ended(sh, job):
+def test_rm_takes_patterns_and_all_that_have_ended(sh: Shell, job: dict[str, Any]) -> None:
     sh("run", "--gpus", 0, "--name", "other", "--", "true")
     assert str(job["id"]) in sh("rm", "wri*", "--yes").out
     assert "no job that has ended is called wri*" in sh("rm", "wri*", "--yes", code=2).err

@@ -4,14 +4,15 @@ import json
 import os
 
 from harness import eventually
+from integration.cli.conftest import Shell
 
 
-def slots(shell):
+def slots(shell: Shell) -> int:
     (node,) = json.loads(shell("up", "--json").out)["nodes"]
     return sum(gpu["health"] == "ok" for gpu in node["gpus"])
 
 
-def test_what_was_declared_is_kept_over_restarts(alone):
+def test_what_was_declared_is_kept_over_restarts(alone: Shell) -> None:
     assert ": 3 slots, no NVIDIA driver" in alone("up", "--gpus", 3).out
     alone("down")
     assert ": 3 slots, no NVIDIA driver" in alone("up").out
@@ -22,7 +23,7 @@ def test_what_was_declared_is_kept_over_restarts(alone):
     assert "no GPU found" in alone("up").out
 
 
-def test_a_running_daemon_gets_more_at_once_and_fewer_as_they_come_free(alone):
+def test_a_running_daemon_gets_more_at_once_and_fewer_as_they_come_free(alone: Shell) -> None:
     alone("up", "--gpus", 1)
     alone("run", "-d", "--gpus", 2, "--", "true", code=2)
     assert ": 2 slots" in alone("up", "--gpus", 2).out
@@ -37,7 +38,7 @@ def test_a_running_daemon_gets_more_at_once_and_fewer_as_they_come_free(alone):
     eventually(lambda: ": 1 slot, no NVIDIA driver" in alone("up").out, 20, every_s=0.2)
 
 
-def test_the_first_run_on_a_machine_without_gpus_has_a_slot_per_core_and_says_so(alone):
+def test_the_first_run_on_a_machine_without_gpus_has_a_slot_per_core_and_says_so(alone: Shell) -> None:
     done = alone("run", "--gpus", 1, "--", "echo", "hi")
     assert done.out == "hi\n"
     cores = len(os.sched_getaffinity(0))
@@ -49,7 +50,7 @@ def test_the_first_run_on_a_machine_without_gpus_has_a_slot_per_core_and_says_so
     assert "one per core" not in alone("run", "--gpus", 1, "--", "true").err
 
 
-def test_what_cannot_change_while_it_runs_is_said(alone):
+def test_what_cannot_change_while_it_runs_is_said(alone: Shell) -> None:
     alone("up", "--gpus", 1)
     assert "--port hold from a start on" in alone("up", "--port", 9, "--gpus", 2).out
     assert slots(alone) == 2

@@ -5,8 +5,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from harness import Daemon
+from integration.cli.conftest import Shell
 
-def test_the_address_lets_one_page_in_and_does_not_hold_the_token(served, sh):
+
+def test_the_address_lets_one_page_in_and_does_not_hold_the_token(served: Daemon, sh: Shell) -> None:
     url = json.loads(sh("ui", "--json").out)["url"]
     parts = urlsplit(url)
     assert served.token not in url
@@ -20,5 +23,5 @@ def test_the_address_lets_one_page_in_and_does_not_hold_the_token(served, sh):
     assert httpx.get(f"{parts.scheme}://{parts.netloc}/v1/jobs", headers=bearer).status_code == 200
 
 
-def test_without_a_browser_the_address_is_printed(served, sh):
+def test_without_a_browser_the_address_is_printed(served: Daemon, sh: Shell) -> None:
     assert "#code=" in sh("ui", "--no-browser").out

@@ -7,23 +7,27 @@ import time
 import pytest
 
 from harness import eventually
+from integration.cli.conftest import Done, Shell
 
 
-def submit(sh, text, code=0):
+def sent(sh: Shell, text: str, code: int) -> Done:
     (sh.work / "job.yaml").write_text(text)
-    done = sh("submit", "job.yaml", "--json", code=code)
-    return json.loads(done.out)["ids"] if code == 0 else done
+    return sh("submit", "job.yaml", "--json", code=code)
 
 
-def state(sh, job):
-    return json.loads(sh("show", job, "--json").out)["state"]
+def submit(sh: Shell, text: str) -> list[int]:
+    return list(json.loads(sent(sh, text, code=0).out)["ids"])
 
 
-def wait(sh, job, *states):
+def state(sh: Shell, job: int | str) -> str:
+    return str(json.loads(sh("show", job, "--json").out)["state"])
+
+
+def wait(sh: Shell, job: int | str, *states: str) -> None:
     eventually(lambda: state(sh, job) in states, 20, what=f"job {job} is {states}", every_s=0.1)
 
 
-def test_run_shows_output_and_passes_the_verdict_on(sh):
+def test_run_shows_output_and_passes_the_verdict_on(sh: Shell) -> None:
     (sh.work / "hello.py").write_text("print('hello from the snapshot')")
     done = sh("run", "--", "python", "hello.py")
     assert done.out == "hello from the snapshot\n"
@@ -34,15 +38,16 @@ def test_run_shows_output_and_passes_the_verdict_on(sh):
     assert "FAILED" in failed.err
 
 
-def test_run_detached_prints_the_id_and_what_to_do_next(sh):
+def test_run_detached_prints_the_id_and_what_to_do_next(sh: Shell) -> None:
     done = sh("run", "-d", "--name", "later", "--", "true")
     assert "later" in done.out
     assert done.out.count("swell ") == 3
     assert json.loads(sh("run", "-d", "--json", "--", "true").out)["ids"]
 
 
-def test_ctrl_c_leaves_the_job_running(sh):
+def test_ctrl_c_leaves_the_job_running(sh: Shell) -> None:
     process = sh.start("run", "--gpus", 0, "--name", "patient", "--", "echo ready; sleep 60")
+    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -53,7 +58,7 @@ def test_ctrl_c_leaves_the_job_running(sh):
     wait(sh, "patient", "cancelled")
 
 
-def test_logs_follow_to_the_end_and_fail_with_the_job(sh):
+def test_logs_follow_to_the_end_and_fail_with_the_job(sh: Shell) -> None:
     (job,) = submit(sh, "command: 'for i in 1 2 3; do echo line $i; sleep 0.1; done; exit 4'\ngpus: 0")
     done = sh("logs", "-f", job, code=1)
     assert done.out == "line 1\nline 2\nline 3\n"
@@ -62,14 +67,14 @@ def test_logs_follow_to_the_end_and_fail_with_the_job(sh):
     assert json.loads(sh("logs", job, "--json").out)["text"] == done.out
 
 
-def test_logs_of_all_processes_are_tagged(sh):
+def test_logs_of_all_processes_are_tagged(sh: Shell) -> None:
     (job,) = submit(sh, "command: echo I am $SWELL_RANK\ngpus: 2\nlauncher: per-gpu")
     done = sh("logs", "-f", "--rank", "all", job)
     assert sorted(done.out.splitlines()) == ["[0] I am 0", "[1] I am 1"]
     assert sh("logs", "--rank", 1, job).out == "I am 1\n"
 
 
-def test_code_edited_while_queued_changes_nothing(sh):
+def test_code_edited_while_queued_changes_nothing(sh: Shell) -> None:
     (sh.work / "train.py").write_text("print('as submitted')")
     (gate,) = submit(sh, "name: gate\ncommand: sleep 2\ngpus: 0")
     (job,) = submit(sh, f"script: train.py\ngpus: 0\ndepends_on: {gate}")
@@ -77,13 +82,13 @@ def test_code_edited_while_queued_changes_nothing(sh):
     assert sh("logs", "-f", job).out == "as submitted\n"
 
 
-def test_in_place_sees_the_directory_as_it_is(sh):
+def test_in_place_sees_the_directory_as_it_is(sh: Shell) -> None:
     (sh.work / "data.txt").write_text("here\n")
     done = sh("run", "--no-snapshot", "--gpus", 0, "--", "cat data.txt; pwd")
     assert done.out == f"here\n{sh.work}\n"
 
 
-def test_ls_shows_what_people_look_for(sh):
+def test_ls_shows_what_people_look_for(sh: Shell) -> None:
     (job,) = submit(sh, "name: listed\ncommand: sleep 30\ngpus: 1-2\nepochs: 5")
     wait(sh, job, "running")
     out = sh("ls").out
@@ -98,7 +103,7 @@ def test_ls_shows_what_people_look_for(sh):
     assert str(job) in sh("ls", "--ended").out
 
 
-def test_show_and_explain_and_priority_and_pause(sh):
+def test_show_and_explain_and_priority_and_pause(sh: Shell) -> None:
     (first,) = submit(sh, "name: holder\ncommand: sleep 60\ngpus: 4")
     wait(sh, first, "running")
     (job,) = submit(sh, "name: waiter\ncommand: sleep 60\ngpus: 4\nenv: {KEY: hunter2}\nsecrets: [KEY]")
@@ -114,7 +119,7 @@ def test_show_and_explain_and_priority_and_pause(sh):
     wait(sh, first, "cancelled")
 
 
-def test_secrets_come_from_the_shell_and_stay_out_of_sight(sh):
+def test_secrets_come_from_the_shell_and_stay_out_of_sight(sh: Shell) -> None:
     sh.env["API_KEY"] = "hunter2"
     done = sh("run", "--gpus", 0, "--secret", "API_KEY", "--", "echo ${#API_KEY}")
     assert done.out == "7\n"
@@ -122,18 +127,18 @@ def test_secrets_come_from_the_shell_and_stay_out_of_sight(sh):
     assert "hunter2" not in sh("events", "-n", 1000, "--json").out
 
 
-def test_retries_with_backoff(sh):
+def test_retries_with_backoff(sh: Shell) -> None:
     (job,) = submit(sh, "command: 'test $SWELL_ATTEMPT -ge 3'\ngpus: 0\nretries: 3\nbackoff: 0.1s")
     assert sh("logs", "-f", job).code == 0
     assert json.loads(sh("show", job, "--json").out)["attempts"] == 3
 
 
-def test_a_time_limit_ends_the_job(sh):
+def test_a_time_limit_ends_the_job(sh: Shell) -> None:
     (job,) = submit(sh, "command: sleep 60\ngpus: 0\ntime_limit: 1s\ngrace: 1s")
     assert sh("logs", "-f", job, code=1).code == 1
 
 
-def test_arrays_and_sweeps_and_depends_on(sh):
+def test_arrays_and_sweeps_and_depends_on(sh: Shell) -> None:
     ids = submit(sh, "name: s-${lr}\ncommand: echo ${lr} $SWELL_INDEX\ngpus: 0\nsweep: {lr: [0.1, 0.2]}")
     assert [sh("logs", "-f", job).out for job in ids] == ["0.1 0\n", "0.2 1\n"]
     first, second = submit(
@@ -143,7 +148,7 @@ def test_arrays_and_sweeps_and_depends_on(sh):
     assert sh("logs", "-f", second).out == "x\n"
 
 
-def test_nodes_and_policy(sh):
+def test_nodes_and_policy(sh: Shell) -> None:
     assert "4/4" in sh("nodes").out or "/4" in sh("nodes").out
     sh("node", "add", "spare", "--gpus", 2, "--gpu-type", "A100", "--cpus", 8)
     assert "CORDONED" in sh("node", "cordon", "spare", "--why", "fan").out
@@ -158,7 +163,7 @@ def test_nodes_and_policy(sh):
     sh("policy", before)
 
 
-def test_events_top_and_doctor(sh):
+def test_events_top_and_doctor(sh: Shell) -> None:
     submit(sh, "command: 'true'\ngpus: 0")
     assert "job submitted" in sh("events", "-n", 50).out
     assert all(json.loads(line)["seq"] for line in sh("events", "--json").out.splitlines())
@@ -169,7 +174,7 @@ def test_events_top_and_doctor(sh):
     assert "ok    home" in done.out
 
 
-def test_a_thousand_jobs_are_cancelled_in_a_moment(sh):
+def test_a_thousand_jobs_are_cancelled_in_a_moment(sh: Shell) -> None:
     (gate,) = submit(sh, "name: gate\ncommand: sleep 60\ngpus: 0")
     submit(sh, f"name: many\ncommand: 'true'\ngpus: 0\narray: 1000\ndepends_on: {gate}")
     began = time.monotonic()
@@ -195,13 +200,13 @@ def test_a_thousand_jobs_are_cancelled_in_a_moment(sh):
         ("command: x\n#" + "x" * (2 << 20), "1,048,576"),
     ],
 )
-def test_bad_input_is_refused_with_its_fix(sh, text, says):
-    done = submit(sh, text, code=2)
+def test_bad_input_is_refused_with_its_fix(sh: Shell, text: str, says: str) -> None:
+    done = sent(sh, text, code=2)
     assert says in done.err
     assert "Traceback" not in done.err
 
 
-def test_files_that_are_too_large_are_named(sh):
+def test_files_that_are_too_large_are_named(sh: Shell) -> None:
     (sh.work / "weights.bin").write_bytes(b"")
     with (sh.work / "weights.bin").open("r+b") as file:
         file.truncate(300 << 20)
@@ -210,7 +215,7 @@ def test_files_that_are_too_large_are_named(sh):
     assert "snapshot_max_mib" in done.err
 
 
-def test_unknown_jobs(sh):
+def test_unknown_jobs(sh: Shell) -> None:
     for verb in ("show", "logs", "explain", "pause"):
         assert "there is no job" in sh(verb, "nobody", code=2).err
     assert "no job" in sh("cancel", "nobody", code=2).err

@@ -1,28 +1,32 @@
 """What the command line adds to a job before it sends it."""
 
+from pathlib import Path
+from typing import IO, Any
+
 import pytest
 
 from swell.cli.sending import MissingScript, described, prepare
 from swell.client.find import Address
-from swell.jobfile.files import SnapshotError
+from swell.client.http import Client
+from swell.jobfile.unpacking import SnapshotError
 
 
-class FakeClient:
-    def __init__(self, local=True):
-        self.address = Address(url="http://127.0.0.1:1", token="t", local=local)
-        self.sent = {}
+class FakeClient(Client):
+    def __init__(self, local: bool = True) -> None:
+        super().__init__(Address(url="http://127.0.0.1:1", token="t", local=local))
+        self.sent: dict[str, bytes] = {}
 
-    def has_files(self, content_hash):
+    def has_files(self, content_hash: str) -> bool:
         return content_hash in self.sent
 
-    def send_files(self, content_hash, archive, size):
+    def send_files(self, content_hash: str, archive: IO[bytes], size: int) -> None:
         data = archive.read()
         assert len(data) == size
         self.sent[content_hash] = data
 
 
 @pytest.fixture(autouse=True)
-def shell(tmp_path, monkeypatch):
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SWELL_HOME", str(tmp_path / "home"))
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
@@ -31,38 +35,40 @@ def shell(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_snapshot_is_sent_once_and_named_in_every_job():
-    client, documents = FakeClient(), [{"command": "a"}, {"command": "b", "workdir": "sub"}]
+def test_the_snapshot_is_sent_once_and_named_in_every_job() -> None:
+    client = FakeClient()
+    documents: list[dict[str, Any]] = [{"command": "a"}, {"command": "b", "workdir": "sub"}]
     packed = prepare(client, documents, snapshot=True, home=None)
+    assert packed is not None
     assert [d["files"] for d in documents] == [packed.hash] * 2
     prepare(client, [{"command": "c"}], snapshot=True, home=None)
     assert list(client.sent) == [packed.hash]
 
 
-def test_a_job_in_a_directory_of_its_own_needs_no_snapshot():
+def test_a_job_in_a_directory_of_its_own_needs_no_snapshot() -> None:
     client = FakeClient()
     assert prepare(client, [{"command": "a", "workdir": "/srv"}], snapshot=True, home=None) is None
     assert client.sent == {}
 
 
-def test_in_place_is_this_directory(shell):
+def test_in_place_is_this_directory(shell: Path) -> None:
     document = {"script": "train.py"}
     assert prepare(FakeClient(), [document], snapshot=False, home=None) is None
     assert document["workdir"] == f"{shell}"
 
 
-def test_in_place_a_missing_script_is_said_at_once():
+def test_in_place_a_missing_script_is_said_at_once() -> None:
     with pytest.raises(MissingScript, match=r"trian\.py"):
         prepare(FakeClient(), [{"script": "trian.py"}], snapshot=False, home=None)
 
 
-def test_links_that_lead_out_are_told(shell, capsys):
+def test_links_that_lead_out_are_told(shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shell / "data").symlink_to("/etc")
     prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
     assert "data" in capsys.readouterr().err
 
 
-def test_the_settings_limit_holds(shell):
+def test_the_settings_limit_holds(shell: Path) -> None:
     (shell / "home").mkdir()
     (shell / "home" / "config.yaml").write_text("snapshot_max_mib: 1\n")
     (shell / "big").write_bytes(b"0" * (2 << 20))
@@ -73,7 +79,9 @@ def test_the_settings_limit_holds(shell):
 @pytest.mark.parametrize(
     "command", ["python train.py data/x.csv", ["python", "train.py", "--data=data"], "cat 'data/x.csv' | head"]
 )
-def test_a_path_that_the_command_names_and_the_copy_lacks_is_said_with_the_fix(shell, capsys, command):
+def test_a_path_that_the_command_names_and_the_copy_lacks_is_said_with_the_fix(
+    shell: Path, capsys: pytest.CaptureFixture[str], command: str | list[str]
+) -> None:
     (shell / ".swellignore").write_text("data/\n")
     (shell / "data").mkdir()
     (shell / "data" / "x.csv").write_text("1")
@@ -87,15 +95,18 @@ def test_a_path_that_the_command_names_and_the_copy_lacks_is_said_with_the_fix(s
     assert capsys.readouterr().err == ""
 
 
-def test_nothing_is_said_of_paths_that_are_there_or_nowhere(shell, capsys):
+def test_nothing_is_said_of_paths_that_are_there_or_nowhere(shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepare(FakeClient(), [{"command": "python train.py out/ /etc -x ."}], snapshot=True, home=None)
     assert capsys.readouterr().err == ""
 
 
-def test_submitting_from_a_home_directory_is_warned_of(shell, capsys, monkeypatch):
+def test_submitting_from_a_home_directory_is_warned_of(
+    shell: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(shell))
     (shell / ".bashrc").write_text("x")
     packed = prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
     assert "this is your home directory" in capsys.readouterr().err
+    assert packed is not None
     assert packed.names == {"train.py"}
     assert described(packed) == f"snapshot {packed.short}: 1 file, 10.0 KiB; left out: .bashrc"

@@ -10,7 +10,7 @@ def counted(done: int, total: int, unit: str = "epoch") -> dict[str, Any]:
     return {"unit": unit, "epochs_done": done, "epochs_total": total, "fraction": done / total if total else None}
 
 
-def job(**changes):
+def job(**changes: Any) -> dict[str, Any]:
     view = {
         "id": 7,
         "name": "train",
@@ -28,7 +28,7 @@ def job(**changes):
     return {**view, **changes}
 
 
-def test_a_line():
+def test_a_line() -> None:
     assert job_row(job()) == ("7", "train", "ada", "QUEUED", "1-4", "-", "-", "-", "needs 4, 2 free")
 
 
@@ -41,11 +41,11 @@ def test_a_line():
         ({"held": 1, "min": 1, "max": 1, "share": True}, ["n:0"], "share"),
     ],
 )
-def test_gpus(said, where, text):
+def test_gpus(said: dict[str, Any], where: list[str], text: str) -> None:
     assert gpus(job(gpus=said, where=where)) == text
 
 
-def test_states_and_progress():
+def test_states_and_progress() -> None:
     assert state(job(paused=True)) == "PAUSED"
     assert state(job(paused=True, state="stopping")) == "STOPPING"
     assert progress(job(progress=counted(3, 10))) == "3/10"
@@ -54,20 +54,20 @@ def test_states_and_progress():
     assert progress(job(progress=counted(999, 300 * 10**9, unit="token"))) == "999/300B tokens"
 
 
-def test_eta_is_an_interval_unless_it_is_narrow():
+def test_eta_is_an_interval_unless_it_is_narrow() -> None:
     now = time.time()
     assert eta(job(eta_s=[now + 3600.5, now + 7200.5])) == "1h00m-2h00m"
     assert eta(job(eta_s=[now + 7100.5, now + 7200.5])) == "2h00m"
     assert eta(job(ended_s=165.0)) == "took 1m05s"
 
 
-def test_holds():
+def test_holds() -> None:
     held = {"held": 2, "min": 1, "max": 4, "share": False}
     assert holds(job(where=["n:0,1"], gpus=held)) == "2/4 GPUs on n:0,1"
     assert holds(job()) == ""
 
 
-def test_a_machine():
+def test_a_machine() -> None:
     gpu = {"index": 0, "type": "A100", "jobs": [3], "health": "ok", "others": False, "why": ""}
     sick = {**gpu, "index": 1, "jobs": [], "health": "dirty", "why": "memory not free"}
     busy = {**gpu, "index": 2, "jobs": [], "others": True}

@@ -160,7 +160,7 @@ class TestMeasuring:
 
     def test_a_long_first_epoch_is_told_once_from_within(self, monkeypatch: pytest.MonkeyPatch) -> None:
         run = outside(epochs=2)
-        told: list[dict[str, object]] = []
+        told: list[dict[str, Any]] = []
         for _ in run.epochs():
             for step in run.steps(range(10)):
                 run._tell_speed()

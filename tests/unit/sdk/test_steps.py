@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ class TestStopping:
         run = steps(100, tmp_path)
         run._link = Healthy()  # type: ignore[assignment]
         run._termination.asked = True
-        run._termination._asked_s = session.time.monotonic()
+        run._termination._asked_s = time.monotonic()
         next(run.loop())
         assert not run.checkpoint_due(), "leaving alone would hang the other rank in a collective"
         run._termination._asked_s -= 2 * session.AGREE_S
