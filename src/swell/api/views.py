@@ -65,6 +65,7 @@ class JobView(TypedDict):
     ran_s: float
     attempts: int
     failures: int
+    kills: int
     preemptions: int
     resizes: int
     migrations: int
@@ -101,6 +102,7 @@ def job_view(
         ran_s=record.ran_s + _current_run_s(record, now_s),
         attempts=record.attempts,
         failures=record.failures,
+        kills=record.kills,
         preemptions=record.preemptions,
         resizes=record.resizes,
         migrations=record.migrations,

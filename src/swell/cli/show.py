@@ -17,6 +17,7 @@ from swell.jobfile.units import format_duration, format_size
 COUNTED = {
     "attempts": "attempt",
     "failures": "failure",
+    "kills": "killed run",
     "preemptions": "preemption",
     "resizes": "resize",
     "migrations": "migration",

@@ -19,6 +19,10 @@ MAX_LOST_RUNS = 10
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
 FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.KILLED, ExitReason.START_FAILED})
 """Ends that count against a job's retries."""
+KILLS = frozenset({ExitReason.KILLED, ExitReason.OUT_OF_MEMORY})
+"""Ends that somebody else brought about, or the machine: worth another try from the last checkpoint."""
+MAX_KILLS = 5
+"""A job with checkpoints that was killed so often is taken to be at fault itself; `retries` count from then on."""
 _FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
 
@@ -58,6 +62,12 @@ def _stops_by_its_own_code(job: JobRecord) -> bool:
     return job.uses_library and not cancelled
 
 
+def is_spared(job: JobRecord, reason: ExitReason) -> bool:
+    """Was it killed, and can it go on from a checkpoint? Then it is tried again, and no failure is counted."""
+    tried_again = job.spec.restart is RestartPolicy.ON_FAILURE and job.kills < MAX_KILLS
+    return reason in KILLS and job.resumable and tried_again
+
+
 def state_after(job: JobRecord, reason: ExitReason) -> JobState:
     """What becomes of the job when its run ended for this reason. QUEUED: it runs again."""
     if reason is ExitReason.FINISHED:
@@ -74,4 +84,6 @@ def state_after(job: JobRecord, reason: ExitReason) -> JobState:
         return JobState.QUEUED if retried else JobState.LOST
     if reason is ExitReason.SHIM_LOST:
         return JobState.QUEUED if retried and job.lost_runs < MAX_LOST_RUNS else JobState.LOST
+    if is_spared(job, reason):
+        return JobState.QUEUED
     return JobState.QUEUED if retried and job.failures < job.spec.retries else JobState.FAILED

@@ -14,7 +14,7 @@ from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
-from swell.core.exits import FAILURES, state_after
+from swell.core.exits import FAILURES, is_spared, state_after
 from swell.core.ids import RunId
 from swell.core.resources import Node
 from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord, was_given
@@ -380,11 +380,13 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         lost_s=lost_s,
     )
     why = job.run.stop.why if job.run.stop else None
-    failed, full = event.reason in FAILURES, event.reason is ExitReason.NODE_FULL
+    spared, full = is_spared(job, event.reason) and target is JobState.QUEUED, event.reason is ExitReason.NODE_FULL
+    failed = event.reason in FAILURES and not spared
     changes: dict[str, Any] = {
         "state": target,
         "run": run,
         "failures": job.failures + failed,
+        "kills": job.kills + spared,
         "lost_runs": job.lost_runs + (event.reason is ExitReason.SHIM_LOST),
         "preemptions": job.preemptions + (why is StopWhy.PREEMPTED),
         "resizes": job.resizes + (why is StopWhy.RESIZING),
@@ -393,10 +395,11 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         "lost_s": job.lost_s + lost_s,
         "queued_since_s": event.at_s,
         # Why a run was stopped is the run's own story; the job's message says how the job ended or last failed.
-        "message": event.message if failed or full or target in ENDED else job.message,
+        "message": event.message if failed or full or spared or target in ENDED else job.message,
     }
-    if (failed or full) and target is JobState.QUEUED:
-        backoff_s = NODE_FULL_RETRY_S if full else min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**job.failures)
+    if (failed or full or spared) and target is JobState.QUEUED:
+        tries = job.kills if spared else job.failures
+        backoff_s = NODE_FULL_RETRY_S if full else min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**tries)
         changes["not_before_s"] = event.at_s + backoff_s
     if target in ENDED:
         _retire(state, evolve(job, ended_s=event.at_s, **changes))

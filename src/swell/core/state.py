@@ -85,6 +85,7 @@ class JobRecord:
     attempts: int = 0
     failures: int = 0
     lost_runs: int = 0
+    kills: int = 0  # runs that were killed and are no failures: the job went on from a checkpoint
     preemptions: int = 0
     resizes: int = 0
     migrations: int = 0
@@ -121,6 +122,11 @@ class JobRecord:
     @property
     def may_be_stopped(self) -> bool:
         return self.spec.may_be_stopped or (self.uses_library and self.spec.preemptible != "never")
+
+    @property
+    def resumable(self) -> bool:
+        """Can go on from a checkpoint of its own."""
+        return self.spec.resumable or self.uses_library
 
     @property
     def may_be_resized(self) -> bool:

@@ -237,7 +237,15 @@ class JobModel(_Strict):
     restart: Annotated[
         RestartPolicy, Field(description="After its machine was lost, or a failure with retries left.")
     ] = RestartPolicy.ON_FAILURE
-    retries: Annotated[int, Field(strict=True, ge=0, le=1000, description="Attempts after a failure.")] = 0
+    retries: Annotated[
+        int,
+        Field(
+            strict=True,
+            ge=0,
+            le=1000,
+            description="Attempts after a failure. Those of a job with checkpoints that was killed do not count.",
+        ),
+    ] = 0
     backoff: Annotated[Duration, Field(description="Wait after a failure; doubles each time.")] = 5.0
     time_limit: Annotated[Duration, Field(description="Of running time, over all attempts. 0: none.")] = 0.0
     grace: Annotated[Duration, Field(description="From being asked to stop until it is made to.")] = 30.0

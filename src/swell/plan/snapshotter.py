@@ -12,6 +12,7 @@ from swell.core.capacity import accepts_type, share_milli
 from swell.core.decision import Reason, ReasonCode
 from swell.core.events import ExitReason
 from swell.core.evolve import maker
+from swell.core.exits import KILLS
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
@@ -314,8 +315,8 @@ def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:
 
 
 def _backoff(record: JobRecord) -> Reason:
-    full = record.run is not None and record.run.exit_reason is ExitReason.NODE_FULL
-    why = {"why": record.message} if full else {}
+    tells = record.run is not None and record.run.exit_reason in (ExitReason.NODE_FULL, *KILLS)
+    why = {"why": record.message} if tells and record.message else {}
     return Reason(code=ReasonCode.BACKOFF, detail={"until_s": record.not_before_s, **why})
 
 

@@ -98,6 +98,7 @@ JOB: dict[str, Any] = {
     "lost_s": 0.0,
     "attempts": 0,
     "failures": 0,
+    "kills": 0,
     "preemptions": 0,
     "resizes": 0,
     "migrations": 0,

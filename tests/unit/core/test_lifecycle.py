@@ -10,7 +10,7 @@ import pytest
 from swell.core import events as ev
 from swell.core.errors import InvalidTransition
 from swell.core.events import ExitReason, StopWhy
-from swell.core.exits import MAX_LOST_RUNS
+from swell.core.exits import MAX_KILLS, MAX_LOST_RUNS
 from swell.core.ids import RunId
 from swell.core.invariants import violations
 from swell.core.job import GpuRequest, JobSpec, RestartPolicy
@@ -318,3 +318,41 @@ def test_steps_count_as_done_before_they_are_saved_and_are_given_back_when_they_
     replay([ev.RunStarted(run=second, at_s=51.0)], state)
     replay([ev.TrainingBegan(run=second, at_s=55.0, epoch=100, epochs=1000, unit="step")], state)
     assert (state.jobs[1].epochs_done, state.jobs[1].lost_s) == (100, 16.0)
+
+
+@pytest.mark.parametrize("reason", [ExitReason.KILLED, ExitReason.OUT_OF_MEMORY])
+@pytest.mark.parametrize("able", [{"uses_library": True}, {"checkpoint_dir": "c"}])
+def test_a_killed_job_with_checkpoints_is_tried_again_up_to_a_bound(reason: ExitReason, able: dict[str, Any]) -> None:
+    state = submitted(**able)
+    for attempt in range(1, MAX_KILLS + 1):
+        replay([planned(attempt, 10.0 * attempt), ended(reason, attempt, 10.0 * attempt + 1.0)], state)
+        job = state.jobs[1]
+        assert (job.state, job.kills, job.failures) == (JobState.QUEUED, attempt, 0)
+        assert job.not_before_s == 10.0 * attempt + 1.0 + 5.0 * 2 ** (attempt - 1), "each time it waits longer"
+    replay([planned(MAX_KILLS + 1, 900.0), ended(reason, MAX_KILLS + 1, 901.0)], state)
+    assert (state.jobs[1].state, state.jobs[1].kills, state.jobs[1].failures) == (JobState.FAILED, MAX_KILLS, 1)
+
+
+def test_kills_and_failures_are_counted_apart() -> None:
+    state = submitted(uses_library=True, retries=1)
+    replay([planned(1), ended(ExitReason.KILLED, 1), planned(2, 20.0), ended(ExitReason.USER_ERROR, 2, 21.0)], state)
+    assert (state.jobs[1].state, state.jobs[1].kills, state.jobs[1].failures) == (JobState.QUEUED, 1, 1)
+    replay([planned(3, 30.0), ended(ExitReason.KILLED, 3, 31.0)], state)
+    assert (state.jobs[1].state, state.jobs[1].kills) == (JobState.QUEUED, 2)
+    replay([planned(4, 40.0), ended(ExitReason.USER_ERROR, 4, 41.0)], state)
+    assert state.jobs[1].state is JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, ExitReason.KILLED),
+        ({"uses_library": True, "restart": RestartPolicy.NEVER}, ExitReason.KILLED),
+        ({"uses_library": True}, ExitReason.USER_ERROR),
+        ({"uses_library": True}, ExitReason.START_FAILED),
+    ],
+)
+def test_what_would_begin_from_nothing_or_fail_again_fails_at_once(more: dict[str, Any], reason: ExitReason) -> None:
+    state = submitted(**more)
+    replay([planned(), ended(reason)], state)
+    assert (state.jobs[1].state, state.jobs[1].kills, state.jobs[1].failures) == (JobState.FAILED, 0, 1)

@@ -46,7 +46,8 @@ def after(state: State, reason: ExitReason, pushed: Force = Force.ASK, code: int
         (None, True, ExitReason.FINISHED, Force.ASK, JobState.COMPLETED),
         (None, True, ExitReason.STOPPED, Force.ASK, JobState.QUEUED),  # left by itself: it is run again
         (None, True, ExitReason.USER_ERROR, Force.ASK, JobState.FAILED),
-        (None, True, ExitReason.KILLED, Force.ASK, JobState.FAILED),
+        (None, True, ExitReason.KILLED, Force.ASK, JobState.QUEUED),  # from its checkpoint
+        (None, False, ExitReason.KILLED, Force.ASK, JobState.FAILED),
         (StopWhy.PREEMPTED, True, ExitReason.STOPPED, Force.ASK, JobState.QUEUED),
         (StopWhy.PREEMPTED, True, ExitReason.FINISHED, Force.TERM, JobState.COMPLETED),  # the library says 0 only then
         (StopWhy.PREEMPTED, False, ExitReason.FINISHED, Force.TERM, JobState.QUEUED),
