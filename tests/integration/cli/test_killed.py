@@ -2,8 +2,10 @@
 
 import json
 
+from integration.cli.conftest import Shell
 
-def test_a_job_with_checkpoints_goes_on_and_one_without_fails(sh):
+
+def test_a_job_with_checkpoints_goes_on_and_one_without_fails(sh: Shell) -> None:
     line = 'if [ -e "$SWELL_CHECKPOINT_DIR/begun" ]; then echo goes on; else mkdir -p "$SWELL_CHECKPOINT_DIR"; '
     line += 'touch "$SWELL_CHECKPOINT_DIR/begun"; kill -9 $$; fi'
     (sh.work / "job.yaml").write_text(json.dumps({"command": line, "gpus": 0, "checkpoint_dir": "c", "backoff": 0.1}))
