@@ -57,7 +57,7 @@ chaos: $(READY) ## 1,000 kills of daemons and 500 of shims over 5,000 jobs, ever
 $(TORCH)/.ready:
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install -q torch==2.13.0 numpy
-	$(TORCH)/bin/pip install -q lightning==2.6.6
+	$(TORCH)/bin/pip install -q lightning==2.6.6 transformers==5.22.2 accelerate==1.15.0
 	@touch $@
 
 $(TENSORFLOW)/.ready:
@@ -72,7 +72,7 @@ $(HOROVOD)/.ready:
 	$(HOROVOD)/bin/pip install -q --no-deps $(WHEELS)/horovod-0.28.1-*.whl
 	@touch $@
 
-test-torch: $(READY) $(TORCH)/.ready ## PyTorch and Lightning, in an environment of their own (0.9 GB)
+test-torch: $(READY) $(TORCH)/.ready ## PyTorch, Lightning and Hugging Face, in an environment of their own (0.9 GB)
 	$(BIN)/python -m pytest -m torch tests/torch
 
 test-web: $(READY) web ## the dashboard in a real browser (Chromium), against a real daemon

@@ -8,7 +8,7 @@ part of the slice. A training that stops at position p goes on there, whatever n
 from __future__ import annotations
 
 import random
-from typing import Callable, Iterator, List  # noqa: UP035  see settings.py
+from typing import Callable, Iterator, List, Tuple  # noqa: UP035  see settings.py
 
 MAX_SHUFFLED = 50_000_000
 """An order of more samples is not kept in memory: shuffle shards of the data, and pass `shuffle=False`."""
@@ -17,6 +17,21 @@ MAX_SHUFFLED = 50_000_000
 def share_of(size: int, rank: int, world_size: int) -> slice:
     """The part of a batch of `size` samples that one rank takes; parts differ by one sample at most."""
     return slice(size * rank // world_size, size * (rank + 1) // world_size)
+
+
+def split_batch(batch: int, devices: int, at_most: int) -> Tuple[int, int]:  # noqa: UP006
+    """(samples per device, accumulation) so that `devices` devices together use exactly `batch` samples in each step,
+    with at most `at_most` on a device at once. Refuses what cannot be divided: another batch is another training."""
+    if batch < 1 or devices < 1 or at_most < 1:
+        raise ValueError(f"batch, devices and at_most must be at least 1, not {batch}, {devices} and {at_most}")
+    each, rest = divmod(batch, devices)
+    if rest:
+        raise ValueError(
+            f"a global batch of {batch} cannot be divided over {devices} GPUs; allow only numbers of GPUs that divide "
+            f"it in the job file (`gpus: {{sizes: [...]}}`), or choose another batch size"
+        )
+    local = next(size for size in range(min(each, at_most), 0, -1) if each % size == 0)
+    return local, each // local
 
 
 class Order:

@@ -406,6 +406,7 @@ class Training:
             self._settings, self._gate, self._outbox, lambda: self._place, self._position, self._in_background
         )
         self._link.epochs = self._total if self.unit == "epoch" else 0
+        self._link.steps = self.unit != "epoch"  # from its first word on: else a stop is agreed for an epoch's end
         self._link.terminating = lambda: self._termination.asked
         self._note()
         self._link.start()
@@ -448,11 +449,10 @@ class Training:
         if self._meter.epoch_s < LONG_EPOCH_S or self._meter.samples_said or not self._in_steps:
             return
         self._speed_told = True
-        epoch_s = self._size * step_s
         entry = epoch_entry(
             self._meter,
             epoch=epoch,
-            epoch_s=epoch_s,
+            epoch_s=self._size * step_s,
             world_size=self._place.world_size,
             dataset_size=self._settings.dataset_size,
         )

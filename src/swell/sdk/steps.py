@@ -79,8 +79,6 @@ class StepTraining(Training):
     def checkpoint_due(self) -> bool:
         """Ask after each step, on every rank: True when a checkpoint is to be saved now. A rule by time holds on rank
         0; the other ranks hear of it only where the run stops, so they need no part in saving."""
-        if self._link is not None:
-            self._link.steps = True
         after = self.step + 1 if self._in_step else self.step
         return self._boundary_at(after) or self._due_by_rule(after)
 
@@ -89,6 +87,22 @@ class StepTraining(Training):
         self._end_step()
         self._note_saved()
         self._boundary_at(self.step)
+
+    # For frameworks, whose loop is not ours
+
+    def start(self, step: int, total: int) -> None:
+        """The framework has restored its own checkpoint, if any: `step` steps are done, of `total`."""
+        self._saved = True
+        self._total = total
+        self.continue_at(step)
+        self._begin()
+
+    def end_step(self) -> bool:
+        """After each step of the framework, on every rank. True when all ranks stop here: have it save, call `saved`
+        and see to it that `leave` is called."""
+        self._in_step, self._counted = True, 0
+        self._end_step()
+        return self.step < self._total and self._boundary_at(self.step)
 
     def _begin(self) -> None:
         """At the start of the loop: from here on the run can stop and resume."""

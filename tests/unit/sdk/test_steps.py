@@ -12,7 +12,8 @@ import pytest
 
 import swell
 from swell.sdk import session
-from swell.sdk.order import MAX_SHUFFLED, Order, share_of
+from swell.sdk.link import Link
+from swell.sdk.order import MAX_SHUFFLED, Order, share_of, split_batch
 from swell.sdk.session import Training
 from swell.sdk.settings import Place, Settings
 from swell.sdk.steps import StepTraining
@@ -245,3 +246,37 @@ class TestEpochsStoppedWithin:
         second.start_epoch()
         assert next(second.steps(range(50))) == 12, "25 of 100 batches are 12.5 of 50: half of one is repeated"
         assert "run.batches() resumes at the very sample" in capfd.readouterr().err
+
+
+class TestConstantBatch:
+    @pytest.mark.parametrize(
+        ("batch", "devices", "at_most", "split"),
+        [
+            (32, 1, 8, (8, 4)),
+            (32, 2, 8, (8, 2)),
+            (32, 4, 8, (8, 1)),
+            (32, 8, 8, (4, 1)),
+            (12, 1, 8, (6, 2)),
+            (7, 1, 2, (1, 7)),
+        ],
+    )
+    def test_is_split_into_batch_per_device_and_accumulation(
+        self, batch: int, devices: int, at_most: int, split: tuple[int, int]
+    ) -> None:
+        assert split_batch(batch, devices, at_most) == split
+        assert split[0] * split[1] * devices == batch
+
+    def test_that_cannot_be_divided_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="global batch of 32 cannot be divided over 3 GPUs"):
+            split_batch(32, 3, 8)
+
+
+def test_it_stops_at_steps_from_its_first_word_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop that is agreed on before the first step must not be agreed for the end of an epoch, which never comes."""
+    said = []
+    monkeypatch.setattr(Link, "start", lambda link: said.append(link.steps))
+    settings = Settings(url="http://127.0.0.1:9", run="1.1")
+    run = StepTraining(total=5, checkpoint_dir=tmp_path, settings=settings)
+    next(run.loop())
+    assert said == [True]
+    run._termination.restore()
