@@ -22,7 +22,7 @@ def main() -> None:
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     torch.manual_seed(1)
     x = torch.randn(960, 8)
-    data = TensorDataset(x, (x @ torch.randn(8, 1)).tanh())
+    data = TensorDataset(x, (x @ torch.randn(8, 1)).tanh() + 0.3 * torch.randn(960, 1))
     model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     run = swell.training(steps=options.steps, save_every=100)  # Swell: 1
