@@ -14,7 +14,7 @@ from swell.sdk.integrations.huggingface import SwellCallback  # Swell
 CONTEXT, VOCABULARY = 16, 64
 
 
-class Text(torch.utils.data.Dataset):
+class Text:
     """Stands in for tokens of a corpus: each sequence counts on from a random token."""
 
     def __init__(self, samples: int) -> None:

@@ -52,7 +52,7 @@ def job_of(
 
 def run_through(job: Attempts, sizes: Sequence[int], arguments: list[str]) -> tuple[float, list[int]]:
     """Each size but the last is stopped soon after it began. Returns the final loss and where each attempt stopped."""
-    stopped_at = []
+    stopped_at: list[int] = []
     for size in sizes[:-1]:
         job.start(size, arguments)
         wait_for_step(job, (stopped_at[-1] if stopped_at else 0) + 20)
