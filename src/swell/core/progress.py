@@ -108,7 +108,8 @@ def harmless(pattern: str) -> bool:
     """Can this expression be let loose on logs? Not with a repeat within a repeat (`(a+)+`), nor with many wildcards:
     those may take longer than the age of the universe on a line made for it."""
     try:
-        wild, nested = _repeats(re._parser.parse(pattern), within=False)  # type: ignore[attr-defined]
+        # by name: whether mypy knows `re._parser` depends on which other modules it reads in the same run
+        wild, nested = _repeats(vars(re)["_parser"].parse(pattern), within=False)
     except re.error:
         return False
     return not nested and wild <= MAX_WILD
