@@ -261,6 +261,10 @@ async def get_logs(
     """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""
     record = await record_of(request, job)
     engine = engine_of(request)
+    if attempt > record.attempts and not follow:
+        raise NotFound(
+            f"job {record.id} has no attempt {attempt}, it has had {record.attempts}; `swell show {record.id}` lists them"
+        )
     place = logs.Place(attempt or 1, (offset,))
     if follow:
         which = None if rank == "all" else rank

@@ -47,11 +47,12 @@ def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, a
             print_json(end)
         sys.exit(exit_code(end))
     chunks = found.raw(f"/v1/jobs/{quote(job, safe='')}/logs", rank=rank, attempt=attempt)
+    wanted = _last(chunks, tail) if tail else chunks
     if as_json:
-        print_json({"job": job, "rank": rank, "text": b"".join(chunks).decode(errors="replace")})
+        print_json({"job": job, "rank": rank, "text": b"".join(wanted).decode(errors="replace")})
         return
     out = LogWriter(sys.stdout)
-    for data in _last(chunks, tail) if tail else chunks:
+    for data in wanted:
         out.write_bytes(data)
     out.flush()
 

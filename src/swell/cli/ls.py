@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import fnmatch
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from swell.cli.common import client, connected, plural, print_json, table
-from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.tables import COLOURS, JOB_HEAD, job_row, state
 from swell.cli.terminal import say
 from swell.client.http import Client, user_name
 
 SHOWN_ENDED = 5
 PAGE = 500
+ALL = 1 << 31
+WATCH_S = 2.0
+Job = dict[str, Any]
+
+
+STATES = ("queued", "paused", "starting", "running", "stopping", "completed", "failed", "cancelled", "lost")
+SORTS: Mapping[str, Callable[[Job], Any]] = {
+    "id": lambda job: job["id"],
+    "name": lambda job: (job["name"], job["id"]),
+    "state": lambda job: (job["state"], job["id"]),
+    "user": lambda job: (job["user"], job["id"]),
+    "gpus": lambda job: (-job["gpus"]["held"], job["id"]),
+    "priority": lambda job: (-job["priority"], job["id"]),
+    "waited": lambda job: (-job["waited_s"], job["id"]),
+    "ran": lambda job: (-job["ran_s"], job["id"]),
+}
 
 
 @click.command()
@@ -21,34 +41,72 @@ PAGE = 500
 @click.option("--running", "group", flag_value="running", help="Only those that hold something.")
 @click.option("--queued", "group", flag_value="queued", help="Only those that wait.")
 @click.option("--ended", "group", flag_value="ended", help="Only those that have ended.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only in this; may be repeated.")
+@click.option("--name", default="", help="Only of this name; patterns such as 'train-*' too.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many a group.")
 @click.option("--user", default="", help="Only this user's.")
 @click.option("--mine", is_flag=True, help="Only yours.")
 @click.option("--batch", default="", help="Only those submitted together under this name.")
+@click.option("--sort", type=click.Choice(tuple(SORTS)), default="id", show_default=True, help="Order of the lines.")
+@click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 @connected
-def ls(
-    home: Path | None, as_json: bool, everything: bool, group: str | None, limit: int, user: str, mine: bool, batch: str
-) -> None:
+def ls(home: Path | None, as_json: bool, watch: bool, **said: Any) -> None:
     """List jobs: those that run, those that wait, and the last few that have ended."""
-    query = {"user": user_name() if mine else user, "batch": batch}
-    found = client(home)
-    if everything:
-        groups = {"all": 1 << 31}
-    elif group:
-        groups = {group: limit}
-    else:
-        groups = {"ended": SHOWN_ENDED, "running": limit, "queued": limit}
-    jobs: list[dict[str, Any]] = []
-    more = False
-    for name, most in groups.items():
-        part, left = take(found, name, most, query)
-        jobs += part
-        more = more or (left and name != "ended")
-    jobs.sort(key=lambda job: job["id"])
-    if as_json:
-        print_json(jobs)
-    else:
-        _show(jobs, more)
+    wanted = Wanted(**said)
+    while True:
+        jobs, more = wanted.jobs(client(home))
+        if watch and not as_json:
+            click.clear()
+        if as_json:
+            print_json(jobs)
+        else:
+            _show(jobs, more)
+        if not watch:
+            return
+        time.sleep(WATCH_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which jobs somebody wants to see, and in which order."""
+
+    everything: bool
+    group: str | None
+    states: tuple[str, ...]
+    name: str
+    limit: int
+    user: str
+    mine: bool
+    batch: str
+    sort: str
+
+    def jobs(self, found: Client) -> tuple[list[Job], bool]:
+        """The jobs, and whether there are more."""
+        query = {"user": user_name() if self.mine else self.user, "batch": self.batch}
+        jobs: list[Job] = []
+        more = False
+        for group, most in self._groups().items():
+            part, left = take(found, group, most, query)
+            matching = [job for job in part if self._matches(job)]
+            jobs += matching[: self.limit] if self._filters else matching
+            more = more or (left and group != "ended")
+        return sorted(jobs, key=SORTS[self.sort]), more
+
+    @property
+    def _filters(self) -> bool:
+        return bool(self.states or self.name)
+
+    def _groups(self) -> dict[str, int]:
+        if self.everything or (self._filters and not self.group):
+            return {"all": ALL}
+        if self.group:
+            return {self.group: ALL if self._filters else self.limit}
+        return {"ended": SHOWN_ENDED, "running": self.limit, "queued": self.limit}
+
+    def _matches(self, job: Job) -> bool:
+        state = "paused" if job["paused"] and job["state"] == "queued" else job["state"]
+        named = not self.name or fnmatch.fnmatchcase(job["name"], self.name)
+        return named and (not self.states or state in self.states)
 
 
 def take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[list[dict[str, Any]], bool]:
@@ -60,10 +118,13 @@ def take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[l
     return jobs, after is not None
 
 
-def _show(jobs: list[dict[str, Any]], more: bool) -> None:
+def _show(jobs: list[Job], more: bool) -> None:
     if not jobs:
         say("no jobs; `swell run -- python train.py` starts one, `swell ls --all` shows those that have ended")
         return
-    say(table(JOB_HEAD, [job_row(job) for job in jobs]))
+    head, *lines = table(JOB_HEAD, [job_row(job) for job in jobs]).split("\n")
+    say(head)
+    for job, line in zip(jobs, lines, strict=True):
+        say(line, colour=COLOURS.get(state(job), ""))
     if more:
         say(f"({plural(len(jobs), 'job')} shown, there are more: -n 1000, or --all)")

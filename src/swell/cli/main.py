@@ -12,7 +12,7 @@ from swell import __version__
 from swell.cli.terminal import say
 from swell.core.errors import StoreError, SwellError
 
-EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 VERBS: Mapping[str, tuple[str, str]] = {
     "up": ("swell.cli.up", "Start the daemon in the background."),
@@ -21,6 +21,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "ls": ("swell.cli.ls", "List jobs."),
     "show": ("swell.cli.show", "Show one job, with its attempts."),
     "logs": ("swell.cli.logs", "Show what a job printed."),
+    "wait": ("swell.cli.wait", "Wait until jobs have ended."),
     "fetch": ("swell.cli.fetch", "Copy what a job wrote here."),
     "explain": ("swell.cli.explain", "Say why a job waits, or has what it has."),
     "cancel": ("swell.cli.cancel", "Cancel jobs."),
@@ -43,8 +44,33 @@ VERBS: Mapping[str, tuple[str, str]] = {
 }
 
 
+ALSO: Mapping[str, str] = {
+    "stop": "cancel",
+    "kill": "cancel",
+    "delete": "rm",
+    "remove": "rm",
+    "status": "ls",
+    "queue": "ls",
+    "list": "ls",
+    "info": "show",
+    "describe": "show",
+    "gpus": "nodes",
+    "log": "logs",
+    "why": "explain",
+}
+"""What people type who come from elsewhere, and the verb that does it here."""
+
+
 class _Lazy(click.Group):
     """Knows its verbs from the table; imports one only to run it or to show its help."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Ctrl-C ends any verb as it would end any program, without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            say("", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -59,6 +85,13 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in ALSO:
+            args = [ALSO[args[0]], *args[1:]]
+        if args and args[0] == "help":
+            args = [*(args[1:2] or [""]), "--help"]
+        if args and args[0] == "":
+            say(ctx.get_help())
+            ctx.exit()
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from swell.core.spelling import instead_of
 

@@ -21,14 +21,34 @@ snapshot_option = click.option(
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Instead of what the files say: gpus=2.")
 @snapshot_option
 @connected
-def submit(home: Path | None, as_json: bool, files: tuple[Path, ...], snapshot: bool) -> None:
+def submit(home: Path | None, as_json: bool, files: tuple[Path, ...], changes: tuple[str, ...], snapshot: bool) -> None:
     """Submit the jobs in FILES (YAML or JSON; `-` reads them from standard input)."""
     documents = [document for path in files for document in _read(path)]
+    for change in changes:
+        _set(documents, change)
     client = client_or_start(home)
     packed = prepare(client, documents, snapshot=snapshot, home=home)
     tell(send(client, documents), packed, as_json=as_json)
+
+
+def _set(documents: list[Document], change: str) -> None:
+    """`gpus=2`, or `env.LR=0.1` for a field within a field. Values are read as YAML, as in the file."""
+    from swell.jobfile.read import read_value
+
+    name, equals, text = change.partition("=")
+    *outer, field = name.split(".")
+    if not equals or not field:
+        raise click.BadParameter(f"{change!r} changes nothing; write FIELD=VALUE, such as gpus=2", param_hint="--set")
+    for document in documents:
+        place: Any = document
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise click.BadParameter(f"{part} is no mapping in the file; set it whole", param_hint="--set")
+        place[field] = read_value(text)
 
 
 def _read(path: Path) -> list[Document]:

@@ -9,6 +9,17 @@ from typing import Any
 from swell.jobfile.units import format_duration
 
 JOB_HEAD = ("ID", "NAME", "USER", "STATE", "GPUS", "PROGRESS", "ETA", "WHERE", "WHY")
+COLOURS = {
+    "RUNNING": "green",
+    "STARTING": "cyan",
+    "STOPPING": "yellow",
+    "FAILED": "red",
+    "LOST": "red",
+    "PAUSED": "yellow",
+    "COMPLETED": "dim",
+    "CANCELLED": "dim",
+}
+"""Of lines, by what `state` says; none: as it is."""
 Job = Mapping[str, Any]
 
 
@@ -59,9 +70,9 @@ def short_count(number: int) -> str:
 
 
 def eta(job: Job) -> str:
-    """How long until it has probably ended; how long it took once it has."""
+    """How long until it has probably ended; how long it ran once it has."""
     if job["ended_s"] is not None:
-        return f"took {format_duration(job['ended_s'] - job['submitted_s'])}"
+        return f"ran {format_duration(job['ran_s'])}"
     if not job["eta_s"]:
         return "-"
     low, high = (max(0.0, at - time.time()) for at in job["eta_s"])

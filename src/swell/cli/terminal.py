@@ -7,6 +7,7 @@ the clipboard, lines that were never printed). `say` is used for everything but 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from typing import IO
 
@@ -24,9 +25,12 @@ _HARMLESS = re.compile(r"\x1b\[[0-9;:]*[mKABCDG]")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]{0,4000})?\Z")
 
 
-def say(text: str = "", *, err: bool = False) -> None:
-    """Print lines for people."""
-    click.echo("\n".join(map(visible, text.split("\n"))), err=err)
+def say(text: str = "", *, err: bool = False, colour: str = "") -> None:
+    """Print lines for people, coloured on a terminal unless NO_COLOR is set."""
+    shown = "\n".join(map(visible, text.split("\n")))
+    if colour and not os.environ.get("NO_COLOR"):
+        shown = click.style(shown, dim=True) if colour == "dim" else click.style(shown, fg=colour)
+    click.echo(shown, err=err)
 
 
 def visible(text: str) -> str:

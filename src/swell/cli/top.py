@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from swell.cli.common import client, connected, print_json
-from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.tables import COLOURS, JOB_HEAD, job_row
 from swell.cli.terminal import safe
 from swell.client.http import Client
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-COLOURS = {
-    "RUNNING": "green",
-    "STARTING": "cyan",
-    "STOPPING": "yellow",
-    "FAILED": "red",
-    "LOST": "red",
-    "QUEUED": "dim",
-}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

@@ -223,18 +223,24 @@ def _check_name(name: str, values: Mapping[str, str]) -> None:
         raise one("name", f"{name!r} would be taken for something else on the command line", "add a word to it")
 
 
+SAME_VALUE: Mapping[str, str] = {
+    "gpu": "gpus",
+    "num_gpus": "gpus",
+    "required_gpus": "gpus",
+    "ngpus": "gpus",
+    "cmd": "command",
+    "run": "command",
+    "timeout": "time_limit",
+    "dependencies": "depends_on",
+    "max_epochs": "epochs",
+    "environment": "env",
+}
+"""Names that other schedulers have for a field of ours."""
 HINTS: Mapping[str, str] = {
     "gpu_memory": "write gpus: {memory: 6GiB}",
-    "gpu": "write gpus: 1",
-    "num_gpus": "write gpus: 4, or gpus: 1-4",
-    "required_gpus": "write gpus: 4",
-    "cmd": "write command: python train.py",
     "type": "leave it out; launcher: says how processes are started",
     "min_gpus": "write gpus: {min: 1, max: 4}",
     "max_gpus": "write gpus: {min: 1, max: 4}",
-    "timeout": "write time_limit: 2h",
-    "dependencies": "write depends_on: [12]",
-    "max_epochs": "write epochs: 10",
     "outputs": "leave it out; `swell fetch JOB` copies what a job wrote",
 }
 _FIELDS: Mapping[str, Sequence[str]] = {
@@ -250,7 +256,7 @@ def _problem(detail: ErrorDetails) -> Problem:
     path = _path(detail["loc"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return _unknown_field(detail["loc"], path)
+        return _unknown_field(detail["loc"], path, detail["input"])
     if kind == "value_error":
         what, _, fix = str(detail["ctx"]["error"]).partition("; ")
         return Problem(path=path, what=what, fix=fix)
@@ -276,9 +282,16 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return path
 
 
-def _unknown_field(loc: tuple[int | str, ...], path: str) -> Problem:
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _unknown_field(loc: tuple[int | str, ...], path: str, value: object) -> Problem:
     name = str(loc[-1])
     known = _FIELDS.get(str(loc[0]) if len(loc) > 1 else "", ())
+    if len(loc) == 1 and name in SAME_VALUE:
+        return Problem(path=path, what="there is no such field", fix=f"write {SAME_VALUE[name]}: {_short(value)}")
     if len(loc) == 1 and name in HINTS:
         return Problem(path=path, what="there is no such field", fix=HINTS[name])
     return Problem(path=path, what="there is no such field", fix=instead_of(name, known))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from swell.core.errors import SwellError
 
+SHOWN = 10
+"""Problems in the message; all of them are in `problems`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -27,11 +30,18 @@ class JobFileError(SwellError):
     def __init__(self, problems: Sequence[Problem], *, syntax: bool = False) -> None:
         self.problems = tuple(problems)
         self.syntax = syntax  # not even readable, as opposed to readable but wrong
-        super().__init__("\n".join(map(str, self.problems)))
+        super().__init__("\n".join(_listed(self.problems)))
 
     def within(self, prefix: str) -> JobFileError:
         """The same, for a job that is one of several: `jobs[3].gpus`."""
         return JobFileError(prefixed(self.problems, prefix), syntax=self.syntax)
+
+
+def _listed(problems: Sequence[Problem]) -> list[str]:
+    """The first few: one wrong file, or a thousand jobs with the same mistake, fill no screen."""
+    more = len(problems) - SHOWN
+    lines = [str(problem) for problem in problems[:SHOWN]]
+    return [*lines, f"… and {more} more problems"] if more > 0 else lines
 
 
 def prefixed(problems: Iterable[Problem], prefix: str) -> list[Problem]:

@@ -53,6 +53,12 @@ def read_documents(text: str | bytes) -> list[dict[str, Any]]:
     return documents
 
 
+def read_value(text: str) -> Any:
+    """One value as it would stand in a file: `2`, `1-4`, `[a, b]`."""
+    found = _yaml(text)
+    return found[0] if found else None
+
+
 def _flat(found: list[Any]) -> list[Any]:
     """A document that is a list is a list of jobs."""
     return [job for doc in found if doc is not None for job in (doc if isinstance(doc, list) else [doc])]

@@ -58,7 +58,7 @@ def test_eta_is_an_interval_unless_it_is_narrow() -> None:
     now = time.time()
     assert eta(job(eta_s=[now + 3600.5, now + 7200.5])) == "1h00m-2h00m"
     assert eta(job(eta_s=[now + 7100.5, now + 7200.5])) == "2h00m"
-    assert eta(job(ended_s=165.0)) == "took 1m05s"
+    assert eta(job(ended_s=1e6, ran_s=65.0)) == "ran 1m05s", "waiting is not running"
 
 
 def test_holds() -> None:

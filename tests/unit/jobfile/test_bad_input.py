@@ -100,3 +100,26 @@ def test_all_problems_at_once() -> None:
 def test_secret_values_never_appear_in_errors() -> None:
     found = problems("command: x\nsecrets: [TOKEN]\nenv: {TOKEN: [hunter2]}")
     assert "hunter2" not in " ".join(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("document", "fix"),
+    [
+        ({"command": "a", "gpu": 2}, "write gpus: 2"),
+        ({"command": "a", "num_gpus": "1-4"}, "write gpus: 1-4"),
+        ({"cmd": "python x.py"}, "write command: python x.py"),
+        ({"command": "a", "timeout": "2h"}, "write time_limit: 2h"),
+    ],
+)
+def test_fields_of_other_schedulers_are_named_ours_with_the_value(document: dict[str, object], fix: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        expand(document)
+    assert fix in str(caught.value)
+
+
+def test_many_problems_fill_no_screen() -> None:
+    with pytest.raises(JobFileError) as caught:
+        expand({"command": "a", **{f"field{n}": 1 for n in range(40)}})
+    assert len(caught.value.problems) == 40
+    assert len(str(caught.value).splitlines()) == 11
+    assert str(caught.value).endswith("… and 30 more problems")

@@ -1,0 +1,53 @@
+"""`swell wait JOB…`: return when they have ended; for scripts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from swell.cli.cancel import spread
+from swell.cli.common import client, connected, plural, print_json
+from swell.cli.follow import ENDED, end_line
+from swell.cli.terminal import say
+from swell.core.errors import SwellError
+from swell.jobfile.units import parse_duration_s
+
+EVERY_S = 0.5
+EXIT_TIMED_OUT = 124
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+@click.option("--timeout", help="Give up after this time, such as 2h; exit code 124.")
+@connected
+def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str | None) -> None:
+    """Wait until JOBS (ids, ranges, names or `last`) have ended: 0 if all completed, else 1."""
+    found = client(home)
+    until_s = time.monotonic() + _seconds(timeout) if timeout else float("inf")
+    left = [found.job(ref)["id"] for text in jobs for ref in spread(text)]
+    ended = []
+    while left:
+        view = found.job(left[0])
+        if view["state"] in ENDED:
+            ended.append(view)
+            left.pop(0)
+            if not as_json:
+                say(end_line(view), err=True)
+        elif time.monotonic() > until_s:
+            say(f"{plural(len(left), 'job')} not ended after {timeout}: {', '.join(map(str, left))}", err=True)
+            sys.exit(EXIT_TIMED_OUT)
+        else:
+            time.sleep(EVERY_S)
+    if as_json:
+        print_json(ended)
+    sys.exit(0 if all(view["state"] == "completed" for view in ended) else 1)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise SwellError(f"--timeout: {error}") from error
