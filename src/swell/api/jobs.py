@@ -263,7 +263,7 @@ async def get_logs(
     engine = engine_of(request)
     if attempt > record.attempts and not follow:
         raise NotFound(
-            f"job {record.id} has no attempt {attempt}, it has had {record.attempts}; `swell show {record.id}` lists them"
+            f"job {record.id} has no attempt {attempt}, of {record.attempts}; `swell show {record.id}` lists them"
         )
     place = logs.Place(attempt or 1, (offset,))
     if follow:
