@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json
 from swell.cli.terminal import say
 from swell.client.http import user_name
@@ -19,7 +20,7 @@ MAX_RANGE = 10_000
 
 
 @click.command()
-@click.argument("jobs", nargs=-1)
+@click.argument("jobs", shell_complete=completion.jobs, nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that have not ended.")
 @click.option("--name", default="", help="All of this name; patterns such as 'train-*' too.")
 @click.option("--batch", default="", help="All submitted together under this name.")

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, print_json, table
 from swell.cli.terminal import safe, say
 
@@ -16,7 +17,7 @@ AGAIN_S = 1.0
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @connected
 def explain(home: Path | None, as_json: bool, job: str) -> None:
     """Say why JOB waits, or has what it has, with numbers."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json
 from swell.cli.terminal import safe, say
 from swell.client.http import Client
@@ -17,7 +18,7 @@ SHOWN = 20
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="Directory.  [default: NAME-ID here]")
 @click.option("--replace", is_flag=True, help="Write over files that are there already.")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.run import EXIT_DETACHED
@@ -23,7 +24,7 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.option(
     "-f", "--follow", "follows", is_flag=True, help="Go on until the job has ended; then 0, or 1 if it failed."
 )

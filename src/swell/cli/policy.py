@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, print_json
 from swell.cli.terminal import say
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", shell_complete=completion.policies, required=False)
 @click.option("--placer", default="", help="Which GPUs: change the placer too.")
 @click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the policy.")
 @connected

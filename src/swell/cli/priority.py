@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from swell.cli import completion
 from swell.cli.acts import act_on
 from swell.cli.common import connected
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.argument("level")
 @connected
 def priority(home: Path | None, as_json: bool, job: str, level: str) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from swell.cli import completion
 from swell.cli.acts import act_on
 from swell.cli.common import connected
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True)
+@click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
 @connected
 def resume(home: Path | None, as_json: bool, jobs: tuple[str, ...]) -> None:
     """Let paused JOBS go on: they queue again and start from their last checkpoint."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.cancel import conclude, spread
 from swell.cli.common import client, connected, plural
 from swell.cli.follow import ENDED
@@ -26,7 +27,7 @@ Job = dict[str, Any]
 
 
 @click.command()
-@click.argument("jobs", nargs=-1)
+@click.argument("jobs", shell_complete=completion.jobs, nargs=-1)
 @click.option("--ended", is_flag=True, help="All that have ended.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connected

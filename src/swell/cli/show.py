@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.tables import eta, gpus, holds, progress, state
 from swell.cli.terminal import safe, say
@@ -25,7 +26,7 @@ COUNTED = {
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @connected
 def show(home: Path | None, as_json: bool, job: str) -> None:
     """Show JOB (an id, a name, or `last`), with its attempts."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from swell.cli import completion
 from swell.cli.cancel import spread
 from swell.cli.common import client, connected, plural, print_json
 from swell.cli.follow import ENDED, end_line
@@ -20,7 +21,7 @@ EXIT_TIMED_OUT = 124
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True)
+@click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
 @click.option("--timeout", help="Give up after this time, such as 2h; exit code 124.")
 @connected
 def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str | None) -> None:

@@ -42,6 +42,13 @@ class Shell:
         assert code is None or found.code == code, found
         return found
 
+    def as_program(self) -> str:
+        """`swell` under its own name, as shells call it to complete: what it prints."""
+        command = [sys.executable, "-c", "import sys; sys.argv[0] = 'swell'; from swell.cli.main import main; main()"]
+        done = subprocess.run(command, cwd=self.work, env=self.environment(), capture_output=True, check=False)
+        assert not done.stderr, done
+        return done.stdout.decode()
+
 
 def _hear_ctrl_c() -> None:
     """Tests that were started in the background of a shell ignore it, and so would what they start."""

@@ -1,0 +1,34 @@
+"""What the shell offers when somebody presses Tab: jobs and policies there are. Never slow, never an error.
+
+Click's own protocol: `_SWELL_COMPLETE=bash_source swell` prints what a shell has to load (docs/how-to/run-jobs.md)."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from swell.core.errors import SwellError
+
+OFFERED = 100
+"""Jobs that are looked at: the newest."""
+
+
+def jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Ids if a number was begun, else names."""
+    from swell.cli.common import client
+
+    with contextlib.suppress(SwellError, OSError):
+        found, _next = client(ctx.params.get("home")).jobs(state="all", limit=OFFERED)
+        offered = [str(job["id"]) for job in found] if incomplete.isdecimal() else [job["name"] for job in found]
+        return [word for word in dict.fromkeys((*offered, "last")) if word.startswith(incomplete)]
+    return []
+
+
+def policies(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    from swell.cli.common import client
+
+    with contextlib.suppress(SwellError, OSError):
+        names = client(ctx.params.get("home")).get("/v1/policy")["policies"]
+        return [name for name in names if name.startswith(incomplete)]
+    return []
