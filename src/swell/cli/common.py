@@ -112,14 +112,26 @@ def print_json(value: object) -> None:
     say(json.dumps(value, indent=2, sort_keys=False))  # plain ASCII: escapes are escaped
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, shrink: int = -1) -> str:
-    """Aligned columns; the one numbered `shrink` is cut so that lines fit the terminal."""
+LEAST_WIDTH = 8
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns. On a terminal the widest are cut until lines fit; the first, which names the row, never is."""
     cells = [list(head), *([safe(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     if sys.stdout.isatty():
-        room = _columns() - sum(w for i, w in enumerate(widths) if i != shrink % len(head)) - 2 * (len(head) - 1)
-        widths[shrink] = max(8, min(widths[shrink], room))
+        _narrow(widths, [max(LEAST_WIDTH, len(name)) for name in head], _columns() - 2 * (len(head) - 1))
     return "\n".join(_line(row, widths) for row in cells)
+
+
+def _narrow(widths: list[int], least: Sequence[int], room: int) -> None:
+    """Cut the widest column, then the next, until all fit or none may be cut any more."""
+    while sum(widths) > room:
+        cut = [i for i in range(1, len(widths)) if widths[i] > least[i]]
+        if not cut:
+            return
+        widest = max(cut, key=lambda i: widths[i])
+        widths[widest] -= 1
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
