@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import timeit
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ import pytest
 from integration.sdk.test_unreachable import DAEMONS, all_kinds
 from swell.sdk.session import Training
 from swell.sdk.settings import Settings
+from swell.sdk.steps import StepTraining
 
 pytestmark = pytest.mark.perf
 LIMITS = json.loads((Path(__file__).parent / "thresholds.json").read_text())["sdk"]
@@ -24,6 +26,23 @@ def test_measure() -> None:
     ask_us = min(timeit.repeat(run.should_stop, number=50_000, repeat=7)) / 50_000 * 1e6
     print(f"measure {cost_us:.2f} µs, should_stop {ask_us:.2f} µs")
     assert cost_us <= LIMITS["measure_us"]["at_most"]
+
+
+def test_a_step_of_a_training_by_steps(tmp_path: Path) -> None:
+    """CPU time of `for step in run.loop()` with `checkpoint_due()`."""
+    steps = 100_000
+
+    def trained() -> float:
+        run = StepTraining(total=steps + 1, checkpoint_dir=tmp_path, settings=Settings())
+        began_s = time.process_time()
+        for step in run.loop():
+            if run.checkpoint_due() or step == steps:
+                break
+        return time.process_time() - began_s
+
+    cost_us = min(trained() for _ in range(7)) / steps * 1e6
+    print(f"loop and checkpoint_due {cost_us:.2f} µs per step")
+    assert cost_us <= LIMITS["step_us"]["at_most"]
 
 
 def test_a_daemon_that_does_not_answer_costs_at_most_one_per_cent(tmp_path: Path) -> None:

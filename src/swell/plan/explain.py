@@ -193,6 +193,19 @@ def _in(detail: Mapping[str, Detail]) -> str:
     return duration(float(detail.get("in_s", 0.0)))
 
 
+def _not_worth(detail: Mapping[str, Detail]) -> str:
+    """The policy weighs time saved against the restart and against what the GPUs are worth to other jobs."""
+    if "cost_s" not in detail:
+        return "a change would cost more than it brings"
+    cost_s, gain_s = float(detail["cost_s"]), float(detail.get("gain_s", 0.0))
+    if gain_s <= cost_s:
+        return f"a change would cost more than it brings (cost {cost_s:.0f} s, gain {gain_s:.0f} s)"
+    return (
+        f"a change would save it {gain_s:.0f} s for a restart of {cost_s:.0f} s: less than what the GPUs are worth to "
+        "other jobs and the restart together"
+    )
+
+
 _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.GRANTED: lambda d: f"gets {d.get('n', 'what it needs')}",
     ReasonCode.CAPACITY: lambda d: f"needs {_gpus(d.get('needs', '?'))}, free for it: {d.get('free', 0)}",
@@ -224,10 +237,7 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.DEPENDS: lambda d: f"waits for job {d.get('jobs', '?')} to complete",
     ReasonCode.FREEING: lambda d: f"its GPUs are being freed by job {d.get('by', '?')}",
     ReasonCode.NO_GAIN: lambda d: f"more than {d.get('at', 'its')} GPUs would not make it faster",
-    ReasonCode.NOT_WORTH: lambda d: (
-        "a change would cost more than it brings"
-        + (f" (cost {float(d['cost_s']):.0f} s, gain {float(d.get('gain_s', 0)):.0f} s)" if "cost_s" in d else "")
-    ),
+    ReasonCode.NOT_WORTH: _not_worth,
     ReasonCode.PINNED: lambda _: (
         "cannot resume (no library, no checkpoint directory), so it is left alone until it ends"
     ),

@@ -25,6 +25,14 @@ def test_numbers_are_in_the_sentence() -> None:
     assert "needs 8 GPUs, free for it: 2" in sentence(Reason(code=ReasonCode.CAPACITY, detail={"needs": 8, "free": 2}))
 
 
+@pytest.mark.parametrize(("cost_s", "gain_s", "more"), [(30.0, 20.0, True), (30.0, 30.0, True), (30.0, 486.0, False)])
+def test_a_change_costs_more_than_it_brings_only_if_it_does(cost_s: float, gain_s: float, more: bool) -> None:
+    text = sentence(Reason(code=ReasonCode.NOT_WORTH, detail={"cost_s": cost_s, "gain_s": gain_s}))
+    assert ("would cost more than it brings" in text) is more
+    assert f"{cost_s:.0f} s" in text
+    assert f"{gain_s:.0f} s" in text
+
+
 def test_one_job_ahead_is_said_as_one() -> None:
     said = [sentence(Reason(code=ReasonCode.BEHIND, detail={"ahead": n, "first": 7})) for n in (1, 2)]
     assert said == ["one job comes first: job 7", "2 jobs come first, the next of them is job 7"]
