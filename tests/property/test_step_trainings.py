@@ -106,7 +106,8 @@ def check(seed: int, directory: Path) -> int:
         "seed": seed,
     }
     expected = undisturbed(case, directory / "expected")
-    changes, last_step, ranks = 0, 0, []
+    changes = last_step = 0
+    ranks: list[Rank] = []
     while not (ranks and ranks[0].finished):
         stop_after = rng.randint(0, 30) if rng.random() < 0.8 else -1
         ranks = list(attempt(rng.randint(1, 3), case, directory / "changed", stop_after, rng))
