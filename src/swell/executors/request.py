@@ -229,6 +229,7 @@ def _swell(
         "SWELL_GPU_TYPE": run.allocation.gpu_type,
         "SWELL_SHARED_GPU": "1" if run.allocation.share else "0",
         "SWELL_ADAPTIVE_BATCH": "1" if record.spec.adaptive_batch else "0",
+        **_constant_batch(record.spec, run.allocation.gpus),
     }
     env["SWELL_JOURNAL"] = posixpath.join(context.runs_dir, str(run.id), "epochs")
     if record.spec.launcher in launchers.CARRIED:
@@ -242,6 +243,17 @@ def _progress(record: JobRecord) -> Mapping[str, str]:
         return {"SWELL_EPOCHS_DONE": str(record.epochs_done), "SWELL_EPOCHS": str(record.spec.epochs)}
     done, total = record.epochs_saved, record.epochs_total
     return {"SWELL_UNIT": record.unit, "SWELL_UNITS": str(total), "SWELL_UNITS_DONE": str(done)}
+
+
+def _constant_batch(spec: JobSpec, gpus: int) -> Mapping[str, str]:
+    """How the global batch is divided over the GPUs: never more on one than with the most GPUs that the job takes, the
+    rest by accumulation, so that memory is used alike at every size. Unset where it cannot be divided evenly."""
+    each, rest = divmod(spec.batch_size, max(1, gpus))
+    if rest or not each:
+        return {}
+    at_most = -(-spec.batch_size // max(1, spec.gpus.max))
+    local = next(size for size in range(min(each, at_most), 0, -1) if each % size == 0)
+    return {"SWELL_LOCAL_BATCH": str(local), "SWELL_ACCUMULATION": str(each // local)}
 
 
 def _parameters(spec: JobSpec) -> Mapping[str, str]:

@@ -62,7 +62,8 @@ class Training:
         self._total = epochs or self._settings.epochs
         self._dir = Path(checkpoint_dir) if checkpoint_dir else None
         self._keep = keep
-        self.batch_size = self._settings.batch_size
+        self.batch_size = self._settings.batch_size  # over all GPUs; on each, and how often in a step (0: uneven):
+        self.local_batch, self.accumulation = self._settings.local_batch, self._settings.accumulation
         self.goodput = 0.0  # useful samples/s, said by adaptive batch sizes
         self.batching: dict[str, Any] | None = None  # how the batch was split, said by them too
         self.within: Callable[[], dict[str, Any]] | None = None  # all three, of the epoch that runs
@@ -88,8 +89,7 @@ class Training:
         self._saved_size = 0  # the same when the checkpoint was written that this run resumed from
         self._speed_told = False  # of this run, from within its first epoch
         self._boundaries = 0  # step boundaries passed in this epoch
-        self._in_steps = False
-        self._last_batch = False
+        self._in_steps = self._last_batch = False
         self._stop_here = False  # a stop was agreed within this epoch
         self._began_s = time.monotonic()
         self._percentiles_s = 0.0
@@ -340,8 +340,10 @@ class Training:
 
     def leave(self) -> None:
         """Stop here, to be continued by the next attempt: reports, then ends the process with its own exit code."""
-        done = self._epochs_done
-        print(f"swell: stopping as asked after {done} {self.unit}s; the next attempt resumes here", file=sys.stderr)
+        print(
+            f"swell: stopping as asked after {self._epochs_done} {self.unit}s; the next attempt resumes here",
+            file=sys.stderr,
+        )
         self._close(LEAVING_S)
         if self._settings.left_mark:
             Path(self._settings.left_mark).touch()

@@ -27,6 +27,8 @@ class Settings(NamedTuple):
     nodes: int = 1
     gpu_type: str = ""
     batch_size: int = 0
+    local_batch: int = 0  # samples on one GPU at once, for a constant global batch; 0: it cannot be divided
+    accumulation: int = 1  # so many times in each step
     dataset_size: int = 0
     journal: str = ""  # where the run keeps its own record of epochs
     left_mark: str = ""  # set under launchers that hide exit codes: touch this file and leave with 0
@@ -67,6 +69,8 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         nodes=number(environ, "SWELL_NODES", 1),
         gpu_type=environ.get("SWELL_GPU_TYPE", ""),
         batch_size=number(environ, "BATCH_SIZE"),
+        local_batch=number(environ, "SWELL_LOCAL_BATCH"),
+        accumulation=number(environ, "SWELL_ACCUMULATION", 1),
         dataset_size=number(environ, "TRAINING_SET_SIZE"),
         journal=environ.get("SWELL_JOURNAL", ""),
         left_mark=environ.get("SWELL_LEFT_MARK", ""),

@@ -14,7 +14,8 @@ from swell.core.resources import Allocation, Gpu, Node, Part, Share
 from swell.core.state import JobRecord, Run
 from swell.executors.request import LaunchContext, build_launch, port_of
 from swell.ports import Launch
-from swell.sdk.settings import Place, read_place
+from swell.sdk.session import Training
+from swell.sdk.settings import Place, read_place, read_settings
 
 CONTEXT = LaunchContext(
     url="http://10.0.0.1:7777",
@@ -76,6 +77,7 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "PYTHONPATH": "/h/sdk",
         "PYTHONUNBUFFERED": "1",
         "RESERVED_MEM": "9000",
+        "SWELL_ACCUMULATION": "4",
         "SWELL_ADAPTIVE_BATCH": "0",
         "SWELL_ATTEMPT": "2",
         "SWELL_CHECKPOINT_DIR": "/h/checkpoints/7",
@@ -87,6 +89,7 @@ def test_a_single_process_gets_every_variable_of_the_guide_and_of_swell() -> Non
         "SWELL_JOB_NAME": "resnet",
         "SWELL_JOURNAL": "/h/runs/7.2/epochs",
         "SWELL_LAUNCHER": "single",
+        "SWELL_LOCAL_BATCH": "4",
         "SWELL_LOCAL_RANK": "0",
         "SWELL_NODES": "1",
         "SWELL_RANK": "0",
@@ -300,3 +303,16 @@ def test_ports_differ_between_attempts_and_neighbouring_jobs() -> None:
     assert len(ports) == 198
     assert all(20_000 <= port < 32_000 for port in ports)
     assert port_of(RunId(1, 1), "/home/a/runs") != port_of(RunId(1, 1), "/home/b/runs")
+
+
+@pytest.mark.parametrize(
+    ("batch", "most", "split"),
+    [(32, 8, ("4", "4")), (32, 2, ("16", "1")), (6, 8, ("1", "3")), (33, 8, None), (0, 8, None), (1, 8, None)],
+)
+def test_the_global_batch_is_divided_evenly_or_not_at_all(batch: int, most: int, split: tuple[str, str] | None) -> None:
+    """On two GPUs, of a job that takes up to `most`."""
+    (worker, *_) = launch(Launcher.SINGLE, batch_size=batch, gpus=GpuRequest(min=1, max=most)).workers
+    found = worker.env.get("SWELL_LOCAL_BATCH"), worker.env.get("SWELL_ACCUMULATION")
+    assert found == (split or (None, None))
+    run = Training(settings=read_settings(worker.env))
+    assert run.local_batch * run.accumulation * run.gpus == (batch if split else 0), "0: it cannot be divided"
