@@ -52,7 +52,7 @@ def _look(found: Client) -> dict[str, Any]:
     return {
         "health": found.get("/v1/health"),
         "nodes": found.get("/v1/nodes")["nodes"],
-        "jobs": [*reversed(ended), *reversed(running), *reversed(queued)],
+        "jobs": [*reversed(running), *reversed(queued), *reversed(ended)],
     }
 
 
@@ -64,13 +64,16 @@ def _picture(look: dict[str, Any], height: int) -> Group:
     counts = " ".join(f"{count} {state}" for state, count in look["health"].get("jobs", {}).items() if count)
     parts: list[Any] = [Text(safe(f"swell {look['health'].get('policy', '')}   {counts}"), style="bold")]
     parts += [Text(safe(_gpu_line(node))) for node in look["nodes"][: max(1, height // 4)]]
+    room = max(3, height - len(parts) - 4)
+    rows = [job_row(job) for job in look["jobs"][:room]]
     table = Table(box=None, pad_edge=False, expand=True)
-    for name in JOB_HEAD:
-        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if name == "WHY" else None)
-    for job in look["jobs"][: max(3, height - len(parts) - 3)]:
-        row = job_row(job)
+    for index, name in enumerate(JOB_HEAD):
+        least = max((len(row[0]) for row in rows), default=2) if index == 0 else None
+        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least, ratio=1 if name == "WHY" else None)
+    for row in rows:
         table.add_row(*(Text(safe(cell)) for cell in row), style=COLOURS.get(row[3], ""))
-    return Group(*parts, table)
+    more = len(look["jobs"]) - len(rows)
+    return Group(*parts, table, *([Text(f"+{more} more")] if more else []))
 
 
 def _gpu_line(node: dict[str, Any]) -> str:

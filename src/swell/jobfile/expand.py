@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from swell.core.job import JobSpec, Mount, Roles
 from swell.core.spelling import instead_of
+from swell.jobfile import shorthand
 from swell.jobfile.problems import JobFileError, Problem, one
 from swell.jobfile.read import check_values
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
@@ -23,6 +24,7 @@ NAME_RULE = "a name has letters, digits, '.', '_' and '-', begins with a letter 
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME = re.compile(NAME_PATTERN)
 _PARAMETER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_QUOTED = re.compile(r"'[^']*'")
 RESERVED_NAMES = frozenset({"last", "all"})
 INTERPRETERS = {".py": ("python",), ".sh": ("/bin/sh",), ".bash": ("bash",)}
 
@@ -177,6 +179,7 @@ def _elements(model: JobModel, base: JobSpec) -> Iterator[JobSpec]:
     combinations = _combinations(model)
     if not combinations:
         _check_name(base.name, {})
+        _check_parameters(base, {})
         yield base
         return
     named = "${" in base.name
@@ -184,6 +187,8 @@ def _elements(model: JobModel, base: JobSpec) -> Iterator[JobSpec]:
         values = {"index": str(index), **parameters}
         name = _fill(base.name, values) if named else f"{base.name}-{index}"
         _check_name(name, values)
+        if index == combinations[0][0]:
+            _check_parameters(base, values)
         yield replace(
             base,
             name=name,
@@ -206,6 +211,28 @@ def _combinations(model: JobModel) -> list[tuple[int, dict[str, str]]]:
 def _fill(text: str, values: Mapping[str, str]) -> str:
     """Known parameters only: `${HOME}` is the shell's."""
     return _PARAMETER.sub(lambda match: values.get(match[1], match[0]), text) if "${" in text else text
+
+
+def _check_parameters(spec: JobSpec, values: Mapping[str, str]) -> None:
+    """A shell puts nothing in place of a name that it does not know: a misspelt parameter would train with nothing.
+    Names in capitals are left to the shell (`${HOME}`), and so is what the line sets itself or has in single quotes."""
+    if spec.command[:2] != shorthand.SHELL:
+        return
+    line = _QUOTED.sub("", spec.command[2])
+    known = {**values, **spec.env, **spec.shell_env}
+    for name in _PARAMETER.findall(line):
+        if name in known or name.isupper() or _set_by(line, name):
+            continue
+        fix = (
+            f"{instead_of(name, known)}; add array: or sweep:, or set it in env"
+            if values
+            else ("add array: or sweep: for a parameter, or set it in env or in the line")
+        )
+        raise one("command", f"nothing sets {name!r}, so ${{{name}}} would be empty", fix)
+
+
+def _set_by(line: str, name: str) -> bool:
+    return re.search(rf"\b{name}=|\b(?:for|read|select|getopts|export|local)\b[^;\n]*\b{name}\b", line) is not None
 
 
 def is_name(text: str) -> bool:

@@ -167,3 +167,32 @@ def test_a_pattern_that_counts_steps_needs_a_job_that_does() -> None:
     assert one(f"command: x\nsteps: 100\n{pattern}").unit == "step"
     with pytest.raises(JobFileError, match="counts steps"):
         one(f"command: x\nepochs: 10\n{pattern}")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"command": "python x.py --lr ${lr}"},
+        {"command": "python x.py --lr ${lrr}", "sweep": {"lr": [1]}},
+        {"command": "python x.py ${indx}", "array": 2},
+    ],
+)
+def test_a_parameter_that_nothing_sets_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(JobFileError, match="would be empty"):
+        expand(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"command": "echo ${HOME} ${CUDA_VISIBLE_DEVICES}"},
+        {"command": "lr=3; echo ${lr}"},
+        {"command": "for f in a b; do echo ${f}; done"},
+        {"command": "python x.py 'a=${b}'"},
+        {"command": "echo ${lr}", "env": {"lr": 1}},
+        {"command": "echo ${lr} ${index}", "sweep": {"lr": [1, 2]}},
+        {"command": ["python", "x.py", "a=${b}"]},
+    ],
+)
+def test_what_the_shell_the_line_or_the_job_sets_is_left_alone(document: dict[str, object]) -> None:
+    assert expand(document)
