@@ -340,10 +340,8 @@ class Training:
 
     def leave(self) -> None:
         """Stop here, to be continued by the next attempt: reports, then ends the process with its own exit code."""
-        print(
-            f"swell: stopping as asked after {self._epochs_done} {self.unit}s; the next attempt resumes here",
-            file=sys.stderr,
-        )
+        done = self._epochs_done
+        print(f"swell: stopping as asked after {done} {self.unit}s; the next attempt resumes here", file=sys.stderr)
         self._close(LEAVING_S)
         if self._settings.left_mark:
             Path(self._settings.left_mark).touch()

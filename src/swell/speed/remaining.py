@@ -22,6 +22,10 @@ PRIOR_REMAINING_S = 3600.0
 LEAST_LEFT = 0.5
 """Of what a job of unknown length has done: so much is expected to be left at least."""
 
+AFTER_LAST = 0.01
+"""Of its work so far: what a job that still runs after its last epoch is expected to take (a last evaluation, an
+export), rather than nothing."""
+
 
 def estimate(
     job: JobRecord, measurements: Measurements, speed: FittedSpeed, family: Family, done_1_s: float
@@ -33,6 +37,8 @@ def estimate(
     left = max(0, job.epochs_total - job.epochs_done)
     if job.epochs_total and measurements.times and fit.unit_1_s:
         at_1_s = _left_1_s(job, measurements, fit.unit_1_s, family.course)
+        if not left:
+            at_1_s = max(at_1_s, AFTER_LAST * measurements.work_1_s(fit.unit_1_s))
         sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
     if job.spec.estimated_s > 0.0:

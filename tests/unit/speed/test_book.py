@@ -316,6 +316,12 @@ class TestMemory:
         told.run(1, 2, [30.0] * 4)
         assert told.remaining_s(1) / told.curve(1)[2] == pytest.approx(6 * 30.0, rel=0.05)
 
+    def test_a_job_that_still_runs_after_its_last_epoch_does_not_end_in_0_seconds(self) -> None:
+        told = History()
+        told.submit(1, epochs=4)
+        told.run(1, 1, [100.0] * 4)
+        assert told.book.remaining(told.state.jobs[1]).at_speed_1_s == pytest.approx(4.0, rel=0.1)
+
     def test_the_remaining_time_is_the_same_object_while_it_is_the_same(self) -> None:
         """Another priority makes another record, and not another remaining time: views may be kept."""
         told = History()
