@@ -195,12 +195,14 @@ class Campaign:
 
     def _strike_a_shim(self) -> None:
         """SIGKILL one that holds a run now, at some moment of its run: at its start, within, or at its end."""
-        for _ in range(500):
+        for tries in range(500):
             claims = [path for path in self.home.glob("runs/*/0/claim") if not (path.parent / "swept").exists()]
             if claims and self._strike(self.rng.choice(claims)):
                 return
             if self.served.process is not None and self.served.process.poll() is not None:
                 self._revive()  # nothing can start without it
+            elif not claims and tries % 50 == 49:
+                self._submit(len(self.submitted))  # all jobs have ended: one more, so that there is something to kill
             time.sleep(0.02)
 
     def _strike(self, claim: Path) -> bool:

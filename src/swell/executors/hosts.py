@@ -342,7 +342,7 @@ class HostExecutor:
             self._tracked.pop(run, None)  # adopted, but never wholly started: it is for the daemon to launch it
             return
         if sight.up_s is not None and not tracked.up_told:
-            tracked.up_told = True
+            tracked.up_told, tracked.up_s = True, sight.up_s
             self._told.put_nowait(RunUp(run=run, at_s=sight.up_s))
         gone = verdict(tracked.roster, sight, now_s)
         self._tell_progress(tracked, sight.epochs, over=gone is not None)
@@ -352,7 +352,8 @@ class HostExecutor:
             gone = replace(gone, reason=ExitReason.NODE_FULL, message=tracked.failed)
         if gone is not None:
             del self._tracked[run]
-            await self._tell_gone(tracked.roster, gone)
+            # Each look converts the node's clock anew, which is exact to milliseconds only.
+            await self._tell_gone(tracked.roster, replace(gone, at_s=max(gone.at_s, tracked.up_s)))
 
     def _tell_progress(self, tracked: Tracked, epochs: Epochs | None, *, over: bool) -> None:
         """At the first look and the last; in between only if the training's own report is late."""

@@ -37,6 +37,7 @@ class Tracked:
     sight: Sight | None = None
     untouched: bool = True  # report it also if it was never wholly started
     up_told: bool = False
+    up_s: float = 0.0  # as it was told: no later time may lie before it
     looked: bool = False
     epochs: Epochs | None = None  # as last seen in its own record
     epochs_s: float = 0.0  # monotonic, since when

@@ -19,8 +19,8 @@ def test_a_policy_of_ones_own_from_a_file_named_in_the_configuration(tmp_path: P
         assert "per_team" in str(problem)
         status, view = served.request("PUT", "/v1/policy", {"name": "smallest-first", "options": {"per_team": 1}})
         assert (status, view["name"]) == (200, "smallest-first")
-        jobs = [served.submit(name=f"j{i}", command="sleep 20", gpus=1, user="ann")[0] for i in range(2)]
-        eventually(lambda: [served.get(f"/v1/jobs/{job}")["state"] for job in jobs] == ["running", "queued"], 10)
+        jobs = [served.submit(name=f"j{i}", command="sleep 60", gpus=1, user="ann")[0] for i in range(2)]
+        eventually(lambda: [served.get(f"/v1/jobs/{job}")["state"] for job in jobs] == ["running", "queued"], 30)
         served.stop()
         served.start()
         assert served.get("/v1/policy")["name"] == "smallest-first"  # it is in the log
