@@ -20,7 +20,7 @@ BATCH = 24  # sequences per step, over all GPUs: a resize changes the speed and 
 MICRO_BATCH = 4  # sequences on one GPU at once
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]  # torch is not there when this is checked
     def __init__(self) -> None:
         super().__init__()
         self.norm_1, self.norm_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
@@ -34,7 +34,7 @@ class Block(nn.Module):
         return x + self.mlp(self.norm_2(x))
 
 
-class Gpt(nn.Module):
+class Gpt(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
@@ -51,7 +51,8 @@ def rate(step: int, steps: int) -> float:
 
 def get_batch(step: int, samples: int) -> list[int]:
     """Sequences of a step: drawn at random as in nanoGPT, the same ones whatever the number of GPUs."""
-    return torch.randint(samples, (BATCH,), generator=torch.Generator().manual_seed(step)).tolist()
+    found: list[int] = torch.randint(samples, (BATCH,), generator=torch.Generator().manual_seed(step)).tolist()
+    return found
 
 
 def main() -> None:
