@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from integration.sdk.fake_daemon import fake_daemon
-from swell.core.agreement import Agreement
 from swell.sdk import ship
 
 STOPPED = 85
@@ -235,58 +234,6 @@ def test_the_profiler_works_outside_a_scheduler(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": environment(tmp_path, "")["PYTHONPATH"], "EPOCHS_TO_BE_DONE": "2"}
     found = profiled(env)
     assert (found["RESTARTED"], found["EPOCHS_DONE"], found["epoch"], found["ckpt_path"]) == (False, 0, 2, None)
-
-
-TRANSFORMERS = """
-class TrainerCallback: pass
-"""
-TRAINER = """
-import json, pathlib, time, types
-from swell.sdk.integrations.huggingface import SwellCallback
-callback = SwellCallback()
-resume = callback.resume_from()
-first = json.loads(pathlib.Path(resume, "trainer_state.json").read_text())["epoch"] if resume else 0
-args = types.SimpleNamespace(num_train_epochs=50)
-state = types.SimpleNamespace(epoch=float(first))
-control = types.SimpleNamespace(should_save=False, should_training_stop=False)
-for epoch in range(first, 50):  # the order of events in transformers.Trainer
-    callback.on_epoch_begin(args, state, control)
-    time.sleep(0.02)
-    callback.on_step_end(args, state, control)
-    state.epoch = epoch + 1.0
-    callback.on_log(args, state, control, logs={"loss": 1.0 / (epoch + 1), "note": "text"})
-    callback.on_epoch_end(args, state, control)
-    if control.should_save:
-        path = pathlib.Path(callback.output_dir, f"checkpoint-{epoch + 1}")
-        path.mkdir()
-        (path / "trainer_state.json").write_text(json.dumps({"epoch": epoch + 1}))
-        print("saved", epoch, flush=True)
-        callback.on_save(args, state, control)
-    if control.should_training_stop:
-        break
-callback.on_train_end(args, state, control)
-"""
-
-
-def test_the_hugging_face_callback_stops_after_a_checkpoint_and_resumes_from_it(tmp_path: Path) -> None:
-    """Against a stand-in that raises the Trainer's events in its order; transformers itself is not installed."""
-    (tmp_path / "stub").mkdir()
-    (tmp_path / "stub" / "transformers.py").write_text(TRANSFORMERS)
-    with fake_daemon() as daemon:
-        env = environment(tmp_path, daemon.url)
-        env["PYTHONPATH"] += f":{tmp_path / 'stub'}"
-        first = start(TRAINER, env)
-        assert first.stdout is not None
-        lines = [first.stdout.readline()]
-        daemon.ask()
-        lines += first.communicate(timeout=30)[0].splitlines()
-        assert first.returncode == STOPPED
-        daemon.agreement = Agreement()
-        second = start(TRAINER, env)
-        lines += second.communicate(timeout=30)[0].splitlines()
-        assert second.returncode == 0
-        assert daemon.epochs()[-1]["epoch"] == 50
-    assert [int(line.split()[1]) for line in lines] == list(range(50)), "no epoch lost, none repeated"
 
 
 OLD = """
