@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from contract.postgres_server import Server, binaries, running_server
+from contract.postgres_server import Server, server_or_skip
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    pytest.importorskip("psycopg", reason="psycopg (the extra swell[postgres]) is not installed")
-    bin_dir = binaries()
-    if bin_dir is None:
-        pytest.skip("no PostgreSQL binaries (initdb, postgres) on PATH or under /usr/lib/postgresql")
-    # not under tmp_path: its parents are closed to the user that the server runs as
-    directory = Path(tempfile.mkdtemp(prefix="swell-pg-"))
-    directory.chmod(0o755)
-    try:
-        with running_server(directory, bin_dir) as server:
-            yield server
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with server_or_skip() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

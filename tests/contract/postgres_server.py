@@ -10,9 +10,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 _START_S = 30
 
@@ -92,3 +95,20 @@ def running_server(directory: Path, bin_dir: Path) -> Iterator[Server]:
             server.stop()
         except subprocess.SubprocessError:
             os.kill(postmaster, signal.SIGQUIT)
+
+
+@contextmanager
+def server_or_skip() -> Iterator[Server]:
+    """A server in a directory of its own; the test is skipped where there is none to be had."""
+    pytest.importorskip("psycopg", reason="psycopg (the extra swell[postgres]) is not installed")
+    bin_dir = binaries()
+    if bin_dir is None:
+        pytest.skip("no PostgreSQL binaries (initdb, postgres) on PATH or under /usr/lib/postgresql")
+    # not under tmp_path: its parents are closed to the user that the server runs as
+    directory = Path(tempfile.mkdtemp(prefix="swell-pg-"))
+    directory.chmod(0o755)
+    try:
+        with running_server(directory, bin_dir) as server:
+            yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

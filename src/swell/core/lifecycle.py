@@ -17,7 +17,19 @@ from swell.core.evolve import changer, evolve, maker
 from swell.core.exits import FAILURES, is_spared, state_after
 from swell.core.ids import RunId
 from swell.core.resources import Node
-from swell.core.state import ENDED, HOLDING, KEEP_ENDED, RECENT, JobRecord, JobState, Run, State, StopRecord, was_given
+from swell.core.state import (
+    ENDED,
+    HOLDING,
+    KEEP_ENDED,
+    RECENT,
+    JobRecord,
+    JobState,
+    Run,
+    State,
+    StopRecord,
+    unsaved_since_s,
+    was_given,
+)
 
 _make_job, _make_run = maker(JobRecord), maker(Run)
 
@@ -298,17 +310,9 @@ def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
     every_s = event.epoch_s if job.unit == "epoch" and event.epoch_s > 0.0 else run.boundary_every_s
     if saved > job.epochs_saved:
         if job.unit != "epoch":
-            every_s = event.at_s - _boundary_s(run, event.at_s)
+            every_s = event.at_s - unsaved_since_s(run, event.at_s)
         return _reported(run, event.at_s, event.at_s, every_s)
     return _trained(run, event.at_s) if event.count else _expecting(run, every_s)
-
-
-def _boundary_s(run: Run, default_s: float) -> float:
-    """Since when this run's work is in no checkpoint."""
-    for since_s in (run.saved_s, run.began_s, run.started_s):
-        if since_s is not None:
-            return since_s
-    return default_s
 
 
 _expecting = changer(Run, "boundary_every_s")
@@ -320,7 +324,7 @@ _progressed = changer(JobRecord, "run", "epochs_done", "epochs_saved", "gpu_memo
 def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
-    every_s = event.at_s - _boundary_s(job.run, event.at_s)
+    every_s = event.at_s - unsaved_since_s(job.run, event.at_s)
     state.jobs[job.id] = evolve(job, run=_with_run(job, saved_s=event.at_s, boundary_every_s=every_s))
 
 
@@ -413,7 +417,7 @@ def _lost_s(run: Run, event: ev.RunEnded) -> float:
     clean = event.reason is ExitReason.STOPPED and event.exit_code == EXIT_STOPPED
     if clean or event.reason is ExitReason.FINISHED or run.started_s is None:
         return 0.0
-    return max(0.0, event.at_s - _boundary_s(run, event.at_s))
+    return max(0.0, event.at_s - unsaved_since_s(run, event.at_s))
 
 
 def _retire(state: State, job: JobRecord) -> None:

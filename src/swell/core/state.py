@@ -155,6 +155,14 @@ class State:
     recent: list[JobId | None] = field(default_factory=list, compare=False)  # whom the last events were about
 
 
+def unsaved_since_s(run: Run, default_s: float) -> float:
+    """Since when the run's work is in no checkpoint: its last one, else its begin; `default_s` if it has not begun."""
+    for since_s in (run.saved_s, run.began_s, run.started_s):
+        if since_s is not None:
+            return since_s
+    return default_s
+
+
 def was_given(state: State, job: JobId) -> bool:
     """There is, or was, a job of this id."""
     return 1 <= job <= state.last_job and not any(first <= job <= last for first, last in state.skipped)

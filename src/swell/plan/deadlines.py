@@ -13,7 +13,7 @@ from swell.core import events as ev
 from swell.core.events import VOLUNTARY, Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.resources import Contact
-from swell.core.state import ENDED, JobRecord, JobState, Run, State
+from swell.core.state import ENDED, JobRecord, JobState, Run, State, unsaved_since_s
 
 UNKNOWN_BOUNDARY_S = 300.0
 """A preempted run whose next checkpoint cannot be foreseen is expected to write it within this time."""
@@ -118,8 +118,7 @@ def boundary_in_s(run: Run, now_s: float) -> float:
     """How long until the run's next checkpoint is expected. A run that is late for it is given the interval again."""
     if run.boundary_every_s <= 0.0:
         return UNKNOWN_BOUNDARY_S
-    since_s = next((at_s for at_s in (run.saved_s, run.began_s, run.started_s) if at_s is not None), now_s)
-    left_s = since_s + run.boundary_every_s - now_s
+    left_s = unsaved_since_s(run, now_s) + run.boundary_every_s - now_s
     return left_s if left_s > 0.0 else run.boundary_every_s
 
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import sqlite3
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -18,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.postgres_server import Server, binaries, running_server
+from contract.postgres_server import Server, server_or_skip
 from harness import Daemon, daemon, eventually
 from swell.store.open import open_store
 
@@ -29,17 +27,8 @@ JOBS = 3
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Of our own: it is killed."""
-    pytest.importorskip("psycopg", reason="psycopg (the extra swell[postgres]) is not installed")
-    bin_dir = binaries()
-    if bin_dir is None:
-        pytest.skip("no PostgreSQL binaries (initdb, postgres) on PATH or under /usr/lib/postgresql")
-    directory = Path(tempfile.mkdtemp(prefix="swell-pg-"))
-    directory.chmod(0o755)
-    try:
-        with running_server(directory, bin_dir) as one:
-            yield one
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with server_or_skip() as one:
+        yield one
 
 
 def kill(server: Server) -> None:
