@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: web lint-web test-web bench-web screenshots demo test test-slow test-api test-torch test-frameworks chaos lint bench bench-policies clean system-packages help
+.PHONY: web lint-web test-web bench-web screenshots demo test test-slow test-api test-torch test-ssh test-containers test-kubernetes test-frameworks chaos lint bench bench-policies clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -40,10 +40,10 @@ demo: $(RUNS) ## set everything up and watch seven trainings share four slots
 
 test: $(READY) lint ## everything that runs in under ten minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 300 \
-		-m 'not slow and not perf and not torch and not frameworks and not web' tests
+		-m 'not slow and not perf and not torch and not frameworks and not web and not ssh and not containers and not kubernetes' tests
 
 test-slow: $(READY) ## the long versions: 20,000 examples a property, 1,000 resizes
-	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks and not web' tests
+	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not torch and not frameworks and not web and not ssh and not containers and not kubernetes' tests
 
 test-api: $(READY) ## 20,000 requests by Schemathesis with all checks, 20,000 that are malformed over a socket
 	SWELL_EXAMPLES=20000 $(BIN)/python -m pytest -s tests/integration/api/test_schemathesis.py tests/integration/api/test_malformed.py
@@ -75,6 +75,12 @@ $(HOROVOD)/.ready:
 test-torch: $(READY) $(TORCH)/.ready ## PyTorch, Lightning and Hugging Face, in an environment of their own (0.9 GB)
 	$(BIN)/python -m pytest -m torch tests/torch
 
+test-containers: $(READY) ## jobs with an image: real podman and runc; needs root. Makes its images once (2 minutes)
+	$(BIN)/python -m pytest -m containers --timeout 300 tests/containers
+
+test-ssh: $(READY) ## machines over SSH: real sshd in network namespaces; needs root, openssh-server and iproute2
+	$(BIN)/python -m pytest --timeout 300 -m ssh tests/ssh
+
 test-web: $(READY) web ## the dashboard in a real browser (Chromium), against a real daemon
 	$(BIN)/pip install -q -e '.[web-test]'
 	$(BIN)/python -m pytest -m web tests/web
@@ -86,6 +92,9 @@ bench-web: $(READY) web ## measure the dashboard: first paint, lag, what pages c
 screenshots: $(READY) web ## pictures of every view into docs/images: look at them before committing
 	$(BIN)/pip install -q -e '.[web-test]'
 	SWELL_IMAGES=docs/images $(BIN)/python -m pytest -m web tests/web/test_pictures.py
+
+test-kubernetes: $(READY) ## pods of a real cluster, which it starts (root; skipped with a reason where that cannot be)
+	$(BIN)/python -m pytest -m kubernetes --timeout 300 tests/kubernetes
 
 test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow and Horovod (2.6 GB; builds Horovod once)
 	$(BIN)/python -m pytest -m frameworks tests/frameworks
@@ -105,7 +114,9 @@ bench-policies: $(READY) ## every policy on the public workloads; tables for doc
 
 system-packages: ## Debian packages that the tests use; needs root
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql gcc libc6-dev chromium
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql gcc libc6-dev chromium \
+		openssh-server openssh-client iproute2 podman runc busybox-static debootstrap \
+		etcd-server containerd containernetworking-plugins iptables conntrack openssl curl python3
 
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis out dist build web/node_modules src/swell/web/static

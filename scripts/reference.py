@@ -24,13 +24,18 @@ from swell.api.port import Engine
 from swell.cli.main import VERBS, swell
 from swell.config import Config
 from swell.core.job import PRIORITIES
+from swell.core.notices import Hook
 from swell.core.snapshot import Options, Quota
+from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.jobfile.expand import NAME_RULE
+from swell.jobfile.pods import PodOptionsModel, PodVolumeModel
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel, json_schema
 from swell.policy.registry import POLICIES, options_of
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- made by scripts/reference.py from the code; change the code, then run it again -->\n\n"
+
+_PODS = (("kubernetes", PodOptionsModel), ("kubernetes.volumes", PodVolumeModel))
 
 
 # -- command line -----------------------------------------------------------------------------------------------------
@@ -156,7 +161,7 @@ def job_file_page() -> str:
     ]
     descriptions = json_schema()["$defs"]
     lines += _fields("Fields", JobModel, "")
-    for title, model in (("gpus", Gpus), ("mounts", MountModel), ("roles", RolesModel)):
+    for title, model in (("gpus", Gpus), ("mounts", MountModel), ("roles", RolesModel), *_PODS):
         lines += _fields(title, model, descriptions[model.__name__].get("description", ""))
     return "\n".join(lines)
 
@@ -213,6 +218,8 @@ def configuration_page() -> str:
         *_settings("Settings", Config),
         *_settings("options", Options),
         *_settings("options.quotas, by team", Quota),
+        *_settings("hooks, by name", Hook),
+        *_settings("kubernetes", KubernetesSettings),
     ]
     for name in sorted(POLICIES):
         declared = options_of(name)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-READY_S = 20.0
+READY_S = 90.0
 
 
 class Daemon:

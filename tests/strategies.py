@@ -11,12 +11,23 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from swell.core import events as ev
+from swell.core.accounts import Role
 from swell.core.events import EVENT_TYPES, Event, ExitReason, StopWhy
 from swell.core.ids import RunId
-from swell.core.job import GpuRequest, JobSpec, Launcher, Mount, Preemptible, RestartPolicy, Roles
+from swell.core.job import (
+    GpuRequest,
+    JobSpec,
+    Launcher,
+    Mount,
+    PodOptions,
+    PodVolume,
+    Preemptible,
+    RestartPolicy,
+    Roles,
+)
 from swell.core.lifecycle import apply
-from swell.core.resources import Allocation, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share
-from swell.core.state import JobRecord, JobState, Run, State, StopRecord
+from swell.core.resources import Allocation, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share, Ssh
+from swell.core.state import JobRecord, JobState, Run, State, StopRecord, Withdrawal, may_be_withdrawn
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 """Any text that UTF-8 can carry."""
@@ -70,6 +81,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
             NodeCondition,
             Contact,
             JobState,
+            Role,
         )
     },
 }
@@ -95,16 +107,21 @@ def _add(kind: type) -> st.SearchStrategy[Any]:
 _BY_TYPE["ExitReason | None"] = st.none() | _BY_TYPE["ExitReason"]
 gpu_requests = _add(GpuRequest)
 mounts = _add(Mount)
+pod_volumes = _add(PodVolume)
+pod_options = _add(PodOptions)
 roles = _add(Roles)
 job_specs = _add(JobSpec)
 gpus = _add(Gpu)
+ssh_addresses = _add(Ssh)
 nodes = _add(Node)
 shares = _add(Share)
 parts = _add(Part)
 allocations = _add(Allocation)
 stop_records = _add(StopRecord)
+withdrawals = _add(Withdrawal)
 runs = _add(Run)
 batchings = _add(ev.Batching)
+copied_outputs = _add(ev.CopiedOutputs)
 job_records = _add(JobRecord)
 events_by_name: dict[str, st.SearchStrategy[Any]] = {name: _values(kind) for name, kind in EVENT_TYPES.items()}
 assert set(EVENT_TYPES.values()) == {kind for group in get_args(ev.Event) for kind in (get_args(group) or (group,))}
@@ -184,15 +201,25 @@ def _job_event(job: JobRecord, at_s: float) -> st.SearchStrategy[Event]:
         st.builds(ev.JobPaused, job=st.just(job.id), at_s=at),
         st.builds(ev.JobResumed, job=st.just(job.id), at_s=at),
         st.builds(ev.PriorityChanged, job=st.just(job.id), priority=st.integers(-5, 5), at_s=at),
+        st.builds(ev.JobUpdated, job=st.just(job.id), at_s=at, time_limit_s=st.sampled_from([None, 0.0, 60.0])),
     ]
     late: list[st.SearchStrategy[Event]] = [st.builds(ev.RunStarted, run=st.just(RunId(job.id, 99)), at_s=at)]
     if job.ended:
-        return st.one_of(st.builds(ev.JobRemoved, job=st.just(job.id), at_s=at), *edits, *late)
+        copied = st.builds(ev.CopiedOutputs, into=names, files=st.integers(0, 9), problem=names)
+        after = [
+            st.builds(ev.JobRemoved, job=st.just(job.id), at_s=at),
+            st.builds(ev.JobRequeued, job=st.just(job.id), at_s=at),
+            st.builds(ev.OutputsCopied, job=st.just(job.id), at_s=at, copied=copied),
+        ]
+        return st.one_of(*after, *edits, *late)
     if not job.holding:
         plan = st.builds(ev.RunPlanned, run=st.just(RunId(job.id, job.attempts + 1)), allocation=_PLACES, at_s=at)
         return st.one_of(plan, plan, st.builds(ev.JobCancelled, job=st.just(job.id), at_s=at), *edits, *late)
     run = st.just(RunId(job.id, job.attempts))
+    if may_be_withdrawn(job):
+        edits.append(st.builds(ev.RunStopWithdrawn, run=run, at_s=at, reason=names, until_s=times_s))
     return st.one_of(
+        st.builds(ev.RunPreparing, run=run, at_s=at, detail=st.text(max_size=3)),
         st.builds(ev.RunStarted, run=run, at_s=at),
         st.builds(ev.TrainingBegan, run=run, at_s=at, epochs=st.integers(0, 9)),
         st.builds(ev.EpochEnded, run=run, at_s=at, epoch=st.integers(0, 9), gpu_memory_mib=st.integers(0, 99)),

@@ -155,7 +155,7 @@ class Trainings:
             ended = RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=event.at_s + self._costs.end_s, exit_code=0)
             return (ended,)
         if job.state is JobState.STOPPING:
-            return self._leaving(job, run, event.at_s) if isinstance(event, TrainingBegan) else ()
+            return self._leaving(job, run, event.at_s, event.at_s) if isinstance(event, TrainingBegan) else ()
         gpus = run.allocation.gpus
         each_s = self._rng.choice(self._costs.epoch_s) + SLOT_S / gpus
         self._ends[job.id] = event.at_s + each_s
@@ -168,11 +168,12 @@ class Trainings:
         run = _run(job)
         if run.began_s is None or self._done[job.id] + 1 >= job.spec.epochs:
             return ()  # it hears of it when it begins; in its last epoch it ends by itself
-        return self._leaving(job, run, max(now_s, self._ends.get(job.id, now_s)))
+        leaves_s = max(now_s, self._ends.get(job.id, now_s))
+        return self._leaving(job, run, now_s, leaves_s)
 
-    def _leaving(self, job: JobRecord, run: Run, at_s: float) -> Sequence[Event]:
-        agreed = StopAgreed(run=run.id, epoch=self._done[job.id] + 1, step=0, at_s=at_s)
-        ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=at_s + self._costs.leave_s, exit_code=85)
+    def _leaving(self, job: JobRecord, run: Run, agreed_s: float, leaves_s: float) -> Sequence[Event]:
+        agreed = StopAgreed(run=run.id, epoch=self._done[job.id] + 1, step=0, at_s=agreed_s)
+        ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=leaves_s + self._costs.leave_s, exit_code=85)
         return (agreed, ended)
 
     def lost(self, job: JobRecord, now_s: float) -> None: ...

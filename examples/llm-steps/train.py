@@ -87,7 +87,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if run.checkpoint_due():  # Swell: 4, every 100 steps, and wherever the run is to stop
-            run.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})  # Swell: 5
+            run.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, background=True)  # Swell: 5
     with torch.no_grad():
         final = model(data[:, :-1], data[:, 1:]).item()
     if rank == 0:

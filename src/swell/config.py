@@ -4,21 +4,29 @@ then options of the command. Zero configuration is a complete one: everything on
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
+from swell.core.accounts import Role
 from swell.core.errors import SwellError
+from swell.core.notices import Hook, NoticeKind
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
+from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.home import ADDRESS_NAME, DATABASE_NAME, METRICS_TOKEN_NAME, TOKEN_NAME, default_home, kept_slots
 
 CONFIG_NAME = "config.yaml"
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LOOPBACK_HOST = "127.0.0.1"
+LOOPBACK = frozenset({LOOPBACK_HOST, "localhost", "::1"})
+_OF_CLUSTER = {"kubeconfig": "kubeconfig", "kubernetes_context": "context"}
+"""Options of commands that choose a cluster, and the settings they are."""
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be refused, or called by another name
 
 
@@ -33,7 +41,13 @@ class Config:
     home: Path = field(default_factory=default_home)  # where everything is kept
     host: str = "127.0.0.1"  # the address to listen on
     advertise: str = ""  # the name or address that others reach it by; empty: `host`, or this machine
-    insecure_listen: bool = False  # allow a `host` that other machines can reach; there is no encryption
+    socket: str = ""  # also listen on this Unix socket, such as /run/swell/socket: the kernel tells who calls
+    socket_role: Role | None = Role.SUBMITTER  # by the socket, of users who were not added; `none`: no role
+    run_as: str = "self"  # whom jobs run as: self (the daemon's user), or submitter (needs root): their own user here
+    tls: bool = False  # encrypt what comes over `host`; jobs and commands of this machine go by loopback
+    tls_certificate: str = ""  # PEM file; empty: one of our own, which `swell login` pins
+    tls_key: str = ""  # PEM file; empty: in the same file
+    insecure_listen: bool = False  # allow a `host` that other machines can reach, without encryption
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
     gpus: int | None = None  # declare so many slots on this machine; `auto`, or unset: look for GPUs
@@ -45,7 +59,20 @@ class Config:
     coalesce_s: float = 0.05  # events this close together are one pass
     gang_timeout_s: float = 120.0  # a run that is not whole by then is stopped and planned again
     preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that is preempted or paused
+    resize_wait_s: float = 3600.0  # for a checkpoint that cannot be foreseen; then a resize or move is withdrawn
+    container_runtime: str = ""  # podman, docker, or the path of one; empty: the first of them that is found
+    container_options: tuple[
+        str, ...
+    ] = ()  # added to every `run` of the runtime, such as [--security-opt=no-new-privileges]
+    container_mounts: tuple[str, ...] = ("~",)  # directories below which jobs with an image may mount
+    container_shm_mib: int = 8192  # size of /dev/shm in a container; 0: the runtime's own default
+    container_pids: int = 0  # processes and threads of a container, at most; 0: the runtime's own default
+    container_pull_timeout_s: float = 3600.0  # an image that is not there by then is given up
+    kubernetes: KubernetesSettings | None = None  # nodes of a cluster take part; see below
+    hooks: Mapping[str, Hook] = field(default_factory=dict)  # where notices go, by name; see below
     snapshot_max_mib: int = 200  # of working files at submit
+    events_keep_days: float = 7.0  # then the log is compacted; what became of jobs is kept. 0: keep all events
+    jobs_keep_days: float = 0.0  # ended jobs are removed then, with logs, working copies and checkpoints. 0: keep all
     snapshot_keep_days: float = 7.0  # after it was last submitted with; deleted then unless a job needs it
 
     @property
@@ -56,13 +83,22 @@ class Config:
     @property
     def reached_by(self) -> str:
         """The host that is handed out in the daemon's URL."""
-        return self.advertise or ("127.0.0.1" if self.host in WILDCARDS else self.host)
+        return self.advertise or (LOOPBACK_HOST if self.host in WILDCARDS else self.host)
+
+    @property
+    def advertised(self) -> str:
+        """What other machines call this one."""
+        return self.advertise or (socket.gethostname() if self.host in WILDCARDS else self.host)
 
     @property
     def host_names(self) -> frozenset[str]:
         """What requests may call this daemon: a page elsewhere must not reach it by a name that resolves to it."""
         own = {self.host, self.advertise, socket.gethostname()} if self.exposed else {self.host, self.advertise}
         return frozenset(name.lower() for name in own if name) - WILDCARDS | LOOPBACK
+
+    @property
+    def as_submitter(self) -> bool:
+        return self.run_as == "submitter"
 
     @property
     def database_url(self) -> str:
@@ -108,7 +144,10 @@ def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = 
     if path.exists():
         config = _merge(config, _read(path), str(path))
     said = {key: value for key, value in (overrides or {}).items() if value is not None}
-    return _check_exposure(_merge(config, said, "the command line"))
+    named = {key: said.pop(name) for name, key in _OF_CLUSTER.items() if name in said}
+    if named:
+        config = replace(config, kubernetes=replace(config.kubernetes or KubernetesSettings(), **named))
+    return _check_pods_reach(_check_user(_check_exposure(_merge(config, said, "the command line"))))
 
 
 def is_loopback(host: str) -> bool:
@@ -119,11 +158,28 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_exposure(config: Config) -> Config:
-    if config.exposed and not config.insecure_listen:
+    if config.exposed and not config.insecure_listen and not config.tls:
         raise ConfigError(
             f"host {config.host!r} can be reached from other machines, where the token and everything else would "
-            "travel unencrypted; listen on 127.0.0.1 behind a proxy with TLS or an SSH tunnel, or pass "
+            "travel unencrypted; pass --tls, or listen on 127.0.0.1 behind an SSH tunnel, or pass "
             "--insecure-listen (insecure_listen: true) if every machine on that network may read it"
+        )
+    return config
+
+
+def _check_user(config: Config) -> Config:
+    if config.run_as not in ("self", "submitter"):
+        raise ConfigError(f"run_as must be self or submitter, not {config.run_as!r}")
+    if config.as_submitter and os.geteuid() != 0:
+        raise ConfigError("run_as: submitter needs a daemon that runs as root: only root can start processes of others")
+    return config
+
+
+def _check_pods_reach(config: Config) -> Config:
+    if config.kubernetes is not None and is_loopback(config.reached_by):
+        raise ConfigError(
+            f"pods cannot reach the daemon at {config.reached_by}: with nodes of a Kubernetes cluster it must listen "
+            "on an address that they reach, as `swell up --host 0.0.0.0 --insecure-listen --advertise ADDRESS`"
         )
     return config
 
@@ -142,7 +198,9 @@ def _merge(config: Config, data: Mapping[str, Any], where: str) -> Config:
     return replace(config, **_checked(Config, data, where))
 
 
-def _checked(kind: type[Config | Options | Quota], data: object, where: str) -> dict[str, Any]:
+def _checked(
+    kind: type[Hook | Config | Options | Quota | KubernetesSettings], data: object, where: str
+) -> dict[str, Any]:
     """The settings of `data` that are fields of `kind`, each of its type; else an error that names the setting."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} must hold settings, `name: value`, not {data!r}")
@@ -181,6 +239,14 @@ def _flag(value: object, where: str) -> bool:
     return value
 
 
+def _role(value: object, where: str) -> Role | None:
+    if value in ("none", None):
+        return None
+    if value not in tuple(Role):
+        raise ConfigError(f"{where} must be one of {', '.join(Role)} or none, not {value!r}")
+    return Role(str(value))
+
+
 def _path(value: object, where: str) -> Path:
     return Path(value if isinstance(value, Path) else _text(value, where)).expanduser().resolve()
 
@@ -204,10 +270,39 @@ def _quota(value: object, where: str) -> Quota:
     return Quota(**found)
 
 
+def _hooks(value: object, where: str) -> dict[str, Hook]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must name hooks, such as `team: {{url: 'https://…', style: slack}}`, not {value!r}")
+    return {str(name): _hook(said, f"{where}: {name}") for name, said in value.items()}
+
+
+def _hook(value: object, where: str) -> Hook:
+    found = _checked(Hook, value, where)
+    parts = urlsplit(str(found.get("url", "")))
+    if parts.scheme not in ("http", "https", "smtp") or not parts.hostname:
+        raise ConfigError(f"{where} needs a url: https://… for a webhook, smtp://host:25/?from=a@b&to=c@d for e-mail")
+    if parts.scheme == "smtp" and not {"from", "to"} <= set(parse_qs(parts.query)):
+        raise ConfigError(f"{where}: e-mail needs from and to, such as smtp://localhost/?from=swell@lab&to=ana@lab")
+    for kind in found.get("kinds", ()):
+        if kind not in tuple(NoticeKind):
+            raise ConfigError(f"{where}: there are no notices of the kind {kind!r}; {instead_of(kind, NoticeKind)}")
+    if found.get("style", "json") not in ("json", "slack"):
+        raise ConfigError(f"{where}: style must be json or slack, not {found['style']!r}")
+    return Hook(**found)
+
+
 def _policy_options(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(v, str | int | float) for v in value.values()):
         raise ConfigError(f"{where} must hold options of the policy, `name: value`, not {value!r}")
     return {str(name): said for name, said in value.items()}
+
+
+def _kubernetes(value: object, where: str) -> KubernetesSettings:
+    """`true` is the cluster of the current context."""
+    settings = KubernetesSettings(**_checked(KubernetesSettings, {} if value is True else value, where))
+    if settings.storage_claim and settings.storage_path:
+        raise ConfigError(f"{where}: storage_claim and storage_path do not go together; write one of them")
+    return settings
 
 
 _READERS: Mapping[str, Callable[[object, str], Any]] = {
@@ -218,8 +313,11 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "int | None": _slots,
     "float": _number,
     "tuple[str, ...]": _texts,
+    "Role | None": _role,
     "Options": lambda value, where: Options(**_checked(Options, value, where)),
+    "KubernetesSettings | None": _kubernetes,
     "Mapping[str, Quota]": _quotas,
+    "Mapping[str, Hook]": _hooks,
     "Mapping[str, float | int | str | bool]": _policy_options,
 }
 """By the type of a field, as it is written there."""

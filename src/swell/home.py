@@ -17,6 +17,11 @@ ADDRESS_NAME = "daemon.json"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 METRICS_TOKEN_NAME = "metrics-token"  # noqa: S105 - the name of a file
 PORT_NAME = "port"
+TLS_PORT_NAME = "tls-port"
+TLS_CERTIFICATE_NAME = "tls.crt"
+TLS_KEY_NAME = "tls.key"
+LOGIN_NAME = "login.json"
+HOOKS_NAME = "hooks.json"
 SLOTS_NAME = "slots"
 LOCK_NAME = "daemon.lock"
 LOG_NAME = "daemon.log"
@@ -27,11 +32,15 @@ STATE_NAMES = (
     TOKEN_NAME,
     METRICS_TOKEN_NAME,
     PORT_NAME,
+    TLS_PORT_NAME,
+    TLS_CERTIFICATE_NAME,
+    TLS_KEY_NAME,
     SLOTS_NAME,
     LOCK_NAME,
     LOG_NAME,
     OUTPUT_NAME,
     DATABASE_NAME,
+    HOOKS_NAME,
     "last-job",
 )
 """Files that the daemon writes directly into its home."""
@@ -70,6 +79,20 @@ def check_state_files(home: Path) -> None:
         path = home / name
         with contextlib.suppress(FileNotFoundError):
             _check_file(path, path.lstat())
+
+
+def check_socket(path: str) -> None:
+    """A Unix socket for other users lies where only we can put another in its place. Empty: there is none."""
+    if not path:
+        return
+    folder = Path(path).parent
+    if not Path(path).is_absolute() or not folder.is_dir():
+        raise HomeRefused(
+            f"the socket {path} needs the absolute path of a directory that is there; make it, owned by you"
+        )
+    check_directory(folder)
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise HomeRefused(f"{path} is there and no socket; remove it, or name another `socket`")
 
 
 def write_private(path: Path, text: str) -> None:

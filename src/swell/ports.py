@@ -6,13 +6,15 @@ Adapters see `core` and this file, nothing else of the package.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
 
 from swell.core.decision import Decision, Grant, Layout
 from swell.core.events import Event, ExitReason
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
+from swell.core.job import Mount
 from swell.core.resources import Allocation, Node
 from swell.core.snapshot import JobView, Snapshot, Speed
 from swell.core.state import JobRecord, Run, State
@@ -94,6 +96,10 @@ class Remaining:
     as_of_s: float
     sigma: float = 0.5  # relative standard deviation
     known: bool = False  # measured, or said by its user
+    # Of a job whose length is only known as a distribution (log-normal; median 0: known better than that):
+    length_median_1_s: float = 0.0  # of all its work
+    length_sigma: float = 0.0  # of the logarithm
+    done_1_s: float = 0.0  # of that, as of `as_of_s`
 
 
 class SpeedBook(Protocol):
@@ -165,12 +171,22 @@ class Store(Protocol):
         ...
 
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
-        """In order, those numbered above `after_seq`."""
+        """In order, those numbered above `after_seq` that are in the log."""
         ...
 
     def checkpoint(self, state: State, book: bytes = b"") -> None:
         """Keep a copy of the state as of `state.seq`, so that the next start replays only what came after, and what the
         speed book had learned by then. Hand over a copy (`core.state.copy_of`) if the state may change meanwhile."""
+        ...
+
+    @property
+    def first_seq(self) -> int:
+        """The number of the first event that is in the log; those before it were removed by `compact`."""
+        ...
+
+    def compact(self, before_s: float, limit: int) -> int:
+        """Remove the oldest events, at most `limit` of them and none that happened at `before_s` or later, once
+        checkpoints have proven to hold what they did. How many were removed; 0: there is nothing to do now."""
         ...
 
     def book(self) -> tuple[int, bytes]:
@@ -207,6 +223,11 @@ class Record(Protocol):
         """All attempts, the first one first."""
         ...
 
+    def ended_before(self, before_s: float, limit: int) -> Sequence[JobId]:
+        """Jobs that ended before this time, those with the lowest ids first. Looks at the `limit` lowest of each state
+        only: it must be cheap in a long history."""
+        ...
+
     def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
         """Runs of any job that held something within these times; those planned last come first, at most `limit`."""
         ...
@@ -226,8 +247,13 @@ class Worker:
     shell_env: bool = False  # env says which programs there are: the node's own PATH and the like do not apply
     path_first: tuple[str, ...] = ()  # directories that come before all others on its PATH
     image: str = ""
+    mounts: tuple[Mount, ...] = ()
+    ports: Mapping[str, str] = field(default_factory=dict)
     cpus: int = 0
     memory_mib: int = 0
+    user: str = ""  # of the machine, whose process it is; empty: the one that starts it
+    container: Mapping[str, Any] = field(default_factory=dict)
+    """What its node's container runtime needs to know, if it has an image (`executors.container.container_of`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +265,16 @@ class Launch:
     grace_s: float
     discovery: str = ""  # host discovery file content, for launchers that scale in place
     secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFetching:
+    """Nodes fetch what the run needs first. Told again as `detail` changes, until it is empty or the
+    run is up."""
+
+    run: RunId
+    at_s: float
+    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,15 +303,25 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGone:
+    """What manages the machines has taken this one away: nothing runs there, and it does not come back as it was."""
+
+    node: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHeard:
     """A machine that is watched for contact has answered a look. `running`: all runs of this cluster that have a
-    process there. `renewed`: the look was, or may have been, answered with a renewal of its leases."""
+    process there. `renewed`: the look was, or may have been, answered with a renewal of its leases. `leased`: it is
+    known to have arrived."""
 
     node: str
     boot_id: str
     running: tuple[RunId, ...]
     at_s: float
     renewed: bool = True
+    leased: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +349,7 @@ class Adopted:
     """The truth about the runs that `observe` was asked about has been told, as far as their machines answered."""
 
 
-Observation = RunUp | RunGone | RunProgress | NodeSeen | NodeHeard | FilesFound | Adopted
+Observation = RunFetching | RunUp | RunGone | RunProgress | NodeSeen | NodeGone | NodeHeard | FilesFound | Adopted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +362,34 @@ class LogChunk:
     next_offset: int
     end: bool
     age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """A plain file of a job's working copy, by its path from the job's working directory."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTree:
+    """`skipped`: files that have no readable name or cannot be looked at. `whole`: there are no others."""
+
+    files: tuple[JobFile, ...]
+    skipped: int = 0
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Bytes of a file from some offset. `inode`: pieces with different ones are of different files."""
+
+    data: bytes
+    size: int  # of the whole file
+    inode: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +429,46 @@ class Unknown:
 Answer = Done | Refused | Unknown
 
 
+class Verdict(StrEnum):
+    OK = "ok"
+    NOTE = "note"  # worth knowing; the machine can be used
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that a machine was checked for before it is added. `words` and `fix` are for people."""
+
+    name: str
+    verdict: Verdict
+    words: str
+    fix: str = ""
+
+
+class Machines(Protocol):
+    """Machines that a person adds, by whatever way they are reached."""
+
+    def check(self, declared: Node) -> AsyncIterator[Check | Node]:
+        """Checks as they are made; then, if none failed, the node as it is to be added."""
+        ...
+
+    async def clean(self, node: Node) -> Answer:
+        """Delete all that Swell keeps on a machine that was removed."""
+        ...
+
+
+class Files(Protocol):
+    """Files of working copies, on the machines where jobs ran: with several machines, on the first. An order names the
+    job, its latest run and that run's nodes. Raises OSError if the machine does not answer, or answers: no; and
+    NotFound if files cannot be read there at all."""
+
+    async def tree(self, order: Order) -> JobTree: ...
+
+    async def content(self, order: Order, path: str, offset: int, limit: int) -> Piece:
+        """At most `limit` bytes, which may be cut further. `path` as `tree` names it."""
+        ...
+
+
 class Executor(Protocol):
     """Starts and stops runs on machines. Commands are idempotent by run id: sent twice, done once. A command never
     raises and never outlasts its time-out; it ends in an `Answer`. What machines see comes back from `observe`."""
@@ -374,8 +488,8 @@ class Executor(Protocol):
 
     def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         """First the truth about `known` runs (adoption after a restart; those never launched are not mentioned), then
-        `Adopted` if there were any, then everything that happens, until cancelled. A machine that cannot be reached
-        delays only its own runs."""
+        `Adopted` if there were any, then everything that happens, until cancelled. Asking for the next one means that
+        the last one is on record. A machine that cannot be reached delays only its own runs."""
         ...
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:

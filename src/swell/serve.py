@@ -8,37 +8,50 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import uvicorn
-from starlette.types import ASGIApp
-
-from swell import __version__
+from swell import __version__, listening
 from swell.api.app import create_app
 from swell.api.auth import run_token
-from swell.api.connections import BoundedProtocol
 from swell.config import Config
-from swell.core.errors import Conflict, StoreError, StoreFenced
+from swell.core.containers import outside
+from swell.core.errors import Conflict, StoreError, StoreFenced, SwellError
+from swell.core.events import CopiedOutputs
+from swell.core.pods import PODS
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
+from swell.daemon.compaction import Compaction
 from swell.daemon.engine import Engine, Settings
+from swell.daemon.hooks import Hooks
 from swell.daemon.passes import Timing
-from swell.executors.hosts import HostExecutor, local_executor
+from swell.daemon.retention import Retention
+from swell.daemon.still_ours import StillOurs
+from swell.executors.container import ContainerSettings
+from swell.executors.files import FileRouter
+from swell.executors.hosts import LocalExecutor
 from swell.executors.inventory import Machine
-from swell.executors.leftovers import Leftovers
+from swell.executors.kubernetes.api import connect
+from swell.executors.kubernetes.executor import KubernetesExecutor
+from swell.executors.kubernetes.preparation import PodPreparation
+from swell.executors.kubernetes.settings import KubernetesSettings
+from swell.executors.ownership import make_readable, open_ways
 from swell.executors.preparation import LocalPreparation
 from swell.executors.router import Router
+from swell.executors.ssh.bundle import archive_of
+from swell.executors.ssh.executor import SshExecutor, upstream_to
+from swell.executors.ssh.machines import SshMachines
+from swell.executors.ssh.preparation import SshPreparation
 from swell.home import (
+    HOOKS_NAME,
     LOCK_NAME,
     LOG_NAME,
-    PORT_NAME,
     check_state_files,
     keep_slots,
     make_directory,
@@ -46,11 +59,13 @@ from swell.home import (
     token_of,
     write_private,
 )
-from swell.jobfile import files
+from swell.jobfile import files, outputs
 from swell.placement.interference import WatchedBook
 from swell.plan.deadlines import Patience
 from swell.policy.custom import load_policy_files
+from swell.ports import Executor
 from swell.sdk import ship
+from swell.shim.leftovers import Leftovers
 from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
@@ -60,8 +75,6 @@ from swell.store.sql import SqlStore
 log = logging.getLogger(__name__)
 
 SWEEP_S = 3600.0
-STOP_GRACE_S = 2
-"""Open streams are given so long at a graceful stop."""
 
 
 class AlreadyServed(Conflict):
@@ -85,6 +98,8 @@ def prepare_home(config: Config) -> None:
     for path in (config.home, config.runs_dir, config.files_dir, config.checkpoints_dir, config.work_dir):
         make_directory(path)
     check_state_files(config.home)
+    if config.as_submitter:
+        open_ways(config.home, (config.runs_dir, config.checkpoints_dir, config.work_dir))
 
 
 class held:  # noqa: N801 - reads as a word: `with held(config)`
@@ -123,7 +138,8 @@ def _log_to(path: Path) -> None:
     if sys.stderr.isatty():
         handlers.append(logging.StreamHandler())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)
-    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+    for chatty in ("uvicorn.access", "httpx2", "asyncssh"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -135,96 +151,46 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return loop
 
 
-class Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would end the process by them before the engine has come to its own end."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def leave(self) -> None:
-        self.should_exit = True
-
-
 async def _serve(config: Config) -> None:
-    listener = _listen(config)
-    url = _url(config.reached_by, listener.getsockname()[1])
+    doors = listening.bind(config)
     secret = token_of(config.token_file)
     lost: list[StoreFenced] = []
-    async with running_engine(config, url, secret) as engine:
-        app = create_app(engine, secret, config, metrics_token=token_of(config.metrics_token_file))
+    async with running_engine(config, doors.url, secret) as engine:
+        metrics_token = token_of(config.metrics_token_file)
+        app = create_app(engine, secret, config, metrics_token=metrics_token, machines=SshMachines(engine.cluster_id))
+        app.state.hooks = hooks = _hooks(config, engine)
+        if config.hooks:
+            engine.tasks.start("hooks", hooks.run)
         engine.watch(app.state.metrics.happened, app.state.metrics.passed)
-        server = Server(_uvicorn_config(app))
+        server = listening.server_of(app)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.leave)
-        told = {"url": url, "pid": os.getpid(), "version": __version__, "warning": _warning(config)}
+        told = {
+            "url": doors.url,
+            "pid": os.getpid(),
+            "version": __version__,
+            "warning": listening.warning_of(config),
+            "public_url": doors.public_url,
+            "fingerprint": doors.fingerprint,
+        }
         write_private(config.address_file, json.dumps(told))
-        log.info("swell %s serves %s from %s", __version__, url, config.home)
+        log.info("swell %s serves %s from %s", __version__, doors.url, config.home)
         if told["warning"]:
             log.warning(told["warning"])
             print(f"swell: warning: {told['warning']}", file=sys.stderr, flush=True)
         watching = asyncio.create_task(_leave_when_lost(engine, server, lost))
-        await server.serve(sockets=[listener])
+        async with listening.also_open(app, doors):
+            await server.serve(sockets=[doors.plain])
         watching.cancel()
     if lost:
         raise lost[0]
 
 
-async def _leave_when_lost(engine: Engine, server: Server, lost: list[StoreFenced]) -> None:
+async def _leave_when_lost(engine: Engine, server: listening.Server, lost: list[StoreFenced]) -> None:
     """Another daemon has the database: this one must not go on answering as if it decided anything."""
     lost.append(await engine.tasks.lost())
     log.error("this daemon ends, jobs go on: %s", lost[0])
     server.leave()
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=BoundedProtocol,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # a peer is who it is: wrong tokens are counted by address
-        timeout_graceful_shutdown=STOP_GRACE_S,
-    )
-
-
-def _warning(config: Config) -> str:
-    if not config.exposed:
-        return ""
-    return (
-        f"listening on {config.host}: other machines can connect, and tokens, code and logs travel unencrypted; "
-        "whoever can read that network can run commands here"
-    )
-
-
-def _listen(config: Config) -> socket.socket:
-    # By its protocol asyncio knows TCP, where answers go out at once; without, each would wait 40 ms for the client.
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # readers of streams that are gone without a word
-    try:
-        listener.bind((config.host, config.port or _last_port(config)))
-    except OSError:
-        if config.port:
-            raise
-        listener.bind((config.host, 0))
-    listener.listen(2048)
-    write_private(config.home / PORT_NAME, str(listener.getsockname()[1]))
-    return listener
-
-
-def _last_port(config: Config) -> int:
-    """The port of before a restart, so that running trainings find the daemon again where they left it."""
-    try:
-        return int((config.home / PORT_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return 0
 
 
 def _opened(url: str) -> MemoryStore | SqlStore:
@@ -248,25 +214,40 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         runs_dir=config.runs_dir,
         checkpoints_dir=config.checkpoints_dir,
         work_dir=config.work_dir,
-        sdk_dir=ship.ship(config.home / "sdk"),
+        sdk_dir=_library(config),
+        as_submitter=config.as_submitter,
+        containers=_containers(config, store.cluster_id),
     )
     machine, dirs = Machine(clock, gpus=config.gpus), _job_dirs(config)
-    hosts = local_executor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
+    hosts = LocalExecutor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
+    far = _over_ssh(config, url, secret, store, clock)
+    executors: dict[str, Executor] = {"local": hosts, "ssh": far}
+    if config.kubernetes is not None:
+        executors[PODS] = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
     engine = Engine(
         committer=Committer(store, Journal(store), book),
         record=store,
-        executor=Router({"local": hosts}),
+        executor=Router(executors),
+        files=FileRouter({"local": hosts, "ssh": far}),
         book=book,
         clock=clock,
         kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=dirs).kept,
         settings=_settings(config),
         checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
         declare=partial(_declare, config.home, hosts),
+        machines=far,
+        collect=partial(_collect, config),
     )
     try:
         await engine.start()
         await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is
         engine.tasks.start("clock", clock.keep)
+        compaction = Compaction(store, clock, keep_days=config.events_keep_days)
+        engine.tasks.start("compaction", compaction.run)
+        retention = Retention(
+            store, partial(engine.remove, by="jobs_keep_days"), clock, keep_days=config.jobs_keep_days
+        )
+        engine.tasks.start("retention", retention.run)
         engine.tasks.start("sweep", lambda: _sweep(config, engine, clock))
         yield engine
         await engine.stop()
@@ -274,7 +255,72 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         store.close()
 
 
-async def _declare(home: Path, hosts: HostExecutor, gpus: int | None) -> Node:
+def _over_ssh(config: Config, url: str, secret: str, store: MemoryStore | SqlStore, clock: SystemClock) -> SshExecutor:
+    preparation = SshPreparation(
+        cluster_id=store.cluster_id,
+        token_of=partial(run_token, secret),
+        snapshot=partial(files.archive, config.files_dir),
+        library=archive_of(ship.files(), frozenset(ship.PROGRAMS)),
+        containers=_containers(config, store.cluster_id),
+    )
+    api = urlsplit(url)
+    return SshExecutor(
+        config.home / "far-runs",
+        clock,
+        preparation,
+        epoch=store.epoch,
+        upstream=upstream_to(api.hostname or "127.0.0.1", api.port or 0),
+        still_ours=StillOurs(store.still_ours),
+    )
+
+
+def _containers(config: Config, cluster_id: str) -> ContainerSettings:
+    return ContainerSettings(
+        cluster_id=cluster_id,
+        runtime=config.container_runtime,
+        options=config.container_options,
+        mount_sources=config.container_mounts,
+        shm_mib=config.container_shm_mib,
+        pids=config.container_pids,
+        pull_timeout_s=config.container_pull_timeout_s,
+    )
+
+
+def _hooks(config: Config, engine: Engine) -> Hooks:
+    return Hooks(
+        config.hooks,
+        state=lambda: engine.state,
+        follow=engine.subscribe,
+        now_s=engine.now_s,
+        starvation_s=config.options.starvation_s,
+        kept=config.home / HOOKS_NAME,
+    )
+
+
+def _library(config: Config) -> Path:
+    shipped = ship.ship(config.home / "sdk")
+    if config.as_submitter:
+        make_readable(config.home / "sdk")
+    return shipped
+
+
+def _pods(
+    config: Config, settings: KubernetesSettings, clock: SystemClock, cluster: str, url: str, secret: str
+) -> KubernetesExecutor:
+    api = connect(settings)
+    prepare = PodPreparation(
+        cluster=cluster,
+        namespace=api.namespace,
+        url=url,
+        token_of=partial(run_token, secret),
+        library=ship.files(),
+        settings=settings,
+    )
+    directory = config.home / "pods"
+    return KubernetesExecutor(api, clock, cluster, prepare, prepare.library, settings=settings, directory=directory)
+
+
+async def _declare(home: Path, hosts: LocalExecutor, gpus: int | None) -> Node:
     """Kept before it holds: a daemon that is killed in between comes back with what was asked for."""
     await asyncio.to_thread(keep_slots, home, gpus)
     return await hosts.declare(gpus)
@@ -296,16 +342,37 @@ async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:
         await asyncio.sleep(SWEEP_S)
 
 
+def _collect(config: Config, record: JobRecord) -> CopiedOutputs:
+    """What `outputs` of an ended job names, copied to where its user wants it."""
+    spec, directory = record.spec, config.work_dir / str(record.id) / record.spec.workdir
+    if not directory.is_dir():
+        problem = f"its working copy is not on the daemon's machine; `swell fetch {record.id}` brings it"
+        return CopiedOutputs(into=spec.outputs_to, problem=problem)
+    name, target = f"{spec.name}-{record.id}", Path(spec.outputs_to)
+    submitted = files.unpacked_path(config.files_dir, spec.files) / spec.workdir if spec.files else None
+    try:
+        into, names, size = outputs.deliver(directory, spec.outputs, target, name, submitted)
+    except SwellError as error:
+        return CopiedOutputs(into=spec.outputs_to, problem=str(error))
+    nothing = "" if names else f"no file that it wrote matches {' or '.join(spec.outputs)}"
+    return CopiedOutputs(into=str(into), files=len(names), bytes=size, problem=nothing)
+
+
 def _checkpoint_dir(config: Config, record: JobRecord) -> Path:
     """Where a script without the library saves: in SWELL_CHECKPOINT_DIR if it uses that, else in the directory that
     its user named."""
-    named = config.work_dir / str(record.id) / record.spec.workdir / record.spec.checkpoint_dir
+    inside = config.work_dir / str(record.id) / record.spec.workdir / record.spec.checkpoint_dir
+    named = Path(outside(record.spec, str(inside)))
     own = named / str(record.id)
     return own if own.is_dir() and any(own.iterdir()) else named
 
 
 def _settings(config: Config) -> Settings:
-    patience = Patience(gang_timeout_s=config.gang_timeout_s, preempt_wait_s=config.preempt_wait_s)
+    patience = Patience(
+        gang_timeout_s=config.gang_timeout_s,
+        preempt_wait_s=config.preempt_wait_s,
+        resize_wait_s=config.resize_wait_s,
+    )
     timing = Timing(interval_s=config.pass_interval_s, coalesce_s=config.coalesce_s, patience=patience)
     return Settings(
         policy=config.policy,

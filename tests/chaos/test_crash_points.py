@@ -86,6 +86,13 @@ class MortalStore:
     def book(self) -> tuple[int, bytes]:
         return self._store.book()
 
+    @property
+    def first_seq(self) -> int:
+        return self._store.first_seq
+
+    def compact(self, before_s: float, limit: int) -> int:
+        return self._store.compact(before_s, limit)
+
     def prove_writable(self) -> None:
         self._store.prove_writable()
 

@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from contract.transport_benches import CLUSTER, greeting, no_upstream, over_pipe
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
-from swell.executors.hosts import local_executor
+from swell.executors.hosts import HostExecutor, LocalExecutor
+from swell.executors.places import Place
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
+from swell.executors.ssh.transport import Dial, SshTransport
 from swell.executors.tracking import Tuning
-from swell.ports import Adopted, Executor, FilesFound, Launch, NodeSeen, Observation, Order, Worker
+from swell.executors.transport import LocalTransport
+from swell.ports import Adopted, Executor, FilesFound, Launch, NodeHeard, NodeSeen, Observation, Order, Worker
 
 Told = TypeVar("Told", bound=Observation)
 
@@ -89,7 +93,7 @@ class LocalBench:
         self.runs = home / "runs"
 
     def executor(self) -> Executor:
-        return local_executor(self.runs, RealClock(), as_is, tuning=Tuning(poll_s=0.3, straggler_s=0.2))
+        return LocalExecutor(self.runs, RealClock(), as_is, tuning=Tuning(poll_s=0.3, straggler_s=0.2))
 
     async def pass_time(self) -> None:
         await asyncio.sleep(0.02)
@@ -97,6 +101,28 @@ class LocalBench:
     def starts(self, run: RunId) -> int:
         logs = [log.read_text() for log in (self.runs / str(run)).glob("*/log")]
         return max((log.count("here") + log.count("one") for log in logs), default=0)
+
+
+class AgentBench(LocalBench):
+    """This machine again, through an agent."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.runs = home / "far" / CLUSTER / "runs"
+
+    def dial(self) -> Dial:
+        return over_pipe([])
+
+    def executor(self) -> Executor:
+        transport = SshTransport(greeting(self.home), self.dial(), no_upstream)
+        place = Place(name="here", transport=transport, lease_s=600.0)
+        tuning = Tuning(poll_s=0.3, straggler_s=0.2)
+        kept = LocalTransport(self.home / "kept")
+
+        async def prepare(order: Order) -> Launch:
+            return as_is(order)
+
+        return HostExecutor(kept, RealClock(), prepare, here=None, places=[place], tuning=tuning)
 
 
 class ScriptedBench:
@@ -120,7 +146,7 @@ class ScriptedBench:
         return self.theatre.starts.get(run, 0)
 
 
-BENCHES: dict[str, Callable[[Path], Bench]] = {"local": LocalBench, "scripted": ScriptedBench}
+BENCHES: dict[str, Callable[[Path], Bench]] = {"local": LocalBench, "agent": AgentBench, "scripted": ScriptedBench}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +178,7 @@ def as_is(order: Order) -> Launch:
 
 def launch_of(bench: Bench, *acts: str, run: RunId = RUN, grace_s: float = 0.5) -> Ready:
     def argv(act: str) -> tuple[str, ...]:
-        return SHELL[act] if isinstance(bench, LocalBench) else (act,)
+        return (act,) if isinstance(bench, ScriptedBench) else SHELL[act]
 
     env = {"PATH": "/usr/bin:/bin"}
     workers = tuple(Worker(rank=rank, node="here", argv=argv(act), env=env, cwd="/") for rank, act in enumerate(acts))
@@ -174,7 +200,7 @@ class Watcher:
         async for observation in self.executor.observe(known):
             if isinstance(observation, Adopted):
                 self.adopted = True
-            elif self.nodes or not isinstance(observation, NodeSeen | FilesFound):
+            elif self.nodes or not isinstance(observation, NodeSeen | NodeHeard | FilesFound):
                 self.told.append(observation)
 
     async def until(self, kind: type[Told], run: RunId = RUN, count: int = 1) -> Told:

@@ -125,6 +125,26 @@ def test_a_record_is_the_whole_job_in_every_state(store: AnyStore) -> None:
         assert {job: store.job(job) for job in state.jobs} == state.jobs
 
 
+def test_what_a_training_reports_is_in_its_record_and_its_run(store: AnyStore) -> None:
+    run = RunId(1, 1)
+    log: list[Event] = [submitted(1), planned(1), ev.RunStarted(run=run, at_s=T0 + 2)]
+    log += [
+        ev.EpochEnded(run=run, at_s=T0 + 3, epoch=1, epoch_s=1.0, metrics={"loss": 0.5}),
+        ev.PriorityChanged(job=1, priority=3, at_s=T0 + 4),
+        ev.EpochEnded(run=run, at_s=T0 + 5, epoch=2, epoch_s=1.0, gpu_memory_mib=700, epochs=9),
+        ev.CheckpointSeen(run=run, at_s=T0 + 6),
+        ended(1),
+    ]
+    state = State()
+    for seq, event in enumerate(log, start=1):
+        store.append(seq, [event])
+        job = replay([event], state).jobs[1]
+        assert store.job(1) == job
+        assert store.jobs(JobQuery()) == [job]
+        assert store.runs(1) == ([job.run] if job.run else [])
+        assert [past.run for past in store.runs_between(T0, T0 + 99, 9)] == store.runs(1)
+
+
 def test_all_attempts_of_a_job_are_kept(store: AnyStore) -> None:
     fill(store, moving_life(1), batch=100)
     first, second = store.runs(1)
@@ -188,6 +208,14 @@ def test_jobs_are_filtered_and_paged_newest_first(store: AnyStore) -> None:
         ids(JobQuery(group="sleeping"))
 
 
+def test_jobs_that_ended_before_a_time_are_found_oldest_first(store: AnyStore) -> None:
+    fill(store, [*short_life(1), *moving_life(2), submitted(3), *short_life(4), *short_life(30)])
+    assert store.ended_before(T0 + 20, 10) == [1, 2, 4]
+    assert store.ended_before(T0 + 20, 2) == [1, 2]
+    assert store.ended_before(T0 + 10, 10) == []
+    assert store.ended_before(T0 + 1000, 10) == [1, 2, 4, 30]
+
+
 def test_a_removed_job_is_gone_from_the_record(store: AnyStore) -> None:
     fill(store, [*moving_life(1), *short_life(2), ev.JobRemoved(job=1, at_s=T0 + 50)])
     assert store.job(1) is None
@@ -245,6 +273,9 @@ def test_any_lawful_log_is_its_state_and_its_record(request: pytest.FixtureReque
         opened.checkpoint(half)
         assert opened.load() == half
         assert {job.id: job for job in opened.jobs(JobQuery(limit=1000))} == half.jobs
+        assert [opened.runs(job.id)[-1] for job in half.jobs.values() if job.run] == [
+            job.run for job in half.jobs.values() if job.run
+        ]
     finally:
         opened.close()
 

@@ -31,14 +31,24 @@ FIRST, SECOND = len(LOG) // 3, 2 * len(LOG) // 3
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of a writer that was killed: two checkpoints, and a third of the log only in the write-ahead log."""
-    directory = tmp_path_factory.mktemp("whole")
+    return _killed(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _killed(tmp_path_factory.mktemp("compacted"), compact=True)
+
+
+def _killed(directory: Path, *, compact: bool = False) -> Path:
+    """Files of a writer that was killed: two checkpoints, and a third of the log only in the write-ahead log. With
+    `compact`, the first third was removed from the log."""
     path = directory / "live" / "swell.db"
     with closing(open_store(f"sqlite:///{path}")) as store:
         store.append(1, LOG[:FIRST])
-        store.checkpoint(store.load())
+        store.checkpoint(store.load(), b"a book")
         store.append(FIRST + 1, LOG[FIRST:SECOND])
-        store.checkpoint(store.load())
+        store.checkpoint(store.load(), b"a book")
+        assert not compact or store.compact(float("inf"), len(LOG)) == FIRST
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         store.append(SECOND + 1, LOG[SECOND:])
@@ -122,8 +132,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     in_sql("DELETE FROM checkpoints WHERE seq = (SELECT max(seq) FROM checkpoints)"),
     in_sql("DELETE FROM checkpoints WHERE part = 1"),
     in_sql("DELETE FROM checkpoints"),
+    in_sql("DELETE FROM log_start"),
+    in_sql("INSERT INTO log_start VALUES (2, {a}, X'{blob}')"),
+    in_sql("UPDATE log_start SET seq = {a}"),
     in_sql("UPDATE checkpoints SET seq = seq + 1"),
     in_sql("UPDATE jobs SET record = X'{blob}' WHERE id = {a} % 199 + 1"),
+    in_sql("UPDATE jobs SET reported = X'{blob}' WHERE id = {a} % 199 + 1"),
     in_sql("UPDATE jobs SET state = 'queued' WHERE id = {a} % 199 + 1"),
     in_sql("DELETE FROM jobs WHERE id = {a} % 199 + 1"),
 )
@@ -163,25 +177,30 @@ def tables_of(store: Record) -> list[tuple[int, str]]:
         return []
 
 
-def test_every_mutation_is_refused_by_name_or_started_whole(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["whole", "compacted"])
+def test_every_mutation_is_refused_by_name_or_started_whole(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path
+) -> None:
+    original: Path = request.getfixturevalue(kind)
     outcomes: Counter[str] = Counter()
     silent: dict[int, str] = {}
     for seed in range(COUNT):
         rng = random.Random(seed)
         directory = tmp_path / str(seed)
-        shutil.copytree(whole, directory)
+        shutil.copytree(original, directory)
         what = MUTATIONS[seed % len(MUTATIONS)](rng, directory)
         found = outcome(directory)
         outcomes[found.partition(":")[0]] += 1
         if found.startswith("SILENT"):
             silent[seed] = f"{what}: {found}"
         shutil.rmtree(directory)
-    print(f"{COUNT} mutations: {dict(outcomes)}")
+    print(f"{COUNT} mutations, {kind}: {dict(outcomes)}")
     assert silent == {}
 
 
-def test_the_files_are_whole_without_a_mutation(whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "copy")
+@pytest.mark.parametrize("kind", ["whole", "compacted"])
+def test_the_files_are_whole_without_a_mutation(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> None:
+    shutil.copytree(request.getfixturevalue(kind), tmp_path / "copy")
     assert outcome(tmp_path / "copy") == "whole"
     assert check(database_at(f"sqlite:///{tmp_path / 'copy' / 'swell.db'}")) == []
 

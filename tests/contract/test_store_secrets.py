@@ -88,7 +88,7 @@ def old_database(path: Path, events: list[Event]) -> None:
             body = msgspec.msgpack.encode(event)
             connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (*row, body))
         for record in replay(events).jobs.values():
-            row = (*job_row(record)[:-1], msgspec.msgpack.encode(record))
+            row = (*job_row(record)[:-5], msgspec.msgpack.encode(record))
             connection.execute(f"INSERT INTO jobs VALUES ({', '.join('?' * len(row))})", row)
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from lives import T0, moving_life, short_life, submitted, two_nodes
+from lives import T0, moving_life, planned, short_life, submitted, two_nodes
 from swell.core import events as ev
 from swell.core.errors import StoreBusy, StoreError, StoreFenced, StoreTooNew
+from swell.core.ids import RunId
 from swell.core.lifecycle import replay
 from swell.core.resources import Gpu, GpuHealth, Node, NodeCondition
-from swell.store import sql
+from swell.store import migrate, sql
 from swell.store.open import open_store
 from swell.store.schema import SCHEMA_STEPS, VERSION
 from swell.store.sql import SqlStore
@@ -172,6 +173,46 @@ def test_the_tables_can_be_read_with_plain_sql(sql_url: str) -> None:
         store.append(len(log) + 1, [ev.NodeRemoved(node="n1", at_s=T0)])
         assert query(sql_url, "SELECT name FROM nodes") == [("n2",)]
         assert query(sql_url, "SELECT DISTINCT node FROM gpus") == [("n2",)]
+
+
+def test_what_ran_can_be_read_with_plain_sql(sql_url: str) -> None:
+    log = [*two_nodes(), *moving_life(1), submitted(2, command=("python", "a b.py"), image="torch:2")]
+    run = RunId(2, 1)
+    log += [planned(2), ev.RunStarted(run=run, at_s=T0 + 20)]
+    log += [ev.EpochEnded(run=run, at_s=T0 + 30, epoch=1, epochs=5, metrics={"loss": 0.5})]
+    with opened(sql_url) as store:
+        store.append(1, log)
+        now = "SELECT command, image, epochs_done, epochs_total, metrics FROM jobs WHERE id = 2"
+        assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, '{"loss": 0.5}')]
+        history = "SELECT id, name, owner, state, command, gpu_hours > 0, ended_at FROM job_history"
+        before = query(sql_url, history)
+        assert [(row[0], row[3]) for row in before] == [(1, "completed")]
+        store.rebuild()
+        assert query(sql_url, history) == before
+        assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, '{"loss": 0.5}')]
+
+
+def test_jobs_of_before_get_their_plain_columns(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(sql_url) as store:
+        store.append(1, [submitted(1, command=("/bin/sh", "-c", "make && python train.py"))])
+        change(sql_url, "UPDATE jobs SET command = ''")
+    monkeypatch.setattr(sql, "SCHEMA_STEPS", (*SCHEMA_STEPS, (migrate.fill_plain_columns,)))
+    monkeypatch.setattr(sql, "VERSION", VERSION + 1)
+    with opened(sql_url):
+        assert query(sql_url, "SELECT command FROM jobs") == [("make && python train.py",)]
+
+
+def test_a_report_never_writes_the_whole_record_again(sql_url: str) -> None:
+    run = RunId(1, 1)
+    with opened(sql_url) as store:
+        store.append(1, [submitted(1), planned(1), ev.RunStarted(run=run, at_s=T0 + 2)])
+        written = query(sql_url, "SELECT record FROM jobs UNION ALL SELECT record FROM runs")
+        store.append(4, [ev.EpochEnded(run=run, at_s=T0 + 3, epoch=1, epochs=5)])
+        assert query(sql_url, "SELECT record FROM jobs UNION ALL SELECT record FROM runs") == written
+        assert query(sql_url, "SELECT epochs_done, epochs_total FROM jobs") == [(1, 5)]
+        before = store.job(1), store.runs(1)
+        store.rebuild()
+        assert (store.job(1), store.runs(1)) == before
 
 
 def test_never_shows_a_jobs_environment_in_a_column_that_people_read(sql_url: str) -> None:

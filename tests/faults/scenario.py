@@ -39,6 +39,7 @@ class Job:
     priority: int
     ending: str  # "well", "fails" (exit code 1, once, then well), "broken" (cannot start), "deaf" (ignores SIGTERM)
     retries: int
+    saves: bool  # waits for a checkpoint before it is stopped, and one never comes: resizes of it are withdrawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def _job(rng: random.Random, nodes: int, gpus: int) -> Job:
         priority=rng.choice([0, 0, 10]),
         ending=rng.choice(["well", "well", "well", "fails", "broken", "deaf"]),
         retries=rng.choice([0, 2]),
+        saves=rng.random() < 0.3,
     )
 
 

@@ -20,7 +20,7 @@ from swell.core.events import Event
 from swell.core.invariants import violations
 from swell.core.job import GpuRequest, JobSpec, Launcher, Preemptible
 from swell.core.lifecycle import replay
-from swell.core.resources import Gpu, Node
+from swell.core.resources import Gpu, Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import JobState, State
 from swell.daemon.committer import Committer
@@ -38,6 +38,8 @@ LIMIT_S = 12_000.0
 POLL_S = 4.0
 GRACE_S = 5.0
 EPOCH_S = 1_000_000.0
+PATIENCE = Patience(gang_timeout_s=60.0, preempt_wait_s=30.0, resize_wait_s=15.0)
+NEVER_WRITTEN = "/nonexistent/checkpoints"
 
 
 class Broken(AssertionError):
@@ -133,7 +135,7 @@ class World:
         )
         committer = Committer(self.store, Journal(self.store), book)
         committer.listeners.append(self.check)
-        timing = Timing(interval_s=10.0, coalesce_s=0.05, patience=Patience(gang_timeout_s=60.0))
+        timing = Timing(interval_s=10.0, coalesce_s=0.05, patience=PATIENCE)
         engine = Engine(
             committer=committer,
             record=self.store,
@@ -189,11 +191,19 @@ class World:
             self.stop_if_broken()
         while not self.all_ended():
             await asyncio.sleep(5.0)
+            await self.look_after_machines()
             self.stop_if_broken()
             if loop.time() > LIMIT_S:
                 raise Broken(f"not all jobs come to an end: {self.left()}")
         self.check_the_end()
         return self.hash()
+
+    async def look_after_machines(self) -> None:
+        """What the daemon set aside, because nothing would start there, its operator puts back."""
+        state = self.engine.state if self.engine is not None else State()
+        for node in state.nodes.values():
+            if node.condition is NodeCondition.QUARANTINED:
+                await self.insist(lambda engine, name=node.name: _put_back(engine, name))  # type: ignore[misc]
 
     async def submit(self, number: int, job: Job) -> None:
         spec = JobSpec(
@@ -202,6 +212,7 @@ class World:
             gpus=GpuRequest(min=job.low, max=job.high),
             launcher=Launcher.PER_NODE,
             preemptible=Preemptible.RESTART,
+            checkpoint_dir=NEVER_WRITTEN if job.saves else "",
             priority=job.priority,
             retries=job.retries,
             backoff_s=2.0,
@@ -410,3 +421,7 @@ def _smaller(scene: Scenario) -> list[Scenario]:
 
 
 logging.getLogger("swell").addHandler(logging.NullHandler())
+
+
+async def _put_back(engine: Engine, node: str) -> None:
+    await engine.set_node_condition(node, NodeCondition.READY, by="operator")

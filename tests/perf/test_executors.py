@@ -13,7 +13,7 @@ import pytest
 from contract.executor_benches import RealClock, as_is, ready
 from figures import record
 from swell.core.ids import RunId
-from swell.executors.hosts import HostExecutor, local_executor
+from swell.executors.hosts import LocalExecutor
 from swell.ports import Launch, RunGone, Worker
 
 pytestmark = pytest.mark.perf
@@ -25,7 +25,7 @@ class Counter:
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
-        self.executor: HostExecutor = local_executor(runs, RealClock(), as_is)
+        self.executor = LocalExecutor(runs, RealClock(), as_is)
         self.asked_s: dict[RunId, float] = {}
         self.told: dict[RunId, tuple[float, RunGone]] = {}
         self._news = asyncio.Event()

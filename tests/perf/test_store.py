@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from figures import record
-from lives import short_life, submitted
+from lives import T0, planned, short_life, submitted
+from swell.core import events as ev
 from swell.core.events import Event
+from swell.core.ids import RunId
 from swell.core.state import copy_of
+from swell.daemon.compaction import Compaction
 from swell.ports import JobQuery
 from swell.store import codec
 from swell.store.journal import Journal
@@ -69,6 +72,27 @@ def test_reading_an_event(store: SqlStore) -> None:
     record("store", {"decode_us_per_event": 1e6 * (time.process_time() - began) / len(bodies)})
 
 
+@pytest.mark.parametrize("env_bytes", [1_500, 12_000])
+def test_an_epoch_of_a_running_job(store: SqlStore, tmp_path: Path, env_bytes: int) -> None:
+    """One event per commit, as a lone training reports: what goes to the write-ahead log, and CPU time."""
+    env = {f"VARIABLE_{number}": "x" * 60 for number in range(env_bytes // 75)}
+    store.append(1, [submitted(1, env=env), planned(1), ev.RunStarted(run=RunId(1, 1), at_s=T0 + 3)])
+    epochs = [
+        ev.EpochEnded(run=RunId(1, 1), at_s=T0 + 3 + epoch, epoch=epoch, epoch_s=1.0, metrics={"loss": 1.0 / epoch})
+        for epoch in range(1, 81)  # fewer than fill the log, which would begin anew
+    ]
+    wal = tmp_path / "swell.db-wal"
+    before, began = wal.stat().st_size, time.process_time()
+    for seq, event in enumerate(epochs, start=4):
+        store.append(seq, [event])
+    cpu_s = time.process_time() - began
+    figures = {
+        f"wal_bytes_per_epoch_with_{env_bytes}_bytes_of_environment": (wal.stat().st_size - before) / len(epochs),
+        f"cpu_us_per_epoch_with_{env_bytes}_bytes_of_environment": 1e6 * cpu_s / len(epochs),
+    }
+    record("store", figures)
+
+
 def test_a_page_of_10000_queued_jobs(store: SqlStore) -> None:
     store.append(1, [submitted(job) for job in range(1, 10_001)])
     times: list[float] = []
@@ -99,3 +123,48 @@ def test_durable_appends_through_the_journal(store: SqlStore, clients: int) -> N
         return job / took
 
     record("store", {f"journal_appends_per_s_with_{clients}_clients": asyncio.run(main())})
+
+
+def test_removing_old_events_while_others_write(store: SqlStore, tmp_path: Path) -> None:
+    """100,000 events with two checkpoints; one client appends as fast as it can while the first half is removed."""
+    log = [event for job in range(1, 20_001) for event in short_life(job)]
+    for start in range(0, len(log), 50_000):
+        store.append(start + 1, log[start : start + 50_000])
+        store.checkpoint(store.load(), b"a book")
+    size = (tmp_path / "swell.db").stat().st_size + (tmp_path / "swell.db-wal").stat().st_size
+
+    async def main() -> tuple[list[float], float]:
+        journal, waited, seen = Journal(store), [], 0
+        await journal.recover()
+        began = time.process_time()
+        removing = asyncio.create_task(Compaction(store, FixedClock(2 * T0), keep_days=1.0, pause_s=0.005).once())
+        while not removing.done():
+            seen += 1
+            began_s = time.perf_counter()
+            await journal.append([submitted(20_000 + seen)])
+            waited.append(time.perf_counter() - began_s)
+            await asyncio.sleep(0.002)
+        assert removing.result() == 50_000
+        await journal.close()
+        return sorted(waited), time.process_time() - began
+
+    waited, cpu_s = asyncio.run(main())
+    figures = {
+        "append_p50_ms_while_events_are_removed": 1000 * waited[len(waited) // 2],
+        "append_p99_ms_while_events_are_removed": 1000 * waited[int(0.99 * len(waited))],
+        "append_longest_ms_while_events_are_removed": 1000 * waited[-1],
+        "bytes_per_event_before_removal": size / len(log),
+        "removing_and_appending_cpu_us_per_removed_event": 1e6 * cpu_s / 50_000,
+    }
+    record("store", figures)
+
+
+class FixedClock:
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def now_s(self) -> float:
+        return self._at_s
+
+    def monotonic_s(self) -> float:
+        return self._at_s

@@ -77,6 +77,13 @@ class World:
         self._learn(self.agreement.ask(spare=spare))
         self.wake()
 
+    def withdraw(self) -> bool:
+        """Did it come in time? What is decided is durable at once here."""
+        before = self.agreement
+        self.agreement = before.withdraw()
+        self.wake()
+        return before.decided is None
+
     def _learn(self, agreement: Agreement) -> None:
         if agreement.decided is not None and not agreement.confirmed:
             agreement = agreement.confirm()
@@ -180,3 +187,40 @@ def test_never_do_two_ranks_leave_at_different_positions(
     if at is not None:
         assert at <= (epochs - spare, 0), "never within the last epochs, which a resize spares"
         assert step_stops or at[0] < epochs - spare, "and where the length of epochs does not matter, not just before"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    world_size=st.integers(1, 4),
+    lockstep=st.booleans(),
+    step_stops=st.booleans(),
+    rounds=st.integers(1, 4),
+    again=st.booleans(),
+)
+def test_after_a_withdrawal_no_rank_leaves_or_waits_until_the_run_is_asked_again(
+    seed: int, world_size: int, lockstep: bool, step_stops: bool, rounds: int, again: bool
+) -> None:
+    """Asked and withdrawn any number of times, with answers of all rounds in the air."""
+    rng = random.Random(seed)
+    ranks = [Rank(number=n, steps_per_epoch=7, epochs=300, step_stops=step_stops) for n in range(world_size)]
+    world = World(ranks=ranks, lockstep=lockstep, rng=rng)
+    for rank in ranks:
+        assert rank.gate.arrive((0, 0))
+    stays = True
+    for _ in range(rounds):
+        world.ask(0)
+        for _ in range(rng.randrange(60)):
+            world.random_action()
+        stays = world.withdraw()
+        for _ in range(rng.randrange(60)):
+            world.random_action()
+        if not stays:
+            break
+    if again and stays:
+        world.ask(0)
+    world.settle()
+    left = {rank.left_at for rank in ranks}
+    assert len(left) == 1, "all left at the same position, or none did"
+    if stays and not again:
+        assert left == {None}, "nobody left, and all came to the end of their training"

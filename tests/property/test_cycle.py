@@ -20,6 +20,7 @@ from swell.core.snapshot import Options
 from swell.core.state import JobState, State
 from swell.placement.registry import placer_named
 from swell.plan.cycle import cycle
+from swell.plan.deadlines import Patience, due
 from swell.plan.enact import events_of
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import POLICIES, policy_named
@@ -55,7 +56,9 @@ class Life:
 
     def step(self) -> None:
         self.now_s += self.rng.choice((0.1, 1.0, 15.0, 400.0))
-        self.rng.choice((self.arrive, self.arrive, self.end, self.begin, self.epoch, self.trouble))()
+        self.rng.choice((self.arrive, self.arrive, self.end, self.begin, self.epoch, self.agree, self.trouble))()
+        for event in due(self.state, self.now_s, Patience(gang_timeout_s=1e9, resize_wait_s=500.0)).events:
+            self.happen(event)
         self.decide()
 
     def arrive(self) -> None:
@@ -104,6 +107,11 @@ class Life:
             epoch_s = self.rng.uniform(1, 50)
             done = record.epochs_done + 1
             self.happen(ev.EpochEnded(run=run, at_s=self.now_s, epoch=done, epoch_s=epoch_s, gpus=gpus))
+
+    def agree(self) -> None:
+        """The ranks of a stopping run, unless they find no place to stop."""
+        if run := self._one(JobState.STOPPING):
+            self.happen(ev.StopAgreed(run=run, epoch=self.state.jobs[run.job].epochs_done + 1, at_s=self.now_s))
 
     def end(self) -> None:
         if run := self._one(JobState.STOPPING):

@@ -65,6 +65,7 @@ def make_node(dice: random.Random, i: int) -> Node:
         rack=dice.choice(["", "a", "b"]),
         labels=dice.choice([{}, {"zone": "b"}]),
         type=dice.choice(["gpu", "gpu", "big"]),
+        realm=dice.choice(["", "", "lab"]),
     )
 
 

@@ -44,6 +44,15 @@ def _job(rng: random.Random, number: int) -> JobView:
     now: dict[str, Any] = (
         {"rate_now": rng.uniform(0.1, 4.0), "as_of_s": NOW_S - rng.choice((0.0, rng.uniform(0, 9000)))} if held else {}
     )
+    guessed: dict[str, Any] = (
+        {
+            "length_median_1_s": rng.lognormvariate(7, 2),
+            "length_sigma": rng.uniform(0.1, 3.0),
+            "done_1_s": rng.choice((0.0, rng.lognormvariate(6, 2))),
+        }
+        if rng.random() < 0.4
+        else {}
+    )
     return view(
         number,
         sizes=sizes,
@@ -59,6 +68,7 @@ def _job(rng: random.Random, number: int) -> JobView:
         weight=rng.choice((1.0, 1.0, 0.0, rng.uniform(0.1, 5))),
         deadline_s=rng.choice((0.0, 0.0, NOW_S + rng.uniform(-100, 20_000))),
         stopping=bool(held) and rng.random() < 0.1,
+        **guessed,
         **now,
     )
 
@@ -68,7 +78,15 @@ def _case(rng: random.Random) -> Snapshot:
     per_node = rng.choice((1, 4, 8))
     gpus = tuple(Gpu(index=index) for index in range(per_node))
     nodes = tuple(Node(name=f"n{number}", gpus=gpus) for number in range(2))
-    options = {} if rng.random() < 0.5 else {"price": rng.uniform(0, 8), "fairness": rng.choice((0.0, 4.0))}
+    options = (
+        {}
+        if rng.random() < 0.5
+        else {
+            "price": rng.uniform(0, 8),
+            "fairness": rng.choice((0.0, 4.0)),
+            "efficiency": rng.choice((0.0, 0.5, 1.0)),
+        }
+    )
     return replace(snapshot(jobs, rng.randrange(1, 40), Options(policy=options)), nodes=nodes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -59,6 +60,15 @@ def test_lightning_with_the_callback(tmp_path: Path, sizes: tuple[int, int]) -> 
     script = ROOT / "examples" / "lightning" / "train.py"
     seen = stopped_once(tmp_path, script, ["lightning.pytorch"], sizes, r"epoch (\d+) devices")
     assert seen == list(range(EPOCHS)), "no epoch lost, none repeated"
+
+
+def test_lightning_is_stopped_after_any_step_and_learns_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    """In one process, with a validation, a schedule and a smaller last batch; with and without accumulation."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ship.ship(tmp_path / "sdk")), "OMP_NUM_THREADS": "1"}
+    program = ROOT / "tests" / "torch" / "programs" / "lightning_every_step.py"
+    done = subprocess.run([PYTHON, str(program)], env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "stops 31" in done.stdout
 
 
 def test_the_guides_pytorch_script(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from swell.core.state import JobRecord, Run
 from swell.executors.request import LaunchContext, build_launch
 from swell.ports import Worker
 from swell.sdk import ship
+from swell.shim.cause import cause_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("SWELL_TORCH_PYTHON") or ROOT / ".venv-torch" / "bin" / "python")
@@ -74,6 +75,18 @@ def test_stopped_resized_and_finished(tmp_path: Path) -> None:
     seen = re.findall(r"epoch (\d+) loss \S+ workers (\d)", (tmp_path / "log").read_text())
     assert [int(epoch) for epoch, _ in seen] == list(range(30)), "no epoch lost, none repeated"
     assert {workers for _, workers in seen} == {"1", "2"}
+
+
+def test_a_failure_shows_the_exception_of_the_rank_that_failed(tmp_path: Path) -> None:
+    """torchrun's own traceback and summary come after it."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, time\nif os.environ['RANK'] == '1':\n    raise KeyError('no such layer')\ntime.sleep(60)\n"
+    )
+    spec = replace(SPEC, command=("python", str(script)))
+    with fake_daemon() as daemon:
+        assert start(worker_of(spec, 2, tmp_path, daemon.url, 1), tmp_path).wait(90) not in (0, STOPPED)
+    assert cause_of((tmp_path / "log").read_text()) == "rank 1: KeyError: 'no such layer'"
 
 
 def test_a_failure_stays_a_failure(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_others_are_let_in_only_on_purpose(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="unencrypted"):
         written(tmp_path, f'host: "{host}"')
     assert load_config(tmp_path, {"host": host, "insecure_listen": True}).exposed
+    assert load_config(tmp_path, {"host": host, "tls": True}).exposed
 
 
 def test_what_others_call_it_is_known_and_handed_out(tmp_path: Path) -> None:
@@ -112,3 +113,31 @@ def test_what_others_call_it_is_known_and_handed_out(tmp_path: Path) -> None:
     assert "::" not in named.host_names
     behind_a_proxy = load_config(tmp_path, {"advertise": "swell.example"})
     assert "swell.example" in behind_a_proxy.host_names
+
+
+# -- nodes of a Kubernetes cluster ------------------------------------------------------------------------------------
+
+REACHED = {"host": "0.0.0.0", "insecure_listen": True, "advertise": "10.0.0.1"}
+
+
+def test_a_cluster_is_chosen_by_options_over_what_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("kubernetes: {context: lab, storage_claim: data}\n")
+    config = load_config(tmp_path, {**REACHED, "kubernetes_context": "cloud"})
+    assert config.kubernetes is not None
+    assert (config.kubernetes.context, config.kubernetes.storage_claim) == ("cloud", "data")
+
+
+def test_without_a_word_about_it_there_is_no_cluster(tmp_path: Path) -> None:
+    assert load_config(tmp_path).kubernetes is None
+
+
+def test_a_daemon_that_pods_cannot_reach_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--advertise ADDRESS"):
+        load_config(tmp_path, {"kubernetes_context": "cloud"})
+
+
+def test_settings_of_a_cluster_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no setting 'storage'"):
+        written(tmp_path, "kubernetes: {storage: x}")
+    with pytest.raises(ConfigError, match="write one of them"):
+        written(tmp_path, "kubernetes: {storage_claim: x, storage_path: /y}")

@@ -19,6 +19,7 @@ from integration.api.conftest import TOKEN, FakeEngine
 from swell.api.app import create_app
 from swell.config import Config
 from swell.core import events as ev
+from swell.core.accounts import Way
 from swell.core.events import Event
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher
@@ -118,7 +119,7 @@ class Served:
 
     def post(self, path: str, body: object | None = None) -> dict[str, str]:
         assert path == "/v1/ui/codes"
-        return {"code": self.app.state.sessions.new_code()}
+        return {"code": self.app.state.sessions.new_code((Way.OWNER, ""))}
 
 
 def engine_with(events: list[Event]) -> FakeEngine:

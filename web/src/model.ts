@@ -32,6 +32,7 @@ export interface Job {
   team: string;
   state: string;
   paused: boolean;
+  preparing?: string;
   priority: number;
   batch: string;
   gpus: { held: number; min: number; max: number; share: boolean };

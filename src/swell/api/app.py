@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -13,20 +14,40 @@ from starlette.responses import Response
 from starlette.routing import Route, compile_path
 
 from swell import __version__
-from swell.api import cluster, inside, jobs, live, metrics, openapi, problems, timeline, ui, validate, whatif
+from swell.api import (
+    accounts,
+    cluster,
+    inside,
+    job_files,
+    jobs,
+    live,
+    metrics,
+    nodes,
+    openapi,
+    problems,
+    timeline,
+    ui,
+    validate,
+    whatif,
+)
+from swell.api import machines as machines_routes
 from swell.api.attempts import Attempts
 from swell.api.deps import Context
 from swell.api.guard import Guard
+from swell.api.identity import Identities
 from swell.api.port import Engine
 from swell.api.sessions import Sessions
 from swell.api.submit import submit
 from swell.config import Config
 from swell.core.errors import SwellError
 from swell.jobfile.problems import Problem
+from swell.ports import Machines
 from swell.web.assets import Assets
 
 
-def create_app(engine: Engine, token: str, config: Config, metrics_token: str = "") -> FastAPI:
+def create_app(
+    engine: Engine, token: str, config: Config, metrics_token: str = "", machines: Machines | None = None
+) -> FastAPI:
     app = FastAPI(
         title="Swell",
         version=__version__,
@@ -35,21 +56,33 @@ def create_app(engine: Engine, token: str, config: Config, metrics_token: str = 
         openapi_url="/v1/openapi.json",
         redirect_slashes=False,
     )
-    app.state.context = Context(engine=engine, config=config)
+    app.state.context = Context(engine=engine, config=config, machines=machines)
     app.state.sessions = sessions = Sessions(token, time.time)
+    app.state.identities = identities = Identities(
+        token,
+        sessions,
+        lambda: app.state.context.engine.state,
+        own_uid=os.geteuid(),
+        socket_role=config.socket_role,
+    )
     app.state.attempts = Attempts(time.monotonic)
     app.state.assets = Assets()
     app.state.live = live.Live()
+    app.state.hooks = None
     app.state.metrics = measured = metrics.Metrics(lambda: app.state.context.engine)
     app.router.routes[:0] = [  # before all others: matched first, and often
         Route("/v1/runs/{run}/report", inside.report, methods=["POST"]),
         Route("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
+        Route("/v1/runs/{run}/files", inside.files, methods=["GET"]),
         Route("/v1/jobs", submit, methods=["POST"]),
     ]
     app.include_router(jobs.router)
+    app.include_router(job_files.router)
     app.include_router(cluster.router)
+    app.include_router(nodes.router)
+    app.include_router(machines_routes.router)
     app.include_router(whatif.router)
-    for router in (timeline.router, live.router, validate.router, metrics.router, ui.router):
+    for router in (accounts.router, timeline.router, live.router, validate.router, metrics.router, ui.router):
         app.include_router(router)
     app.router.routes += ui.FILES
     app.add_exception_handler(SwellError, _known)
@@ -61,7 +94,8 @@ def create_app(engine: Engine, token: str, config: Config, metrics_token: str = 
         Guard,
         token=token,
         hosts=config.host_names,
-        sessions=sessions,
+        identities=identities,
+        engine=lambda: app.state.context.engine,
         attempts=app.state.attempts,
         metrics_token=metrics_token,
     )

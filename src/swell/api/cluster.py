@@ -1,4 +1,4 @@
-"""Routes about the cluster: nodes, policy, events, health, the job schema, files."""
+"""Routes about the cluster: policy, events, health, the job schema, files. Nodes have a file of their own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Path as PathParameter
 from fastapi import Query, Request
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from swell import __version__
@@ -27,73 +27,21 @@ from swell.api.deps import (
     router_of,
 )
 from swell.api.problems import ApiError
-from swell.api.views import node_views
-from swell.core.errors import Conflict, NotFound
-from swell.core.resources import Gpu, Node, NodeCondition
+from swell.core.errors import NotFound
 from swell.jobfile import files
-from swell.jobfile.expand import NAME_PATTERN, NAME_RULE, is_name
-from swell.jobfile.schema import Size, json_schema
+from swell.jobfile.schema import json_schema
 from swell.jobfile.unpacking import MIB
 from swell.placement.registry import PLACERS
 from swell.policy.registry import names as policy_names
 
 router = router_of("cluster")
-MAX_NODE_GPUS = 1024
 ContentHash = Annotated[str, PathParameter(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
-
-
-def _node_name(name: str) -> str:
-    if "@" in name:
-        raise ValueError("machines over SSH are not known to this version; leave out user@")
-    if not is_name(name):
-        raise ValueError(f"{name[:120]!r} is not a name Swell can use; {NAME_RULE}")
-    return name
-
-
-class NodeBody(Body):
-    """A machine and what it has. Its processes run on the daemon's own machine: slots to try things with."""
-
-    name: Annotated[
-        str,
-        AfterValidator(_node_name),
-        Field(description=NAME_RULE, json_schema_extra={"pattern": f"^{NAME_PATTERN}$"}),
-    ]
-    gpus: Annotated[int, Field(ge=0, le=MAX_NODE_GPUS)] = 0
-    gpu_type: str = "gpu"
-    gpu_memory: Size = 0
-    cpus: Annotated[int, Field(ge=1, le=4096)] = 1
-    memory: Size = 1024
-    labels: dict[str, str] = Field(default_factory=dict)
-    rack: str = ""
-    address: str = "127.0.0.1"
-    executor: Literal["local"] = "local"
-
-    def node(self) -> Node:
-        gpus = tuple(Gpu(index=i, type=self.gpu_type, memory_mib=self.gpu_memory) for i in range(self.gpus))
-        return Node(
-            name=self.name,
-            gpus=gpus,
-            cpus=self.cpus,
-            memory_mib=self.memory,
-            labels=self.labels,
-            rack=self.rack,
-            address=self.address,
-            executor=self.executor,
-        )
 
 
 class PolicyBody(Body):
     name: str
     placer: str = ""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-
-class SlotsBody(Body):
-    gpus: int | None = Field(ge=0, le=1024)
-
-
-class NodeWhy(Body):
-    why: str = Field(default="", max_length=500)
 
 
 @router.get("/v1/health")
@@ -120,59 +68,23 @@ async def job_schema() -> Response:
     return json_response(_schema())
 
 
-# -- nodes ------------------------------------------------------------------------------------------------------------
+# -- hooks ------------------------------------------------------------------------------------------------------------
 
 
-@router.get("/v1/nodes")
-async def list_nodes(request: Request) -> Response:
-    return json_response({"nodes": node_views(engine_of(request).state, engine_of(request).now_s())})
+@router.get("/v1/hooks")
+async def list_hooks(request: Request) -> Response:
+    """Where notices go (`hooks` in config.yaml), how many were sent, and what is wrong if they are not taken."""
+    hooks = request.app.state.hooks
+    return json_response({"hooks": hooks.view() if hooks is not None else []})
 
 
-@router.post("/v1/nodes", status_code=201)
-async def add_node(request: Request, body: NodeBody) -> Response:
-    engine = engine_of(request)
-    if body.name in engine.state.nodes:
-        raise Conflict(f"there is a node {body.name} already; remove it first (`swell node remove {body.name}`)")
-    await engine.add_node(body.node())
-    return _node(request, body.name, 201)
-
-
-@router.post("/v1/slots")
-async def declare_slots(request: Request, body: SlotsBody) -> Response:
-    """So many slots on the daemon's own machine instead of the GPUs that it finds (null: those). More are there at
-    once, fewer as they come free; later starts have the same number."""
-    await engine_of(request).declare_slots(body.gpus)
-    return await list_nodes(request)
-
-
-_CONDITIONS = {
-    "cordon": NodeCondition.CORDONED,
-    "uncordon": NodeCondition.READY,
-    "drain": NodeCondition.DRAINING,
-}
-
-
-@router.post("/v1/nodes/{node}/{action}")
-async def change_node(
-    request: Request, node: str, action: Literal["cordon", "uncordon", "drain"], body: NodeWhy | None = None
-) -> Response:
-    """cordon: nothing new. drain: also checkpoint and move away what runs. uncordon: back to normal."""
-    why = body.why if body else ""
-    await engine_of(request).set_node_condition(node, _CONDITIONS[action], why=why, by=caller(request))
-    return _node(request, node)
-
-
-@router.delete("/v1/nodes/{node}")
-async def remove_node(request: Request, node: str) -> Response:
-    await engine_of(request).remove_node(node, by=caller(request))
-    return json_response({"name": node})
-
-
-def _node(request: Request, name: str, status: int = 200) -> Response:
-    for view in node_views(engine_of(request).state, engine_of(request).now_s()):
-        if view["name"] == name:
-            return json_response(view, status)
-    raise NotFound(f"there is no node {name!r}; `swell nodes` lists them")
+@router.post("/v1/hooks/{name}/test")
+async def test_hook(request: Request, name: str) -> Response:
+    """Send a notice now, once. `trouble` says why it was not taken; empty: it was."""
+    hooks = request.app.state.hooks
+    if hooks is None or name not in hooks.deliveries:
+        raise NotFound(f"there is no hook {name!r}; `hooks` in config.yaml names them")
+    return json_response({"name": name, "trouble": await hooks.test(name, by=caller(request))})
 
 
 # -- policy -----------------------------------------------------------------------------------------------------------
@@ -206,8 +118,13 @@ async def set_policy(request: Request, body: PolicyBody) -> Response:
 async def get_events(
     request: Request,
     after: Annotated[
-        int, Query(ge=0, le=MAX_NUMBER, description="Begin behind this number. Last-Event-ID does the same.")
-    ] = 0,
+        int | None,
+        Query(
+            ge=0,
+            le=MAX_NUMBER,
+            description="Begin behind this number. Last-Event-ID does the same. Unset: with the first that is kept.",
+        ),
+    ] = None,
     last: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Begin with the last so many.")] = 0,
     follow: Annotated[bool, Query(description="Go on with what happens.")] = True,
     job: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Of this job only.")] = 0,

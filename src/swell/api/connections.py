@@ -1,15 +1,22 @@
-"""HTTP connections as uvicorn has them, with a bound on how long and how large the head of a request may be.
+"""HTTP connections as uvicorn has them, with a bound on how long and how large the head of a request may be, and with
+the user at the other end of a Unix socket.
 
-Without one, a client that sends a byte now and then, or nothing, keeps its connection for ever."""
+Without a bound, a client that sends a byte now and then, or nothing, keeps its connection for ever."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from swell.api.identity import SOCKET_PEER
+
 HEAD_S = 20.0
 MAX_HEAD = 64 * 1024
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -21,6 +28,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.client = _peer_user(transport) or self.client
         self._arm()
 
     def data_received(self, data: bytes) -> None:
@@ -53,3 +61,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
+
+
+def _peer_user(transport: asyncio.Transport) -> tuple[str, int] | None:
+    """In place of an address, the user whose process connected; None if that was over a network."""
+    found = transport.get_extra_info("socket")
+    if found is None or found.family != socket.AF_UNIX:
+        return None
+    with socket.socket(fileno=os.dup(found.fileno())) as peer:  # what uvloop gives cannot be asked for options
+        data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return f"{SOCKET_PEER}{_CREDENTIALS.unpack(data)[1]}", 0

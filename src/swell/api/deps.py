@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from fastapi import APIRouter, Depends
@@ -16,11 +15,14 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from swell.api.access import Need, refusal
 from swell.api.eta import eta_s, starts_s
+from swell.api.identity import Identities
 from swell.api.port import Engine
 from swell.api.problems import ApiError
-from swell.api.views import JobView, job_view
+from swell.api.views import JobView, job_view, public_line
 from swell.config import Config
+from swell.core.accounts import Caller
 from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
 from swell.core.resources import gpus_per_node
@@ -28,10 +30,11 @@ from swell.core.spelling import instead_of
 from swell.core.state import JobRecord, last_given
 from swell.jobfile.problems import Problem
 from swell.plan.explain import summary
+from swell.ports import Machines
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
-USER_HEADER = "swell-user"
-MAX_USER = 100
+CALLER = "swell.caller"
+"""Where the guard puts who is calling, for routes to read."""
 MAX_NUMBER = 10**15
 """No id, offset or number of an event is larger; what is, no store or file system could be asked for."""
 
@@ -40,6 +43,7 @@ MAX_NUMBER = 10**15
 class Context:
     engine: Engine
     config: Config
+    machines: Machines | None = None  # over SSH; None: this daemon reaches none
 
 
 def json_response(value: object, status: int = 200) -> Response:
@@ -55,9 +59,27 @@ def engine_of(request: Request) -> Engine:
     return context_of(request).engine
 
 
+def caller_of(request: Request) -> Caller:
+    """Who acts, as the guard found."""
+    who: Caller = request.scope[CALLER]
+    return who
+
+
 def caller(request: Request) -> str:
-    """Who acts, as the client says: shown in the record. There is one token; users with roles come with accounts."""
-    return unquote(request.headers.get(USER_HEADER, ""))[:MAX_USER]
+    """The name of who acts: shown in the record."""
+    return caller_of(request).user
+
+
+def identities_of(request: Request) -> Identities:
+    known: Identities = request.app.state.identities
+    return known
+
+
+def may_read_job(who: Caller, record: JobRecord | None) -> bool:
+    """A job that is no longer there is nobody's but the owner's and operators'."""
+    if record is None:
+        return not refusal(who, Need.OPERATE)
+    return not refusal(who, Need.READ_JOB, record)
 
 
 async def known_parameters(request: Request) -> None:
@@ -144,6 +166,13 @@ def run_of(text: str) -> RunId:
 def bounded(text: str) -> int | None:
     """A whole number that a reader may come back with, else None."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) < len(str(MAX_NUMBER)) else None
+
+
+def as_seen(who: Caller, records: Sequence[JobRecord], lines: Sequence[JobView]) -> list[JobView]:
+    """The lines of these records as this caller may see them."""
+    return [
+        line if may_read_job(who, record) else public_line(line) for record, line in zip(records, lines, strict=True)
+    ]
 
 
 def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:

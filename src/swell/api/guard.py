@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Set
+from collections.abc import Callable, Set
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -14,11 +14,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from swell.api import bodies, problems
+from swell.api.access import Found, Need, found, refusal
 from swell.api.attempts import Attempts
 from swell.api.auth import bearer, run_token, same
-from swell.api.sessions import Sessions
+from swell.api.deps import CALLER, find_job
+from swell.api.identity import Identities
+from swell.api.port import Engine
 from swell.api.ui import is_public
 from swell.config import is_loopback
+from swell.core.accounts import Caller, Role, Way
+from swell.core.errors import NotFound
 from swell.core.ids import RunId
 from swell.home import is_token
 from swell.web.assets import is_page
@@ -27,7 +32,7 @@ log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/v1/health"})
 METRICS_PATH = "/metrics"
-_RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop)")
+_RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop|files)")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _ONCE = ("host", "origin", "authorization")
 _CLOSE = {"Connection": "close"}
@@ -42,7 +47,8 @@ class Guard:
         *,
         token: str,
         hosts: Set[str],
-        sessions: Sessions,
+        identities: Identities,
+        engine: Callable[[], Engine],
         attempts: Attempts,
         metrics_token: str = "",
     ) -> None:
@@ -51,7 +57,8 @@ class Guard:
         self._app = app
         self._token = token
         self._hosts = hosts
-        self._sessions = sessions
+        self._identities = identities
+        self._engine = engine
         self._metrics_token = metrics_token  # opens /metrics and nothing else
         self._attempts = attempts
 
@@ -60,9 +67,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        refused = self._refusal(scope, headers) or await self._not_allowed(scope)
+        if refused is not None:
+            await refused(scope, receive, send)
             return
         await self._call(scope, bodies.bounded(scope, receive), send)
 
@@ -71,7 +78,7 @@ class Guard:
         return (
             self._wrong_host(headers)
             or (None if path in OPEN_PATHS or is_page(path) else self._locked(scope))
-            or (None if path in OPEN_PATHS or self._public(path, headers) else self._wrong_token(scope, headers))
+            or (None if path in OPEN_PATHS or self._public(path, headers) else self._unknown(scope, headers))
             or bodies.too_large(scope, headers)
         )
 
@@ -104,17 +111,50 @@ class Guard:
         wait_s = 0 if is_loopback(peer) else self._attempts.locked_s(peer)
         return _too_many(wait_s) if wait_s else None
 
-    def _wrong_token(self, scope: Scope, headers: Headers) -> Response | None:
-        given = bearer(headers.get("authorization", ""))
-        if same(given, self._token) or self._sessions.holds(given):
+    def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
+        """Finds out who is calling, for the routes; a refusal if nobody that is known."""
+        caller = self._run(scope, headers) or self._identities.caller(headers, _peer(scope))
+        if caller is not None:
+            scope[CALLER] = caller
             return None
+        return self._wrong_token(scope, bearer(headers.get("authorization", "")))
+
+    def _run(self, scope: Scope, headers: Headers) -> Caller | None:
         match = _RUN_PATH.fullmatch(scope["path"])
+        given = bearer(headers.get("authorization", "")) if match else ""
         if match and same(given, run_token(self._token, RunId(int(match[1]), int(match[2])))):
+            return Caller(user="", role=Role.VIEWER, way=Way.RUN)
+        return None
+
+    async def _not_allowed(self, scope: Scope) -> Response | None:
+        """A user without the right to this route, or to the job it is about."""
+        caller: Caller | None = scope.get(CALLER)
+        if caller is None or caller.is_owner or caller.way is Way.RUN:
             return None
+        wanted = found(scope["method"], scope["path"])
+        detail = refusal(caller, wanted.need) or await self._not_theirs(scope, caller, wanted)
+        return problems.response(403, "Not allowed", detail) if detail else None
+
+    async def _not_theirs(self, scope: Scope, caller: Caller, wanted: Found) -> str:
+        """A name is looked up once: the route sees the id, so that both mean the same job."""
+        if wanted.need not in (Need.READ_JOB, Need.ACT_ON_JOB):
+            return ""
+        try:
+            record = await self._engine().job(find_job(self._engine(), wanted.ref))
+        except NotFound:
+            return ""  # the route says so
+        start, end = wanted.span
+        if end:
+            path = f"{scope['path'][:start]}{record.id}{scope['path'][end:]}"
+            scope["path"], scope["raw_path"] = path, path.encode()
+        return refusal(caller, wanted.need, record)
+
+    def _wrong_token(self, scope: Scope, given: str) -> Response | None:
         if given and (wait_s := self._attempts.wrong(_peer(scope), given)):
             return _too_many(wait_s)
         detail = (
-            "send `Authorization: Bearer <token>`; the token is in the file `token` in the daemon's home (~/.swell)"
+            "`swell login` with a token that an admin made (`swell token new`), or set SWELL_TOKEN; the owner's is in "
+            "the file `token` in the daemon's home. Requests carry it as `Authorization: Bearer <token>`"
         )
         what = "the token is wrong" if given else "there is no token"
         return problems.response(401, "Who are you?", f"{what}; {detail}", headers={"WWW-Authenticate": "Bearer"})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import tempfile
+from pathlib import Path
 
 import msgspec
+from starlette.background import BackgroundTask
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
-from swell.api.deps import engine_of, json_response, run_of
+from swell.api.deps import context_of, engine_of, json_response, run_of
 from swell.api.problems import ApiError
 from swell.daemon.reports import RunReport
+from swell.jobfile.files import write_archive
 
 MAX_WAIT_S = 60.0
 _decoder = msgspec.json.Decoder(RunReport)
@@ -45,6 +51,24 @@ async def stop(request: Request) -> Response:
         terminating=bool(_whole(query, "terminating")),
     )
     return json_response(view)
+
+
+async def files(request: Request) -> Response:
+    """The submitted files of the run's job, as one tar: for a container that does not share the daemon's disk."""
+    run, config = run_of(request.path_params["run"]), context_of(request).config
+    record = await engine_of(request).job(run.job)
+    if not record.spec.files:
+        raise ApiError(404, "No files", f"job {run.job} was submitted without files")
+    packed = await asyncio.to_thread(_packed, config.files_dir, record.spec.files)
+    return FileResponse(packed, media_type="application/x-tar", background=BackgroundTask(packed.unlink))
+
+
+def _packed(files_dir: Path, content_hash: str) -> Path:
+    """The snapshot as a tar, in a file of its own that is deleted once it was sent."""
+    fd, name = tempfile.mkstemp(prefix=".send-", dir=files_dir)
+    with os.fdopen(fd, "wb") as file:
+        write_archive(files_dir, content_hash, file)
+    return Path(name)
 
 
 def _whole(query: QueryParams, name: str) -> int:

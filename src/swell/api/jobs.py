@@ -12,11 +12,13 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response, StreamingResponse
 
 from swell.api import logs
+from swell.api.access import Need, refusal
 from swell.api.deps import (
     MAX_NUMBER,
     Body,
+    as_seen,
     caller,
-    context_of,
+    caller_of,
     engine_of,
     find_job,
     json_response,
@@ -26,21 +28,24 @@ from swell.api.deps import (
     router_of,
     run_of,
 )
-from swell.api.job_files import files_view
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.streams import sse
 from swell.api.views import JobView, detail_view, run_view, speed_view
+from swell.core.accounts import Caller
 from swell.core.errors import NotFound, SwellError
 from swell.core.ids import JobId
 from swell.core.resources import gpus_per_node
 from swell.jobfile import shorthand
+from swell.jobfile.schema import Duration, Gpus
+from swell.plan.commands import Update
 from swell.ports import JobQuery
 
 router = router_of("jobs")
 CANCEL_AT_ONCE = 500
 MAX_LIMIT = 1000
 MAX_TAIL = 1 << 30
+Problems = list[dict[str, Any]]
 Rank = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
@@ -61,8 +66,20 @@ class Priority(Body):
     ]
 
 
+class Change(Body):
+    """What is to change; what is left out stays. Forms are those of the job file."""
+
+    gpus: Annotated[Gpus, BeforeValidator(shorthand.gpus, json_schema_input_type=int | str | Gpus)] | None = None
+    time_limit: Duration | None = None
+    priority: (
+        Annotated[int, BeforeValidator(shorthand.priority, json_schema_input_type=int | str), Field(ge=-1000, le=1000)]
+        | None
+    ) = None
+
+
 class Cancel(Body):
-    """Which jobs: ids or names (patterns such as `train-*` too), a batch, a user, or all that have not ended."""
+    """Which jobs: ids or names (patterns such as `train-*` too), a batch, a user, or all that have not ended. `now`:
+    killed at once, without their grace."""
 
     jobs: list[int | str] = Field(default_factory=list, max_length=10_000)
     all: bool = False
@@ -70,6 +87,7 @@ class Cancel(Body):
     user: str = ""
     batch: str = ""
     reason: str = Field(default="", max_length=500)
+    now: bool = False
 
 
 @router.get("/v1/jobs", response_model=JobList)
@@ -85,7 +103,7 @@ async def list_jobs(
     engine = engine_of(request)
     records = await engine.jobs(JobQuery(group=state, user=user, batch=batch, after=after, limit=limit))
     following = records[-1].id if len(records) == limit else None
-    return json_response({"jobs": lines_of(engine, records), "next": following})
+    return json_response({"jobs": as_seen(caller_of(request), records, lines_of(engine, records)), "next": following})
 
 
 @router.get("/v1/jobs/{job}")
@@ -93,14 +111,6 @@ async def get_job(request: Request, job: str) -> Response:
     """By id, by name (the latest of that name) or `last`. With its spec; secrets are shown as ***."""
     record = await record_of(request, job)
     return json_response(detail_view(record, line_of(engine_of(request), record)))
-
-
-@router.get("/v1/jobs/{job}/files")
-async def get_files(request: Request, job: str) -> Response:
-    """Where its files are on the daemon's machine (working copy, checkpoints, logs), and how much of the disk they use;
-    `submitted` is the snapshot that the working copy began as."""
-    record, config = await record_of(request, job), context_of(request).config
-    return json_response(await asyncio.to_thread(files_view, record, config))
 
 
 @router.delete("/v1/jobs/{job}")
@@ -118,25 +128,33 @@ async def delete_job(request: Request, job: str) -> Response:
 async def cancel_jobs(request: Request, body: Cancel) -> Response:
     """Many at once. What could not be cancelled is listed with the reason; the rest is cancelled all the same."""
     engine = engine_of(request)
-    wanted, problems = _select(engine, body)
+    wanted, problems = _allowed(caller_of(request), engine, *_select(engine, body))
     cancelled: list[JobId] = []
     for start in range(0, len(wanted), CANCEL_AT_ONCE):
         part = wanted[start : start + CANCEL_AT_ONCE]
-        results = await asyncio.gather(*(_cancel(engine, job, caller(request), body.reason) for job in part))
+        results = await asyncio.gather(*(_cancel(engine, job, caller(request), body) for job in part))
         cancelled += [job for job, problem in zip(part, results, strict=True) if not problem]
         problems += [{"job": job, "detail": p} for job, p in zip(part, results, strict=True) if p]
     return json_response({"cancelled": cancelled, "problems": problems})
 
 
-async def _cancel(engine: Engine, job: JobId, by: str, reason: str) -> str:
+def _allowed(who: Caller, engine: Engine, wanted: list[JobId], problems: Problems) -> tuple[list[JobId], Problems]:
+    """Of these jobs, those that the caller may act on; the others are problems."""
+    records = {job: engine.state.jobs.get(job) for job in wanted}
+    refused = {job: refusal(who, Need.ACT_ON_JOB, record) for job, record in records.items() if record is not None}
+    problems += [{"job": job, "detail": detail} for job, detail in refused.items() if detail]
+    return [job for job in wanted if not refused.get(job)], problems
+
+
+async def _cancel(engine: Engine, job: JobId, by: str, body: Cancel) -> str:
     try:
-        await engine.cancel(job, by=by, reason=reason)
+        await engine.cancel(job, by=by, reason=body.reason, at_once=body.now)
     except SwellError as error:
         return str(error)
     return ""
 
 
-def _select(engine: Engine, body: Cancel) -> tuple[list[JobId], list[dict[str, Any]]]:
+def _select(engine: Engine, body: Cancel) -> tuple[list[JobId], Problems]:
     wanted: dict[JobId, None] = {}
     problems: list[dict[str, Any]] = []
     for ref in body.jobs:
@@ -198,6 +216,28 @@ async def resume_job(request: Request, job: str) -> Response:
 async def set_priority(request: Request, job: str, body: Priority) -> Response:
     engine = engine_of(request)
     await engine.set_priority(find_job(engine, job), body.priority, by=caller(request))
+    return await _answer(request, job)
+
+
+@router.post("/v1/jobs/{job}/update", response_model=JobView)
+async def update_job(request: Request, job: str, body: Change) -> Response:
+    """Change what a job that has not ended asks for. 409 where a running job cannot follow, with the reason."""
+    if body.gpus is None and body.time_limit is None and body.priority is None:
+        raise ApiError(422, "Nothing to change", "name gpus, time_limit or priority")
+    engine = engine_of(request)
+    wanted = Update(
+        gpus=body.gpus.request() if body.gpus else None, time_limit_s=body.time_limit, priority=body.priority
+    )
+    await engine.update(find_job(engine, job), wanted, by=caller(request))
+    return await _answer(request, job)
+
+
+@router.post("/v1/jobs/{job}/requeue", response_model=JobView)
+async def requeue_job(request: Request, job: str) -> Response:
+    """Back into the queue: an ended job runs again with the files and checkpoints it has, a running one is stopped at
+    its next checkpoint and goes on later."""
+    engine = engine_of(request)
+    await engine.requeue(find_job(engine, job), by=caller(request))
     return await _answer(request, job)
 
 

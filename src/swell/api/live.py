@@ -13,17 +13,20 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
 
 from swell import __version__
-from swell.api.deps import bounded, context_of, lines_of, now_s, router_of
+from swell.api.deps import as_seen, bounded, caller_of, context_of, lines_of, now_s, router_of
 from swell.api.port import Engine
 from swell.api.streams import COMMENT, KEEP_ALIVE_S, message, sse
-from swell.api.views import JobView, event_view, node_views
+from swell.api.views import JobView, event_view, node_views, public_event, public_line
 from swell.core import events as ev
+from swell.core.accounts import Caller, Role
 from swell.core.ids import JobId
 from swell.core.state import JobRecord
 from swell.ports import Stored
@@ -42,8 +45,31 @@ AT_ONCE = 250
 SHARE = 20.0
 """Work that took t is followed by a pause of SHARE × t at least: one part in twenty of a core at most."""
 
-_OF_RUNS = ev.RunPlanned | ev.RunStarted | ev.RunResized | ev.RunStopRequested | ev.RunEnded
+_OF_RUNS = ev.RunPlanned | ev.RunStarted | ev.RunResized | ev.RunStopRequested | ev.RunStopWithdrawn | ev.RunEnded
 _OF_CLUSTER = ev.NodeObserved | ev.NodeConditionChanged | ev.NodeContactChanged | ev.NodeRemoved | ev.PolicySet
+
+
+@dataclass(frozen=True)
+class Change:
+    """Written once for all readers of a kind, when the first of them asks."""
+
+    number: int
+    ident: str
+    content: Mapping[str, Any]
+
+    @cached_property
+    def full(self) -> bytes:
+        return message("change", self.content, self.ident)
+
+    @cached_property
+    def public(self) -> bytes:
+        """For those who may not read every job. Their own jobs are whole on the job's page."""
+        content = dict(self.content)
+        if "jobs" in content:
+            content["jobs"] = [public_line(line) for line in content["jobs"]]
+        if "happened" in content:
+            content["happened"] = [public_event(view) for view in content["happened"]]
+        return message("change", content, self.ident)
 
 
 class Live:
@@ -52,7 +78,7 @@ class Live:
     def __init__(self) -> None:
         self._boot = secrets.token_hex(4)
         self._number = 0
-        self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        self._kept: deque[Change] = deque(maxlen=KEPT)
         self._news = asyncio.Condition()
         self._readers = 0
         self._work: asyncio.Task[None] | None = None
@@ -63,7 +89,7 @@ class Live:
         self._cluster_changed = False
         self._wake = asyncio.Event()
 
-    async def follow(self, engine: Engine, last: str) -> AsyncIterator[bytes]:
+    async def follow(self, engine: Engine, who: Caller, last: str) -> AsyncIterator[bytes]:
         self._readers += 1
         if self._work is None:
             self._work = asyncio.create_task(self._run(engine))
@@ -71,12 +97,13 @@ class Live:
             number = self._resumed(last)
             if number is None:
                 number = self._number
-                async for part in self._all(engine):
+                async for part in self._all(engine, who):
                     yield part
+            whole = who.role.includes(Role.OPERATOR)
             while True:
-                for found, part in [kept for kept in self._kept if kept[0] > number]:
-                    number = found
-                    yield part
+                for change in [kept for kept in self._kept if kept.number > number]:
+                    number = change.number
+                    yield change.full if whole else change.public
                 if not await self._wait_beyond(number):
                     yield COMMENT
         finally:
@@ -89,7 +116,7 @@ class Live:
         seen = bounded(number)
         if boot != self._boot or seen is None or not self._kept:
             return None
-        return seen if seen >= self._kept[0][0] - 1 else None
+        return seen if seen >= self._kept[0].number - 1 else None
 
     async def _wait_beyond(self, number: int) -> bool:
         """False: nothing came for a while."""
@@ -100,12 +127,13 @@ class Live:
             return False
         return True
 
-    async def _all(self, engine: Engine) -> AsyncIterator[bytes]:
+    async def _all(self, engine: Engine, who: Caller) -> AsyncIterator[bytes]:
         reset = {"version": __version__, "now_s": now_s(engine), "seq": engine.state.seq, **cluster_view(engine)}
         yield message("reset", {**reset, "jobs": len(engine.state.jobs)}, f"{self._boot}-{self._number}")
         jobs = sorted(engine.state.jobs, reverse=True)
         for start in range(0, len(jobs), AT_ONCE):
-            yield message("jobs", {"jobs": self._lines(engine, jobs[start : start + AT_ONCE])})
+            lines = self._lines(engine, jobs[start : start + AT_ONCE])
+            yield message("jobs", {"jobs": as_seen(who, [engine.state.jobs[line["id"]] for line in lines], lines)})
             await asyncio.sleep(0)
 
     # -- work, once for all readers -----------------------------------------------------------------------------------
@@ -194,7 +222,7 @@ class Live:
         change["now_s"] = at_s
         async with self._news:
             self._number += 1
-            self._kept.append((self._number, message("change", change, f"{self._boot}-{self._number}")))
+            self._kept.append(Change(self._number, f"{self._boot}-{self._number}", change))
             self._news.notify_all()
 
 
@@ -213,4 +241,4 @@ async def follow_live(request: Request) -> Response:
     """Server-sent events: `reset`, `jobs`, then `change`; resume with Last-Event-ID."""
     live: Live = request.app.state.live
     last = request.headers.get("last-event-id", "")
-    return sse(live.follow(context_of(request).engine, last))
+    return sse(live.follow(context_of(request).engine, caller_of(request), last))

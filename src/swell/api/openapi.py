@@ -23,6 +23,7 @@ STATUSES: Mapping[int, str] = {
     405: "not with this method",
     408: "the body came too slowly",
     409: "not possible in the state it is in",
+    410: "no longer kept",
     413: "too large",
     422: "not valid, or can never run here",
     429: "too many wrong tokens from this address; `Retry-After` says when to try again",
@@ -36,6 +37,8 @@ _STREAMS = {
     "/v1/events": ("text/event-stream",),
     "/v1/live": ("text/event-stream",),
     "/v1/jobs/{job}/logs": ("application/octet-stream", "text/event-stream"),
+    "/v1/jobs/{job}/content": ("application/octet-stream",),
+    "/v1/machines": ("text/event-stream",),
 }
 _BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("put", "/v1/files/{content_hash}"): {
@@ -44,6 +47,8 @@ _BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("post", "/v1/jobs/validate"): {"application/yaml": {"schema": {}}},
 }
 """Of routes that read the body themselves."""
+_NAMING = frozenset({("post", "/v1/tokens")})
+"""Routes whose body names something that may not be there."""
 _NO_STORE = frozenset({"/v1/health", "/v1/schema/job"})
 
 
@@ -60,7 +65,7 @@ def complete(document: dict[str, Any]) -> None:
             refused = {str(status): _refused(status) for status in _statuses(path, method, operation)}
             operation["responses"] = {**kept, **refused}
         if path in _STREAMS:
-            methods["get"]["responses"]["200"]["content"] = {kind: {} for kind in _STREAMS[path]}
+            next(iter(methods.values()))["responses"]["200"]["content"] = {kind: {} for kind in _STREAMS[path]}
     for unused in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(unused, None)
 
@@ -72,10 +77,12 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> list[int]
         found |= {401, 429}
     if "requestBody" in operation:
         found.add(408)
-    if "{" in path or path in ("/v1/policy", "/v1/what-if"):
+    if "{" in path or (method, path) in _NAMING or path in ("/v1/policy", "/v1/what-if"):
         found.add(404)
     if method != "get":
         found.add(409)
+    if path == "/v1/events":
+        found.add(410)
     if path not in _NO_STORE:
         found |= {503, 507}
     return sorted(found)
@@ -95,6 +102,7 @@ def _add_plain_routes(document: dict[str, Any]) -> None:
     document["paths"].setdefault("/v1/jobs", {})["post"] = _submit()
     document["paths"]["/v1/runs/{run}/report"] = {"post": _report()}
     document["paths"]["/v1/runs/{run}/stop"] = {"get": _stop()}
+    document["paths"]["/v1/runs/{run}/files"] = {"get": _files()}
 
 
 def _job_schemas() -> dict[str, Any]:
@@ -148,6 +156,16 @@ def _stop() -> dict[str, Any]:
         "summary": "Is this run to stop? Answers at once when there is news, else after wait_s",
         "parameters": [_RUN, *numbers, wait],
         "responses": {"200": _STOP_VIEW},
+    }
+
+
+def _files() -> dict[str, Any]:
+    return {
+        "tags": ["training"],
+        "operationId": "files",
+        "summary": "The submitted files of the run's job, as one tar",
+        "parameters": [_RUN],
+        "responses": {"200": {"description": "A tar", "content": {"application/x-tar": {"schema": {}}}}},
     }
 
 

@@ -1,7 +1,7 @@
 """Who is behind a page of the dashboard: a one-time code, exchanged for a session that ends by itself.
 
-The token of the daemon never gets into a browser's storage or history. A session is a text that carries its own end,
-signed with the token: it needs no storing, outlives a restart of the daemon, and dies when the token is changed."""
+No token ever gets into a browser's storage or history. A session is a text that carries its user and its own end,
+signed with the daemon's token: it needs no storing, outlives a restart of the daemon, and ends when that changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import secrets
 from collections.abc import Callable
 
 from swell.api.auth import same
+from swell.core.accounts import Way
 
 CODE_S = 60.0
 SESSION_S = 12 * 3600.0
 MAX_CODES = 1000
 _PREFIX = "ui-"
+Holder = tuple[Way, str]
+"""How its user was known when they logged in, and their name."""
 
 
 class Sessions:
@@ -24,39 +27,38 @@ class Sessions:
     def __init__(self, secret: str, now_s: Callable[[], float]) -> None:
         self._secret = secret
         self._now_s = now_s
-        self._codes: dict[str, tuple[float, str]] = {}  # by hash: until when, for whom
+        self._codes: dict[str, tuple[float, Holder]] = {}  # by hash: until when, for whom
 
-    def is_secret(self, given: str) -> bool:
-        """The daemon's own token: only that makes codes and sessions, so that none prolongs itself."""
-        return same(given, self._secret)
-
-    def new_code(self, user: str = "") -> str:
+    def new_code(self, holder: Holder) -> str:
         """Valid once, for a minute. The page that uses it acts in this user's name."""
         now = self._now_s()
         alive = [(key, kept) for key, kept in self._codes.items() if kept[0] > now]
         self._codes = dict(alive[-MAX_CODES + 1 :])
         code = secrets.token_urlsafe(24)
-        self._codes[_hash(code)] = now + CODE_S, user
+        self._codes[_hash(code)] = now + CODE_S, holder
         return code
 
-    def redeem(self, code: str) -> str | None:
+    def redeem(self, code: str) -> Holder | None:
         """For whom it was made; None: it is not valid."""
-        until_s, user = self._codes.pop(_hash(code), (0.0, ""))
-        return user if until_s > self._now_s() else None
+        until_s, holder = self._codes.pop(_hash(code), (0.0, None))
+        return holder if until_s > self._now_s() else None
 
-    def open(self) -> tuple[str, float]:
-        """A session and when it ends."""
+    def open(self, holder: Holder) -> tuple[str, float]:
+        """A session of this user and when it ends."""
         ends_s = int(self._now_s() + SESSION_S)
-        body = f"{ends_s}.{secrets.token_hex(8)}"
+        way, user = holder
+        body = f"{ends_s}.{secrets.token_hex(8)}.{way}.{user.encode().hex()}"
         return f"{_PREFIX}{body}.{self._signature(body)}", float(ends_s)
 
-    def holds(self, given: str) -> bool:
-        """This bearer is a session of ours that has not ended."""
+    def holder(self, given: str) -> Holder | None:
+        """Whose session this bearer is; None: it is none of ours, or it has ended."""
         if not given.startswith(_PREFIX):
-            return False
+            return None
         body, _, signature = given.removeprefix(_PREFIX).rpartition(".")
-        ends = body.partition(".")[0]
-        return same(signature, self._signature(body)) and ends.isdecimal() and int(ends) > self._now_s()
+        if not same(signature, self._signature(body)):
+            return None
+        ends, _, way, user = body.split(".")
+        return (Way(way), bytes.fromhex(user).decode()) if int(ends) > self._now_s() else None
 
     def _signature(self, body: str) -> str:
         return hmac.new(

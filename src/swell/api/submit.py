@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pwd
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from swell.api.deps import Context, caller, context_of, json_response, named_jobs, now_s
+from swell.api.deps import Context, caller_of, context_of, json_response, named_jobs, now_s
 from swell.api.port import Engine
 from swell.api.problems import ApiError
+from swell.core.accounts import Caller
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.jobfile import files
@@ -33,7 +35,7 @@ async def submit(request: Request) -> Response:
     """One job, or many: a JSON object, a list of them, or YAML with any number of documents."""
     context = context_of(request)
     documents = _documents(await request.body(), request.headers.get("content-type", ""))
-    submission = _Submission(context=context, user=caller(request), key=_key(request))
+    submission = _Submission(context=context, who=caller_of(request), key=_key(request))
     accepted = await submission.submit(documents)
     ids = [job["id"] for job in accepted]
     answer = {"ids": ids, "jobs": accepted, "batch": submission.batch, "notes": list(submission.notes)}
@@ -41,10 +43,12 @@ async def submit(request: Request) -> Response:
 
 
 def _key(request: Request) -> str:
+    """Each user has keys of their own: nobody finds another's job by guessing one."""
     key = request.headers.get(KEY_HEADER, "")
     if len(key) > MAX_KEY or not key.isprintable():
         raise ApiError(400, "Refused", f"Idempotency-Key must be printable and at most {MAX_KEY} characters long")
-    return key
+    who = caller_of(request)
+    return f"{who.user}/{key}" if key and not who.is_owner else key
 
 
 def _documents(body: bytes, content_type: str) -> Sequence[Document]:
@@ -67,7 +71,7 @@ class _Submission:
     """Documents in, ids out. Jobs that wait for others of the same request, by name, go in after them."""
 
     context: Context
-    user: str
+    who: Caller
     key: str
     batch: str = ""
     stage: int = 0
@@ -101,11 +105,14 @@ class _Submission:
         return found
 
     def _given(self, resolve: Any) -> Given:
-        return Given(now_s=now_s(self.context.engine), user=self.user, resolve=resolve)
+        return Given(now_s=now_s(self.context.engine), user=self.who.user, resolve=resolve)
 
     def _checked(self, document: Document, given: Given) -> list[JobSpec]:
-        specs = expand(document, given)
+        specs = [_owned(self.who, spec) for spec in expand(document, given)]
+        if self.context.config.as_submitter:
+            _check_account(self.who, specs[0])
         _check_files(self.context, document, specs[0])
+        _check_outputs(self.context, specs[0])
         return specs
 
     async def _send(self, specs: Sequence[JobSpec], key: str) -> list[dict[str, Any]]:
@@ -119,7 +126,7 @@ class _Submission:
     async def _send_in_stages(self, documents: Sequence[Document]) -> list[dict[str, Any]]:
         accepted: list[dict[str, Any]] = []
         for index, document in enumerate(documents):
-            specs = expand(document, self._given(self._resolve))
+            specs = [_owned(self.who, spec) for spec in expand(document, self._given(self._resolve))]
             key = f"{self.key}#{index}" if self.key and index else self.key
             sent = await self._send(specs, key)
             self.by_name.setdefault(str(document.get("name")), []).extend(job["id"] for job in sent)
@@ -162,3 +169,36 @@ def _check_files(context: Context, document: Mapping[str, Any], spec: JobSpec) -
     if isinstance(script, str) and not (root / script).is_file():
         fix = "check its name, and that neither .gitignore nor .swellignore leaves it out"
         raise one("script", f"there is no file {script!r} in the working directory at submit", fix)
+
+
+def _check_outputs(context: Context, spec: JobSpec) -> None:
+    """A daemon that is root writes into nobody's directories: whoever may read a file is not who asks for it."""
+    if spec.outputs and context.config.as_submitter:
+        fix = "leave it out; `swell fetch JOB` copies what a job wrote"
+        raise one("outputs", "this daemon runs jobs as their submitters and copies nothing for them", fix)
+
+
+def _owned(who: Caller, spec: JobSpec) -> JobSpec:
+    """A job belongs to who submits it. The daemon's owner may name somebody else."""
+    if who.is_owner:
+        return spec
+    if spec.user not in ("", who.user):
+        raise one("user", f"you are {who.user} and cannot submit for {spec.user}", "leave `user` out")
+    if spec.team not in ("", who.team):
+        mine = f"your team is {who.team}" if who.team else "you are in no team"
+        raise one("team", f"{mine}; you cannot submit for {spec.team}", "leave `team` out, or ask an admin")
+    return replace(spec, user=who.user, team=who.team)
+
+
+def _check_account(who: Caller, spec: JobSpec) -> None:
+    """Jobs run as the machine's user of the same name: there must be one, and only the owner's may be root."""
+    try:
+        account = pwd.getpwnam(spec.user)
+    except KeyError:
+        what = f"jobs run as their submitter here, and the daemon's machine has no user {spec.user!r}"
+        raise one("user", what, "ask its administrator for an account of that name") from None
+    if account.pw_uid == 0 and not who.is_owner:
+        raise one("user", "jobs run as their submitter here, and root's are its owner's", "submit as yourself")
+    if spec.image:
+        what = "jobs run as their submitter here, and containers for that are not built yet"
+        raise one("image", what, "leave `image` out, or set run_as: self")

@@ -9,10 +9,9 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
 
-from swell.api.auth import bearer
-from swell.api.deps import Body, caller, json_response, router_of
+from swell.api.deps import Body, caller_of, identities_of, json_response, router_of
 from swell.api.problems import ApiError
-from swell.api.sessions import Sessions
+from swell.api.sessions import Holder, Sessions
 from swell.web.assets import PAGES, Asset, Assets, is_page
 
 router = router_of("dashboard")
@@ -54,33 +53,35 @@ def is_public(path: str) -> bool:
 @router.post("/v1/ui/codes", status_code=201)
 async def new_code(request: Request) -> Response:
     """A code that opens the dashboard once, within a minute: `swell ui` puts it behind the # of an address."""
-    sessions = _sessions(request)
-    if not sessions.is_secret(_bearer(request)):
+    who = caller_of(request)
+    if who.session:
         raise ApiError(403, "Needs the token", "a session of the dashboard cannot make another; run `swell ui` again")
-    return json_response({"code": sessions.new_code(caller(request))}, status=201)
+    return json_response({"code": _sessions(request).new_code((who.way, who.user))}, status=201)
 
 
 @router.post(SESSIONS_PATH, status_code=201)
 async def open_session(request: Request, body: CodeBody | None = None) -> Response:
-    """A session for a page, from a code, or from the token as bearer. It ends by itself."""
+    """A session for a page, from a code, or from a token as bearer. It ends by itself."""
     sessions = _sessions(request)
-    user = sessions.redeem(body.code) if body is not None and body.code else None
-    if user is None and sessions.is_secret(_bearer(request)):
-        user = caller(request)
-    if user is None:
-        said = "the code was used already or is older than a minute" if body and body.code else "that is not the token"
-        raise ApiError(401, "Not let in", f"{said}; run `swell ui` again, or paste the token of the daemon")
-    token, ends_s = sessions.open()
-    return json_response({"token": token, "ends_s": ends_s, "user": user}, status=201)
+    holder = sessions.redeem(body.code) if body is not None and body.code else _shown(request)
+    if holder is None:
+        said = "the code was used already or is older than a minute" if body and body.code else "that is not a token"
+        raise ApiError(401, "Not let in", f"{said}; run `swell ui` again, or paste your token")
+    token, ends_s = sessions.open(holder)
+    return json_response({"token": token, "ends_s": ends_s, "user": holder[1]}, status=201)
+
+
+def _shown(request: Request) -> Holder | None:
+    """Whose token the request carries. A session opens no other, so that none prolongs itself."""
+    if "authorization" not in request.headers:
+        return None
+    who = identities_of(request).caller(request.headers, "")
+    return (who.way, who.user) if who is not None and not who.session else None
 
 
 def _sessions(request: Request) -> Sessions:
     sessions: Sessions = request.app.state.sessions
     return sessions
-
-
-def _bearer(request: Request) -> str:
-    return bearer(request.headers.get("authorization", ""))
 
 
 async def page(request: Request) -> Response:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from swell.api.deps import caller, engine_of, json_response, named_jobs, now_s, router_of
@@ -18,7 +18,7 @@ from swell.core.resources import Node
 from swell.jobfile.expand import Given, expand
 from swell.jobfile.problems import JobFileError, Problem, prefixed
 from swell.jobfile.read import read_documents
-from swell.plan.admit import check_feasible
+from swell.plan.admit import at_once, check_feasible, gpus_for
 from swell.sim.forecast import Change, Effect
 
 router = router_of("jobs")
@@ -30,16 +30,20 @@ _PATH = re.compile(r"[^.\[\]]+")
 
 
 @router.post("/v1/jobs/validate")
-async def validate(request: Request) -> Response:
+async def validate(
+    request: Request,
+    times: Annotated[bool, Query(description="Also when they would run: takes a forecast.")] = True,
+) -> Response:
     """The body is as for POST /v1/jobs, as YAML. Problems come with the line they are on; jobs with where they could
-    run, and when they would if they were submitted now."""
+    run, how many such jobs each node runs at once, and when they would run if they were submitted now."""
     text = (await request.body()).decode(errors="replace")
     try:
         specs = _specs(text, request)
     except JobFileError as error:
         return json_response({"valid": False, "problems": _located(error, text), "jobs": []})
     jobs = [_fit(engine_of(request), spec) for spec in specs[:SHOWN_JOBS]]
-    await _add_times(engine_of(request), specs, jobs)
+    if times:
+        await _add_times(engine_of(request), specs, jobs)
     return json_response({"valid": True, "problems": [], "count": len(specs), "jobs": jobs})
 
 
@@ -70,8 +74,15 @@ def _fit(engine: Engine, spec: JobSpec) -> dict[str, Any]:
     try:
         check_feasible(spec, nodes)
     except Infeasible as error:
-        return {**view, "fits": False, "why": str(error), "nodes": []}
-    return {**view, "fits": True, "nodes": [node.name for node in nodes if _alone_on(spec, node)]}
+        return {**view, "fits": False, "why": str(error), "nodes": [], "limits": []}
+    alone = [node for node in nodes if _alone_on(spec, node)]
+    return {**view, "fits": True, "nodes": [node.name for node in alone], "limits": [_limit(spec, n) for n in alone]}
+
+
+def _limit(spec: JobSpec, node: Node) -> dict[str, Any]:
+    """How many such jobs the node runs at once, and on which of its GPUs."""
+    gpus = [] if spec.cpu_only else [gpu.index for gpu in gpus_for(spec, node)]
+    return {"node": node.name, "at_once": at_once(spec, node), "gpus": gpus}
 
 
 def _alone_on(spec: JobSpec, node: Node) -> bool:

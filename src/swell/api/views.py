@@ -10,11 +10,11 @@ import msgspec
 from typing_extensions import TypedDict
 
 from swell.core.contact import sentence
-from swell.core.events import Event, JobSubmitted
+from swell.core.events import Event, JobSubmitted, TokenIssued
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
-from swell.core.lifecycle import wait_s
-from swell.core.resources import Allocation, Gpu, Node
+from swell.core.lifecycle import service_s, wait_s
+from swell.core.resources import Allocation, Gpu, Node, Part, Ssh, fingerprint
 from swell.core.state import JobRecord, Run, State
 from swell.ports import Stored
 from swell.speed.describe import DescribedBook
@@ -50,6 +50,7 @@ class JobView(TypedDict):
     team: str
     state: str
     paused: bool
+    preparing: str
     priority: int
     batch: str
     gpus: GpusView
@@ -63,6 +64,9 @@ class JobView(TypedDict):
     ended_s: float | None
     waited_s: float
     ran_s: float
+    gpu_s: float  # GPU-seconds that it has had, up to now
+    lost_s: float
+    restarts_s: float | None  # what stopping and starting again has cost it; null: never measured
     attempts: int
     failures: int
     kills: int
@@ -87,6 +91,7 @@ def job_view(
         team=spec.team,
         state=record.state,
         paused=record.paused,
+        preparing=run.preparing if run and record.holding else "",
         priority=record.priority,
         batch=record.batch,
         gpus=GpusView(held=_held(record), min=spec.gpus.min, max=spec.gpus.max, share=spec.gpus.share),
@@ -100,6 +105,9 @@ def job_view(
         ended_s=record.ended_s,
         waited_s=record.waited_s + _current_wait_s(record, now_s),
         ran_s=record.ran_s + _current_run_s(record, now_s),
+        gpu_s=record.gpu_s + _current_gpu_s(record, now_s),
+        lost_s=record.lost_s,
+        restarts_s=_restarts_s(record),
         attempts=record.attempts,
         failures=record.failures,
         kills=record.kills,
@@ -112,6 +120,17 @@ def job_view(
         message=record.message,
         files=spec.files,
     )
+
+
+def public_line(line: JobView) -> JobView:
+    """What every user may know of a job: who has what, and why others wait. Not what it printed, nor its files."""
+    ended = line["ended_s"] is not None
+    return {**line, "message": "", "files": "", "why": line["state"] if ended else line["why"]}
+
+
+def public_event(view: dict[str, Any]) -> dict[str, Any]:
+    """That something happened to a job, and when."""
+    return {name: view[name] for name in ("seq", "type", "at_s", "job", "run") if name in view}
 
 
 def _held(record: JobRecord) -> int:
@@ -139,6 +158,16 @@ def _current_run_s(record: JobRecord, now_s: float) -> float:
     return max(0.0, now_s - run.started_s) if run and run.started_s is not None and record.holding else 0.0
 
 
+def _current_gpu_s(record: JobRecord, now_s: float) -> float:
+    run = record.run
+    return service_s(run, now_s) if run and run.started_s is not None and record.holding else 0.0
+
+
+def _restarts_s(record: JobRecord) -> float | None:
+    """The measured cost of one, times how often it was."""
+    return None if record.restart_cost_s is None else record.restart_cost_s * max(0, record.attempts - 1)
+
+
 def places(allocation: Allocation) -> list[str]:
     """`node:0,1` for each node; `node` alone for a job without GPUs."""
     return [f"{p.node}:{','.join(map(str, p.gpus))}" if p.gpus else p.node for p in allocation.parts]
@@ -158,8 +187,7 @@ def detail_view(record: JobRecord, line: JobView) -> dict[str, Any]:
         "metrics": dict(record.metrics),
         "uses_library": record.uses_library,
         "may_be_stopped": record.may_be_stopped,
-        "gpu_s": record.gpu_s,
-        "lost_s": record.lost_s,
+        "outputs": msgspec.to_builtins(record.outputs) if record.outputs else None,
         "restart_cost_s": record.restart_cost_s,
         "gpu_memory_mib": record.gpu_memory_mib,
     }
@@ -174,6 +202,7 @@ def run_view(run: Run) -> dict[str, Any]:
     view["gpu_type"] = run.allocation.gpu_type
     view["where"] = places(run.allocation)
     view["stop"] = msgspec.to_builtins(run.stop) if run.stop else None
+    view["withdrawn"] = msgspec.to_builtins(run.withdrawn) if run.withdrawn else None
     return view
 
 
@@ -206,12 +235,21 @@ def _sizes(record: JobRecord) -> list[int]:
 def node_views(state: State, now_s: float) -> list[dict[str, Any]]:
     """Nodes by name, each GPU with the jobs that hold it."""
     held: dict[tuple[str, int], list[int]] = {}
+    parts: dict[str, list[Part]] = {}
     for job in state.active:
         allocation = state.jobs[job].allocation
         for part in allocation.parts if allocation else ():
+            parts.setdefault(part.node, []).append(part)
             for gpu in part.gpus:
                 held.setdefault((part.node, gpu), []).append(job)
-    return [_node_view(node, held, sentence(state, node, now_s)) for _, node in sorted(state.nodes.items())]
+    return [
+        {
+            **_node_view(node, held, sentence(state, node, now_s)),
+            "cpus_held": sum(part.cpus for part in parts.get(node.name, ())),
+            "memory_held_mib": sum(part.memory_mib for part in parts.get(node.name, ())),
+        }
+        for _, node in sorted(state.nodes.items())
+    ]
 
 
 def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_why: str) -> dict[str, Any]:
@@ -221,13 +259,18 @@ def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_wh
         "name": node.name,
         "condition": node.condition,
         "contact": node.contact,
-        "why": "; ".join(text for text in (contact_why, node.why) if text),
+        "why": "; ".join(text for text in (contact_why, node.closed, node.why) if text),
         "address": node.address,
         "executor": node.executor,
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
         "labels": dict(node.labels),
         "rack": node.rack,
+        "realm": node.realm,
+        "contact_s": node.contact_s,
+        "lease_s": node.lease_s,
+        "boot_id": node.boot_id,
+        "ssh": {**_fields(node.ssh), "fingerprint": fingerprint(node.ssh.host_key)} if node.ssh else None,
         "gpus": gpus,
         "gpus_total": len(gpus),
         "gpus_free": sum(1 for gpu in gpus if not gpu["jobs"] and gpu["index"] in usable),
@@ -235,9 +278,13 @@ def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_wh
 
 
 def _gpu_view(gpu: Gpu, jobs: list[int]) -> dict[str, Any]:
-    view = msgspec.to_builtins(gpu)
+    return {**_fields(gpu), "jobs": jobs}
+
+
+def _fields(value: Gpu | Ssh) -> dict[str, Any]:
+    view = msgspec.to_builtins(value)
     assert isinstance(view, dict)
-    return {**view, "jobs": jobs}
+    return view
 
 
 def event_view(stored: Stored) -> dict[str, Any]:
@@ -256,4 +303,6 @@ def _event_fields(event: Event) -> dict[str, Any]:
             view[f.name] = msgspec.to_builtins(value)
     if isinstance(event, JobSubmitted):
         view["spec"] = spec_view(event.spec)
+    if isinstance(event, TokenIssued):
+        del view["digest"]
     return view

@@ -27,8 +27,9 @@ MAX_RANGE = 10_000
 @click.option("--user", default="", help="All of this user.")
 @click.option("--mine", is_flag=True, help="All of yours.")
 @click.option("--reason", default="", help="Why; kept in the record.")
+@click.option("--now", is_flag=True, help="Kill running ones at once, without their grace.")
 @connected
-def cancel(home: Path | None, as_json: bool, jobs: tuple[str, ...], everything: bool, mine: bool, **said: str) -> None:
+def cancel(home: Path | None, as_json: bool, jobs: tuple[str, ...], everything: bool, mine: bool, **said: Any) -> None:
     """Cancel JOBS: ids, ranges (5-9), names, patterns ('train-*') or `last`.
 
     Queued jobs are given up; running ones are asked to stop, then made to after their grace.

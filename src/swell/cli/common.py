@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,16 @@ def print_json(value: object) -> None:
 LEAST_WIDTH = 8
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns. On a terminal the widest are cut until lines fit; the first, which names the row, never is."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], whole: Container[str] = ()) -> str:
+    """Aligned columns. On a terminal the widest are cut until lines fit; the first, which names the row, never is, nor
+    are those in `whole`: half a time says nothing."""
     cells = [list(head), *([safe(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    if sys.stdout.isatty():
-        _narrow(widths, [max(LEAST_WIDTH, len(name)) for name in head], _columns() - 2 * (len(head) - 1))
+    if (room := terminal_columns()) is not None:
+        least = [
+            width if name in whole else max(LEAST_WIDTH, len(name)) for name, width in zip(head, widths, strict=True)
+        ]
+        _narrow(widths, least, room - 2 * (len(head) - 1))
     return "\n".join(_line(row, widths) for row in cells)
 
 
@@ -142,11 +147,14 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _columns() -> int:
-    try:
-        return int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
-    except (ValueError, OSError):
-        return 120
+def terminal_columns() -> int | None:
+    """How wide the terminal is; None: nobody looks, all may be printed."""
+    return columns() if sys.stdout.isatty() else None
+
+
+def columns() -> int:
+    """COLUMNS if it is exported, else what the terminal says."""
+    return shutil.get_terminal_size((120, 24)).columns
 
 
 def plural(count: int, noun: str) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,15 @@ def _gpus(single: bool, alone: bool, memory_mib: int) -> dict[str, Any]:
 
 def _in_container(document: Document, custom: str, snapshots: str, datasets: Path) -> None:
     seen = [(custom, CUSTOM), (snapshots, SNAPSHOTS), (str(datasets) if datasets.is_dir() else "", DATA)]
-    document["mounts"] = [f"{source}:{target}" for source, target in seen if source]
+    document["mounts"] = [{"source": _whole(source), "target": target} for source, target in seen if source]
     document["workdir"] = CUSTOM if custom else "/"
     if snapshots:
         document["checkpoint_dir"] = SNAPSHOTS
+
+
+def _whole(path: str) -> str:
+    """As seen from where it was typed. Links stay: whether they may be followed is decided where it is mounted."""
+    return os.path.normpath(Path(path).expanduser().absolute())
 
 
 def _on_the_machine(document: Document, script: str, custom: str, snapshots: str) -> None:

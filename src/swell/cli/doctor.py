@@ -101,6 +101,22 @@ def _disk(home: Path) -> Check:
     return Check(name="disk", ok=ok, found=f"{free_gib:.1f} GiB free under {existing}", fix=fix)
 
 
+def _usage(home: Path) -> Check:
+    """What the daemon's home takes of the disk."""
+    from swell.config import Config
+    from swell.home import DATABASE_NAME
+    from swell.jobfile.outputs import disk_use
+    from swell.jobfile.units import format_size
+
+    config = Config(home=home)
+    database = sum(path.stat().st_size for path in home.glob(f"{DATABASE_NAME}*") if path.is_file())
+    kinds = (("logs", config.runs_dir), ("working copies", config.work_dir), ("checkpoints", config.checkpoints_dir))
+    sizes = {"database": database, **{words: disk_use(path).bytes for words, path in kinds}}
+    sizes["submitted files"] = disk_use(config.files_dir).bytes
+    found = ", ".join(f"{words} {format_size(size)}" for words, size in sizes.items() if size)
+    return Check(name="usage", ok=True, found=found or "nothing on disk yet")
+
+
 def _token(home: Path) -> Check:
     path = home / TOKEN_NAME
     if not os.path.lexists(path):
@@ -149,7 +165,7 @@ def _processes(_: Path) -> Check:
     return Check(name="processes", ok=None, found=found, fix=fix)
 
 
-CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _token, _driver, _git, _processes)
+CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _usage, _token, _driver, _git, _processes)
 
 
 def _rebuild(home: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json
+from swell.cli.far_files import bring, far_tree
 from swell.cli.terminal import safe, say
 from swell.client.http import Client
 from swell.jobfile.outputs import FetchError, copy, matching, written
@@ -35,23 +38,18 @@ def fetch(
 ) -> None:
     """Copy files of JOB here: those that match PATTERNS ('*.pt', results/), else all that it wrote.
 
-    Files that were submitted and have not changed are not copied unless a pattern names them; links never are.
+    Files that were submitted and have not changed are not copied unless a pattern names them; links never are. What is
+    on another machine comes through the daemon; the same command continues a transfer that broke off.
     """
     found = client(home)
     view = found.job(job)
-    if view["spec"]["workdir"].startswith("/"):
-        raise FetchError(f"job {view['id']} ran in {view['spec']['workdir']} itself: what it wrote is there")
-    place = located(found, view["id"])
-    directory = Path(place["directory"])
-    submitted = Path(place["submitted"], view["spec"]["workdir"]) if place["submitted"] else None
-    names = matching(directory, patterns) if patterns else written(directory, submitted)
-    if not names:
-        wanted = f"matches {' or '.join(patterns)}" if patterns else "was written by it"
-        raise FetchError(f"no file in {directory} {wanted}; `ls {directory}` shows what is there")
+    place = found.get(f"/v1/jobs/{view['id']}/files")
     target = into or Path(f"{view['name']}-{view['id']}")
-    size = 0 if only_list else copy(directory, names, target, replace=replace)
+    wanted = Wanted(patterns=patterns, target=target, replace=replace, only_list=only_list)
+    elsewhere = place["machine"] or not found.address.local
+    where, names, size = _from_afar(found, view, wanted) if elsewhere else _from_here(view, place, wanted)
     if as_json:
-        print_json({"job": view["id"], "directory": str(directory), "into": str(target), "files": names})
+        print_json({"job": view["id"], "directory": where, "into": str(target), "files": names})
         return
     for name in names[:SHOWN]:
         say(safe(name))
@@ -61,12 +59,60 @@ def fetch(
         say(f"{plural(len(names), 'file')}, {format_size(size)}, copied into {target}", err=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    patterns: Sequence[str]
+    target: Path
+    replace: bool
+    only_list: bool
+
+
+Brought = tuple[str, list[str], int]
+"""From where, which files, how many bytes."""
+
+
+def _from_here(view: dict[str, Any], place: dict[str, Any], wanted: Wanted) -> Brought:
+    directory = Path(place["directory"])
+    if not directory.is_dir():
+        raise _none_here(view["id"])
+    if view["spec"]["workdir"].startswith("/"):
+        raise FetchError(f"job {view['id']} ran in {directory} itself: what it wrote is there")
+    submitted = Path(place["submitted"], view["spec"]["workdir"]) if place["submitted"] else None
+    names = matching(directory, wanted.patterns) if wanted.patterns else written(directory, submitted)
+    if not names:
+        raise _nothing(str(directory), wanted, f"`ls {directory}` shows what is there")
+    size = 0 if wanted.only_list else copy(directory, names, wanted.target, replace=wanted.replace)
+    return str(directory), names, size
+
+
+def _from_afar(found: Client, view: dict[str, Any], wanted: Wanted) -> Brought:
+    """Through the daemon, from the machine where the latest attempt ran."""
+    tree = far_tree(found, view["id"])
+    for note in tree.notes:
+        say(safe(f"note: {note}"), err=True)
+    files = tree.chosen(wanted.patterns)
+    where = f"job {view['id']}'s directory on {tree.machine}"
+    if not files:
+        raise _nothing(where, wanted, f"`swell fetch {view['id']} --list '*'` shows what is there")
+    size = 0 if wanted.only_list else bring(found, view["id"], files, wanted.target, replace=wanted.replace)
+    return where, [file.path for file in files], size
+
+
+def _nothing(where: str, wanted: Wanted, look: str) -> FetchError:
+    lacks = f"matches {' or '.join(wanted.patterns)}" if wanted.patterns else "was written by it"
+    return FetchError(f"no file in {where} {lacks}; {look}")
+
+
+def _none_here(job: int) -> FetchError:
+    return FetchError(f"job {job} has no files: it has not started yet, or they were removed")
+
+
 def located(found: Client, job: int) -> dict[str, Any]:
-    """Where the job's files are, on this machine."""
+    """Where the job's files are, on this machine; for those who need them in place."""
     place: dict[str, Any] = found.get(f"/v1/jobs/{job}/files")
-    if not Path(place["directory"]).is_dir():
-        if found.address.local:
-            raise FetchError(f"job {job} has no files: it has not started yet, or they were removed")
-        where = f"on the daemon's machine, in {place['directory']}"
-        raise FetchError(f"the files of job {job} are {where}; this version copies them only there")
-    return place
+    if not place["machine"] and Path(place["directory"]).is_dir():
+        return place
+    if found.address.local and not place["machine"]:
+        raise _none_here(job)
+    where = place["machine"] or "the daemon's machine"
+    raise FetchError(f"the files of job {job} are on {where}; `swell fetch {job}` brings them here")

@@ -31,12 +31,21 @@ class Lines:
         self._out.write("".join(f"[{rank}] {rest}\n" for rank, rest in sorted(self._parts.items()) if rest))
 
 
-def follow(client: Client, ref: str | int, *, rank: str = "0", attempt: int = 0, out: IO[str] | None = None) -> End:
+def follow(
+    client: Client,
+    ref: str | int,
+    *,
+    rank: str = "0",
+    attempt: int = 0,
+    tail: int = 0,
+    out: IO[str] | None = None,
+) -> End:
     """Print what the job prints, and on stderr what becomes of it; returns how it ended."""
     target = LogWriter(out or sys.stdout)
     lines = Lines(target) if rank == "all" else None
     shown = ""
-    for message in client.stream(f"/v1/jobs/{quote(str(ref), safe='')}/logs", follow=True, rank=rank, attempt=attempt):
+    path = f"/v1/jobs/{quote(str(ref), safe='')}/logs"
+    for message in client.stream(path, follow=True, rank=rank, attempt=attempt, tail=tail):
         if message.event == "log":
             if lines:
                 lines.write(message.data)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -15,6 +17,16 @@ from swell.cli.common import client, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.run import EXIT_DETACHED
 from swell.cli.terminal import LogWriter, say
+
+
+class Pattern(click.ParamType[re.Pattern[bytes]]):
+    name = "pattern"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[bytes]:
+        try:
+            return re.compile(str(value).encode())
+        except re.error as error:
+            self.fail(f"{value!r} is not a regular expression ({error}); as for grep -E", param, ctx)
 
 
 def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -31,13 +43,25 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--rank", default="0", show_default=True, callback=_rank, help="Of this process; `all` goes with -f.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Only this attempt.  [default: all]")
 @click.option("-n", "--tail", type=click.IntRange(1), help="Only the last so many lines.")
+@click.option("--grep", type=Pattern(), help="Only lines in which this regular expression is found.")
 @connected
-def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, attempt: int, tail: int | None) -> None:
+def logs(
+    home: Path | None,
+    as_json: bool,
+    job: str,
+    follows: bool,
+    rank: str,
+    attempt: int,
+    tail: int | None,
+    grep: re.Pattern[bytes] | None,
+) -> None:
     """Show what JOB printed: bytes as they came, or JSON with --json.
 
     On a terminal only colours and progress bars get through, no other orders to the terminal.
     """
     found = client(home)
+    if follows and grep:
+        raise click.UsageError("--grep does not go with -f; `swell logs -f JOB | grep …` does")
     if follows:
         try:
             end = follow(found, job, rank=rank, attempt=attempt, out=sys.stderr if as_json else None)
@@ -48,7 +72,8 @@ def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, a
             print_json(end)
         sys.exit(exit_code(end))
     chunks = found.raw(f"/v1/jobs/{quote(job, safe='')}/logs", rank=rank, attempt=attempt)
-    wanted = _last(chunks, tail) if tail else chunks
+    chosen = (line for line in _lines(chunks) if grep.search(line)) if grep else chunks
+    wanted = deque(_lines(chosen), maxlen=tail) if tail else chosen
     if as_json:
         print_json({"job": job, "rank": rank, "text": b"".join(wanted).decode(errors="replace")})
         return
@@ -58,13 +83,11 @@ def logs(home: Path | None, as_json: bool, job: str, follows: bool, rank: str, a
     out.flush()
 
 
-def _last(chunks: Iterable[bytes], lines: int) -> list[bytes]:
-    """The last lines, without holding more than those."""
-    kept: deque[bytes] = deque(maxlen=lines)
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """One after the other, the last one also without its end, holding no more than one."""
     rest = b""
     for data in chunks:
         *whole, rest = (rest + data).split(b"\n")
-        kept.extend(line + b"\n" for line in whole)
+        yield from (line + b"\n" for line in whole)
     if rest:
-        kept.append(rest)
-    return list(kept)
+        yield rest

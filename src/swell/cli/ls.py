@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from swell.cli.common import client, connected, plural, print_json, table
-from swell.cli.tables import COLOURS, JOB_HEAD, job_row, state
+from swell.cli.common import client, connected, plural, print_json, table, terminal_columns
+from swell.cli.tables import COLOURS, JOB_HEAD, job_head, job_row, state
 from swell.cli.terminal import say
 from swell.client.http import Client, user_name
 
@@ -48,10 +48,15 @@ SORTS: Mapping[str, Callable[[Job], Any]] = {
 @click.option("--mine", is_flag=True, help="Only yours.")
 @click.option("--batch", default="", help="Only those submitted together under this name.")
 @click.option("--sort", type=click.Choice(tuple(SORTS)), default="id", show_default=True, help="Order of the lines.")
+@click.option("-w", "--wide", is_flag=True, help="All columns, however narrow the terminal is.")
 @click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 @connected
-def ls(home: Path | None, as_json: bool, watch: bool, **said: Any) -> None:
-    """List jobs: those that run, those that wait, and the last few that have ended."""
+def ls(home: Path | None, as_json: bool, watch: bool, wide: bool, **said: Any) -> None:
+    """List jobs: those that run, those that wait, and the last few that have ended.
+
+    ETA is when a running job will have ended, or a waiting one will start. A wide terminal (or -w) also has the times
+    waited, run and in all.
+    """
     wanted = Wanted(**said)
     while True:
         jobs, more = wanted.jobs(client(home))
@@ -60,7 +65,7 @@ def ls(home: Path | None, as_json: bool, watch: bool, **said: Any) -> None:
         if as_json:
             print_json(jobs)
         else:
-            _show(jobs, more)
+            _show(jobs, more, wide)
         if not watch:
             return
         time.sleep(WATCH_S)
@@ -118,11 +123,12 @@ def take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[l
     return jobs, after is not None
 
 
-def _show(jobs: list[Job], more: bool) -> None:
+def _show(jobs: list[Job], more: bool, wide: bool) -> None:
     if not jobs:
         say("no jobs; `swell run -- python train.py` starts one, `swell ls --all` shows those that have ended")
         return
-    head, *lines = table(JOB_HEAD, [job_row(job) for job in jobs]).split("\n")
+    names = JOB_HEAD if wide else job_head(terminal_columns())
+    head, *lines = table(names, [job_row(job, names) for job in jobs], whole=("ETA", "STATE")).split("\n")
     say(head)
     for job, line in zip(jobs, lines, strict=True):
         say(line, colour=COLOURS.get(state(job), ""))

@@ -24,7 +24,7 @@ def policy(home: Path | None, as_json: bool, name: str | None, placer: str, opti
     view = found.get("/v1/policy")
     if name or placer or options:
         body = {"name": name or view["name"], "placer": placer, "options": dict(_option(text) for text in options)}
-        view = found.request("PUT", "/v1/policy", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        view = found.request_json("PUT", "/v1/policy", body)
     if as_json:
         print_json(view)
         return

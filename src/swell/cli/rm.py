@@ -11,13 +11,13 @@ import click
 
 from swell.cli import completion
 from swell.cli.cancel import conclude, spread
-from swell.cli.common import client, connected, plural
+from swell.cli.common import client, connected, plural, print_json
 from swell.cli.follow import ENDED
 from swell.cli.ls import take
 from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.client.http import Client
-from swell.jobfile.units import format_size
+from swell.jobfile.units import format_size, parse_duration_s, parse_size_mib
 
 SHOWN = 10
 MEASURED = 200
@@ -26,12 +26,44 @@ KINDS = {"working_copy": "working copies", "checkpoints": "checkpoints", "logs":
 Job = dict[str, Any]
 
 
+class Duration(click.ParamType[float]):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_duration_s(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Size(click.ParamType[int]):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_size_mib(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 @click.command()
 @click.argument("jobs", shell_complete=completion.jobs, nargs=-1)
 @click.option("--ended", is_flag=True, help="All that have ended.")
+@click.option("--older-than", type=Duration(), metavar="TIME", help="Of these, only what ended longer ago: 30d, 12h.")
+@click.option("--larger-than", type=Size(), metavar="SIZE", help="Of these, only what takes more of the disk: 10GiB.")
+@click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connected
-def rm(home: Path | None, as_json: bool, jobs: tuple[str, ...], ended: bool, yes: bool) -> None:
+def rm(
+    home: Path | None,
+    as_json: bool,
+    jobs: tuple[str, ...],
+    ended: bool,
+    older_than: float | None,
+    larger_than: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Remove ended JOBS, with all they left on disk: ids, ranges (5-9), names, patterns ('train-*') or `last`.
 
     Deletes their record, logs, working copies and checkpoints; there is no way back, so it asks first (in scripts:
@@ -42,6 +74,13 @@ def rm(home: Path | None, as_json: bool, jobs: tuple[str, ...], ended: bool, yes
         raise click.UsageError("which jobs? Name them, or use --ended for all that have ended")
     found = client(home)
     wanted, problems = _wanted(found, [ref for text in jobs for ref in spread(text)], ended=ended)
+    if older_than is not None:
+        wanted = _ended_before(wanted, found.get("/v1/health")["now_s"] - older_than)
+    if larger_than is not None:
+        wanted = {job: view for job, view in wanted.items() if sum(_sizes(found, [view]).values()) > larger_than << 20}
+    if dry_run:
+        _preview(found, list(wanted.values()), as_json=as_json)
+        return
     if wanted and not yes:
         _ask(found, list(wanted.values()))
     removed: list[int] = []
@@ -81,8 +120,24 @@ def _wanted(found: Client, refs: list[int | str], *, ended: bool) -> tuple[dict[
     return wanted, problems
 
 
+def _ended_before(jobs: dict[int, Job], before_s: float) -> dict[int, Job]:
+    return {job: view for job, view in jobs.items() if view["ended_s"] < before_s}
+
+
 def _is_pattern(ref: int | str) -> bool:
     return isinstance(ref, str) and any(mark in ref for mark in "*?[")
+
+
+def _preview(found: Client, jobs: list[Job], *, as_json: bool) -> None:
+    """One line per job; nothing is removed."""
+    sizes = {job["id"]: _sizes(found, [job]) for job in jobs}
+    if as_json:
+        print_json({"would_remove": [{"job": job, "bytes": found} for job, found in sizes.items()]})
+        return
+    for job in jobs:
+        say(f"would remove {job['id']} ({job['name']}): {_words(sizes[job['id']])}")
+    total = {kind: sum(size[kind] for size in sizes.values()) for kind in KINDS}
+    say(f"would remove {plural(len(jobs), 'job')} and delete {_words(total)}; nothing was removed")
 
 
 def _ask(found: Client, jobs: list[Job]) -> None:
@@ -98,7 +153,15 @@ def _ask(found: Client, jobs: list[Job]) -> None:
 
 
 def _amount(found: Client, jobs: list[Job]) -> str:
-    views = [found.get(f"/v1/jobs/{job['id']}/files") for job in jobs[:MEASURED]]
-    sizes = {words: sum(view[kind]["bytes"] for view in views) for kind, words in KINDS.items()}
-    parts = ", ".join(f"{format_size(size)} of {words}" for words, size in sizes.items() if size)
-    return (parts or "no files") + (" and more" if len(jobs) > MEASURED else "")
+    return _words(_sizes(found, jobs[:MEASURED])) + (" and more" if len(jobs) > MEASURED else "")
+
+
+def _sizes(found: Client, jobs: list[Job]) -> dict[str, int]:
+    """Bytes on the daemon's machine, by kind."""
+    views = [found.get(f"/v1/jobs/{job['id']}/files") for job in jobs]
+    return {kind: sum(view[kind]["bytes"] for view in views) for kind in KINDS}
+
+
+def _words(sizes: dict[str, int]) -> str:
+    parts = ", ".join(f"{format_size(size)} of {KINDS[kind]}" for kind, size in sizes.items() if size)
+    return parts or "no files"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from swell.cli.common import client_or_start, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.sending import described, prepare, send
 from swell.cli.submit import snapshot_option, tell
-from swell.cli.terminal import say
+from swell.cli.tables import outputs_line
+from swell.cli.terminal import safe, say
 from swell.client.http import Client
 
 EXIT_DETACHED = 130
+OUTPUTS_S = 60.0
+"""So long `run` waits for outputs to be copied; they are copied anyway."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -40,7 +44,11 @@ EXIT_DETACHED = 130
 @click.option("--preemptible", help="auto, restart or never.")
 @click.option("--retries", type=int, help="Attempts after a failure.")
 @click.option("--time-limit", help="Of running time, such as 2h.")
-@click.option("--after", "depends_on", multiple=True, metavar="JOB", help="Wait for this job; may be repeated.")
+@click.option("--after", "depends_on", multiple=True, metavar="JOB", help="Wait until this job has completed.")
+@click.option("--after-any", multiple=True, metavar="JOB", help="Wait until this job has ended, however it ends.")
+@click.option("--after-failure", multiple=True, metavar="JOB", help="Run only if this job does not complete.")
+@click.option("--output", "outputs", multiple=True, metavar="PATTERN", help="Copied back at its end; may be repeated.")
+@click.option("--outputs-to", metavar="DIR", help="Where outputs are copied to.  [default: here]")
 @click.option("--array", help="So many copies, with ${index} in command and env.")
 @click.option("--team", help="Whose quota it counts against.")
 @click.option("--image", help="Container image to run in.")
@@ -67,20 +75,33 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
     sys.exit(watch(client, job, as_json=as_json))
 
 
-def watch(client: Client, job: int, *, as_json: bool) -> int:
-    """Show the job's output until it ends or the person leaves."""
+def watch(client: Client, job: int, *, as_json: bool, tail: int = 0) -> int:
+    """Show the job's output (of what is there, the last `tail` bytes; 0: all) until it ends or the person leaves."""
     try:
-        end = follow(client, job, out=sys.stderr if as_json else sys.stdout)
+        end = follow(client, job, tail=tail, out=sys.stderr if as_json else sys.stdout)
     except KeyboardInterrupt:
         say(f"\ndetached; job {job} goes on.  swell logs -f {job}  |  swell cancel {job}", err=True)
         return EXIT_DETACHED
     say(end_line(end), err=True)
     kept = client.get(f"/v1/jobs/{job}/files")
+    view = copied(client, job)
     if as_json:
-        print_json({**client.job(job), "kept": kept})
+        print_json({**view, "kept": kept})
+    elif view["outputs"]:
+        say(safe(outputs_line(view["outputs"])), err=True)
     elif wrote(kept):
         say(f"files in {kept['directory']}  |  swell fetch {job}", err=True)
     return exit_code(end)
+
+
+def copied(client: Client, job: int) -> dict[str, Any]:
+    """The job, once its outputs have been copied if it has any: that is done right after its end."""
+    deadline = time.monotonic() + OUTPUTS_S
+    while True:
+        view = client.job(job)
+        if not view["spec"]["outputs"] or view["outputs"] or time.monotonic() > deadline:
+            return view
+        time.sleep(0.1)
 
 
 def wrote(kept: dict[str, Any]) -> bool:

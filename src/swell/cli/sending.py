@@ -7,6 +7,7 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from swell.cli.terminal import say
 from swell.client.http import Client
 from swell.core.errors import SwellError
 from swell.home import default_home
+from swell.jobfile.choosing import ALL, Wanted
 from swell.jobfile.files import Packed, pack
 from swell.jobfile.units import format_size
 
@@ -27,8 +29,11 @@ class MissingScript(SwellError):
     """The script named in a job is not there."""
 
 
-def prepare(client: Client, documents: Sequence[Document], *, snapshot: bool, home: Path | None) -> Packed | None:
-    """Complete the documents in place. Returns the snapshot that was taken, if one was needed."""
+def prepare(
+    client: Client, documents: Sequence[Document], *, snapshot: bool, home: Path | None, wanted: Wanted = ALL
+) -> Packed | None:
+    """Complete the documents in place. Returns the snapshot that was taken, if one was needed: of what is `wanted`, and
+    of what the documents include."""
     for document in documents:
         complete(document, local=client.address.local, snapshot=snapshot)
         if not snapshot:
@@ -36,7 +41,7 @@ def prepare(client: Client, documents: Sequence[Document], *, snapshot: bool, ho
     wanting = [document for document in documents if _wants_files(document)]
     if not wanting:
         return None
-    packed = _send_snapshot(client, home, wanting)
+    packed = _send_snapshot(client, home, wanting, wanted)
     for document in wanting:
         document["files"] = packed.hash
     return packed
@@ -61,15 +66,16 @@ def _wants_files(document: Document) -> bool:
     return "files" not in document and not str(document.get("workdir", "")).startswith("/")
 
 
-def _send_snapshot(client: Client, home: Path | None, documents: Sequence[Document]) -> Packed:
+def _send_snapshot(client: Client, home: Path | None, documents: Sequence[Document], wanted: Wanted) -> Packed:
     from swell.config import load_config
 
     config = load_config(home)
     root = Path.cwd()
     include = [pattern for document in documents for pattern in _texts(document.get("include"))]
+    wanted = replace(wanted, include=(*wanted.include, *include))
     with tempfile.TemporaryFile() as archive:
         own = (config.home, default_home())
-        packed = pack(root, archive, max_mib=config.snapshot_max_mib, exclude=own, include=include)
+        packed = pack(root, archive, max_mib=config.snapshot_max_mib, exclude=own, wanted=wanted)
         if not client.has_files(packed.hash):
             archive.seek(0)
             client.send_files(packed.hash, archive, packed.size)

@@ -40,12 +40,24 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),
         click.option("--advertise", help="Name or address that others reach it by.  [default: --host]"),
         click.option(
+            "--tls",
+            is_flag=True,
+            default=None,
+            help="Encrypt what comes over --host. The first start makes a certificate, which `swell login` pins.",
+        ),
+        click.option(
             "--insecure-listen",
             is_flag=True,
             default=None,
             help="Allow a --host that other machines can reach, without encryption.",
         ),
+        click.option(
+            "--socket",
+            help="Also listen on this Unix socket, such as /run/swell/socket: users of this machine need no token.",
+        ),
         click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free one]"),
+        click.option("--kubernetes-context", help="Nodes of the cluster of this context of the kubeconfig take part."),
+        click.option("--kubeconfig", help="The kubeconfig with the cluster.  [default: $KUBECONFIG, ~/.kube/config]"),
         click.option("--database", help="postgresql://… instead of SQLite in the home directory."),
     )
     for option in reversed(options):

@@ -24,6 +24,10 @@ class NoInterpreter(SwellError):
     """`python:` names nothing that this shell could start."""
 
 
+class NotHere(SwellError):
+    """Outputs are wanted in a directory that the daemon cannot reach."""
+
+
 def complete(document: Document, *, local: bool, snapshot: bool, environ: Mapping[str, str] = os.environ) -> None:
     """Put into the document what its job is to have of this shell. Of a daemon elsewhere it has only what it names."""
     env = document.setdefault("env", {})
@@ -34,9 +38,24 @@ def complete(document: Document, *, local: bool, snapshot: bool, environ: Mappin
         if name not in env and name in environ:
             env[name] = environ[name]
     _warn_of_secrets([name for name in named if name not in secrets and _SECRET.search(name.upper())])
+    _place_outputs(document, local=local)
     if local and "image" not in document:
         document.setdefault("shell_env", shell_environment(environ, snapshot=snapshot, document=document))
         _choose_python(document, environ)
+
+
+def _place_outputs(document: Document, *, local: bool) -> None:
+    """Relative to this directory; a daemon elsewhere cannot write here."""
+    if not document.get("outputs"):
+        return
+    wanted = document.get("outputs_to", "")
+    if isinstance(wanted, str) and not wanted.startswith("/"):
+        if not local:
+            raise NotHere(
+                "outputs: the daemon is on another machine and cannot write into this directory; name a directory "
+                "of that machine (outputs_to: /data/results), or leave outputs out and use `swell fetch`"
+            )
+        document["outputs_to"] = str(Path.cwd() / Path(wanted).expanduser())
 
 
 def _names(value: object) -> list[str] | None:

@@ -11,8 +11,10 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json, table
-from swell.cli.tables import eta, gpus, holds, progress, state
+from swell.cli.show_speed import loss_line, speed_lines
+from swell.cli.tables import eta, gpus, holds, outputs_line, progress, state
 from swell.cli.terminal import safe, say
+from swell.jobfile.batchfile import RUN_LINE
 from swell.jobfile.units import format_duration, format_size
 
 COUNTED = {
@@ -34,12 +36,16 @@ def show(home: Path | None, as_json: bool, job: str) -> None:
     view = found.job(job)
     view["runs"] = found.get(f"/v1/jobs/{view['id']}/runs")["runs"]
     view["kept"] = found.get(f"/v1/jobs/{view['id']}/files")
+    view["speed"] = found.get(f"/v1/jobs/{view['id']}/speed")
+    view["series"] = found.get(f"/v1/jobs/{view['id']}/series")["series"]
     if as_json:
         print_json(view)
         return
     for label, value in _lines(view):
         if value:
             say(f"{label:<12} {safe(value)}")
+    if view["gpus"]["max"] > 1 and (lines := speed_lines(view["speed"], view["gpus"]["held"])):
+        say("\n" + "\n".join(map(safe, lines)))
     if view["runs"]:
         say("\n" + table(("RUN", "GPUS", "WHERE", "STARTED", "RAN", "EXIT", "WHY"), [_run(r) for r in view["runs"]]))
 
@@ -60,19 +66,24 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("ran", format_duration(view["ran_s"])),
         ("lost", _lost(view["lost_s"])),
         ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
-        ("snapshot", view["files"][:7]),
+        ("snapshot", _snapshot(view)),
         ("files", _kept(view["kept"])),
+        ("outputs", _outputs(view)),
         ("workdir", spec["workdir"]),
         ("python", spec["python"]),
         ("shell", " ".join(f"{key}={value}" for key, value in spec["shell_env"].items())),
         ("env", " ".join(f"{key}={value}" for key, value in spec["env"].items())),
+        ("scaling", _scaling(view)),
+        ("loss", loss_line(view["series"])),
         ("metrics", " ".join(f"{key}={value:.4g}" for key, value in view["metrics"].items())),
         ("message", view["message"]),
     ]
 
 
 def command_line(command: list[str]) -> str:
-    """As it was written: a shell line stays one."""
+    """As it was written: a shell line stays one, and so does a line of a batch file."""
+    if command[2:3] == [RUN_LINE]:
+        return command[-1]
     return command[2] if command[:2] == ["/bin/sh", "-c"] and len(command) == 3 else shlex.join(command)
 
 
@@ -87,12 +98,43 @@ def _kept(kept: dict[str, Any]) -> str:
     return f"{kept['directory']}  ({format_size(size)} on disk; `swell fetch {kept['job']}` copies what it wrote)"
 
 
+def _withdrawn(withdrawn: dict[str, Any] | None) -> str:
+    """A resize or move that did not come about."""
+    if withdrawn is None:
+        return ""
+    return f"{withdrawn['change'] or withdrawn['why']} was withdrawn: {withdrawn['reason']}"
+
+
+def _scaling(view: dict[str, Any]) -> str:
+    """What restarts have cost it, as far as they were measured."""
+    if view["restart_cost_s"] is None or view["attempts"] < 2:
+        return ""
+    each, all_of_them = format_duration(view["restart_cost_s"]), format_duration(view["restarts_s"])
+    return f"a restart costs it {each}; {plural(view['attempts'] - 1, 'restart')} so far, about {all_of_them} in all"
+
+
+def _snapshot(view: dict[str, Any]) -> str:
+    if not view["files"]:
+        return ""
+    found = view["kept"]["snapshot"]
+    own = f", {format_size(found['own_bytes'])} of it in no other snapshot" if found["own_bytes"] else ""
+    return f"{view['files'][:7]}  {plural(found['files'], 'file')}, {format_size(found['bytes'])}{own}"
+
+
+def _outputs(view: dict[str, Any]) -> str:
+    if view["outputs"]:
+        return outputs_line(view["outputs"])
+    wanted = view["spec"]["outputs"]
+    return f"{' '.join(wanted)} will be copied into {view['spec']['outputs_to']} when it ends" if wanted else ""
+
+
 def _run(run: dict[str, Any]) -> tuple[str, ...]:
     started = run["started_s"]
     ran_s = (run["ended_s"] or time.time()) - started if started else 0.0
     ended = run["exit_reason"] or ("stopping" if run["stop"] else "runs" if started else "starts")
     code = f" ({run['exit_code']})" if run["exit_code"] not in (None, 0) else ""
     at = time.strftime("%m-%d %H:%M:%S", time.localtime(started)) if started else "-"
+    withdrawn = run.get("withdrawn") if not run["exit_reason"] else None
     why = run["message"] or (run["stop"] or {}).get("reason") or (run["stop"] or {}).get("why") or run["reason"]
-    why = "; ".join(part for part in (why, _lost(run["lost_s"])) if part)
+    why = "; ".join(part for part in (why, _withdrawn(withdrawn), _lost(run["lost_s"])) if part)
     return (run["id"], str(run["gpus"]), " ".join(run["where"]), at, format_duration(ran_s), ended + code, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -270,31 +270,27 @@ def _number(value: object, digits: int) -> str:
 @click.option("--gpus", default=64, show_default=True, help="Of the cluster: nobody asks for more.")
 @click.option("--families", default=20, show_default=True, help="Kinds of jobs, few of them frequent.")
 @click.option("--elastic", default=0.7, show_default=True, help="Part of the jobs that may grow and shrink.")
-@click.option("--median", "median_s", default=780.0, show_default=True, help="Of the durations, in seconds.")
+@click.option("--median", default=780.0, show_default=True, help="Of the durations, in seconds.")
 @click.option("--sigma", default=2.0, show_default=True, help="Of their logarithm: how long the tail is.")
+@click.option("--alike", default=0.0, show_default=True, help="How much a family says of a length, 0 to 1.")
+@click.option("--reversed", is_flag=True, help="From the middle on, long families are short, short ones long.")
+@click.option(
+    "--estimate-off", default=0.0, show_default=True, help="Factor by which users' estimates are off; 0: none."
+)
+@click.option("--silent", default=0.0, show_default=True, help="Part of the jobs that report nothing before they end.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write, .yaml.")
-def generate(
-    jobs: int,
-    hours: float,
-    gpus: int,
-    families: int,
-    elastic: float,
-    median_s: float,
-    sigma: float,
-    seed: int,
-    out: Path,
-) -> None:
+def generate(median: float, out: Path, **recipe: Any) -> None:
     """Make a workload from a seed, by published distributions; it can be read, changed, and run."""
     from swell.sim.generate import Recipe
     from swell.sim.generate import generate as make
     from swell.sim.swell_workloads import write_jobs
 
-    recipe = Recipe(
-        jobs=jobs, hours=hours, gpus=gpus, families=families, elastic=elastic, median_s=median_s, sigma=sigma, seed=seed
-    )
-    write_jobs(make(recipe), out)
-    say(f"{jobs} jobs written to {out}; run them with `swell sim run --workload {out} --cluster 16x4 --out DIR`")
+    made = make(Recipe(median_s=median, **recipe))
+    write_jobs(made, out)
+    nodes = f"1x{recipe['gpus']}" if recipe["gpus"] <= 8 else f"{-(-recipe['gpus'] // 4)}x4"
+    jobs = len(made.arrivals)
+    say(f"{jobs} jobs written to {out}; run them with `swell sim run --workload {out} --cluster {nodes} --out DIR`")
 
 
 @sim.command()

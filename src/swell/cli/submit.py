@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import click
 from swell.cli.common import client_or_start, connected, plural, print_json
 from swell.cli.sending import Document, described, prepare, send
 from swell.cli.terminal import say
+from swell.client.errors import Refused
 from swell.jobfile.files import Packed
 
 SHOWN = 10
+_COUNTED = re.compile(r"^jobs\[(\d+)\]\.?(?::\s*)?", re.MULTILINE)
 snapshot_option = click.option(
     "--snapshot/--no-snapshot", default=True, help="Run in a copy of this directory as it is now, or in place."
 )
@@ -22,16 +25,39 @@ snapshot_option = click.option(
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Instead of what the files say: gpus=2.")
+@click.option("--dry-run", is_flag=True, help="Submit nothing: say whether it is right, where and when it would run.")
 @snapshot_option
 @connected
-def submit(home: Path | None, as_json: bool, files: tuple[Path, ...], changes: tuple[str, ...], snapshot: bool) -> None:
+def submit(
+    home: Path | None,
+    as_json: bool,
+    files: tuple[Path, ...],
+    changes: tuple[str, ...],
+    dry_run: bool,
+    snapshot: bool,
+) -> None:
     """Submit the jobs in FILES (YAML or JSON; `-` reads them from standard input)."""
-    documents = [document for path in files for document in _read(path)]
+    read = [(path, document) for path in files for document in _read(path)]
+    documents = [document for _, document in read]
     for change in changes:
         _set(documents, change)
     client = client_or_start(home)
+    if dry_run:
+        from swell.cli.dry_run import dry_run as try_out
+
+        sys.exit(try_out(client, documents, as_json=as_json))
     packed = prepare(client, documents, snapshot=snapshot, home=home)
-    tell(send(client, documents), packed, as_json=as_json)
+    try:
+        accepted = send(client, documents)
+    except Refused as refused:
+        raise _in_files(refused, [path for path, _ in read]) from refused
+    tell(accepted, packed, as_json=as_json)
+
+
+def _in_files(refused: Refused, files: list[Path]) -> Refused:
+    """The daemon counts jobs; people know files."""
+    said = _COUNTED.sub(lambda match: f"{files[int(match[1])]}: ", str(refused))
+    return Refused(refused.status, {**refused.problem, "detail": said})
 
 
 def _set(documents: list[Document], change: str) -> None:

@@ -8,9 +8,13 @@ from typing import Any
 
 from swell.jobfile.units import format_duration
 
-JOB_HEAD = ("ID", "NAME", "USER", "STATE", "GPUS", "PROGRESS", "ETA", "WHERE", "WHY")
+JOB_HEAD = ("ID", "NAME", "USER", "STATE", "GPUS", "PROGRESS", "WAITED", "RAN", "TOTAL", "ETA", "WHERE", "WHY")
+NARROW_HEAD = tuple(name for name in JOB_HEAD if name not in ("WAITED", "RAN", "TOTAL"))
+WIDE = 132
+"""Columns of a terminal that has room for all of a job's times."""
 COLOURS = {
     "RUNNING": "green",
+    "PREPARING": "cyan",
     "STARTING": "cyan",
     "STOPPING": "yellow",
     "FAILED": "red",
@@ -23,22 +27,43 @@ COLOURS = {
 Job = Mapping[str, Any]
 
 
-def job_row(job: Job) -> tuple[str, ...]:
-    return (
-        str(job["id"]),
-        job["name"],
-        job["user"] or "-",
-        state(job),
-        gpus(job),
-        progress(job),
-        eta(job),
-        " ".join(job["where"]) or "-",
-        job["why"],
-    )
+def job_head(columns: int | None) -> Sequence[str]:
+    """What a list of jobs shows on a terminal of so many columns; None: not a terminal."""
+    return JOB_HEAD if columns is None or columns >= WIDE else NARROW_HEAD
+
+
+def job_row(job: Job, head: Sequence[str] = JOB_HEAD) -> tuple[str, ...]:
+    cells: Mapping[str, str] = {
+        "ID": str(job["id"]),
+        "NAME": job["name"],
+        "USER": job["user"] or "-",
+        "STATE": state(job),
+        "GPUS": gpus(job),
+        "PROGRESS": progress(job),
+        "WAITED": format_duration(job["waited_s"]),
+        "RAN": format_duration(job["ran_s"]),
+        "TOTAL": format_duration((job["ended_s"] or time.time()) - job["submitted_s"]),
+        "ETA": _eta_cell(job, head),
+        "WHERE": " ".join(job["where"]) or "-",
+        "WHY": job["why"],
+    }
+    return tuple(cells[name] for name in head)
+
+
+def _eta_cell(job: Job, head: Sequence[str]) -> str:
+    """In a narrow table the later end of the wait alone; how long it ran only where no column has it."""
+    if job["ended_s"] is not None and "RAN" in head:
+        return "-"
+    if job["state"] == "queued" and job["starts_s"] and "RAN" not in head:
+        return eta({**job, "starts_s": [job["starts_s"][1]] * 2})
+    return eta(job)
 
 
 def state(job: Job) -> str:
-    return "PAUSED" if job["paused"] and job["state"] == "queued" else str(job["state"]).upper()
+    """A queued job may be paused, and one that starts waits for its image first."""
+    if job["paused"] and job["state"] == "queued":
+        return "PAUSED"
+    return "PREPARING" if job["state"] == "starting" and job.get("preparing") else str(job["state"]).upper()
 
 
 def gpus(job: Job) -> str:
@@ -70,12 +95,17 @@ def short_count(number: int) -> str:
 
 
 def eta(job: Job) -> str:
-    """How long until it has probably ended; how long it ran once it has."""
+    """How long until it has probably ended, or, while it waits, starts; how long it ran once it has ended."""
     if job["ended_s"] is not None:
         return f"ran {format_duration(job['ran_s'])}"
-    if not job["eta_s"]:
-        return "-"
-    low, high = (max(0.0, at - time.time()) for at in job["eta_s"])
+    if job["state"] == "queued" and job["starts_s"]:
+        return f"starts {_until(job['starts_s'])}"
+    return _until(job["eta_s"]) if job["eta_s"] else "-"
+
+
+def _until(at_s: Sequence[float]) -> str:
+    """From now; a range where it is not certain."""
+    low, high = (max(0.0, at - time.time()) for at in at_s)
     return format_duration(high) if high - low < 0.2 * high else f"{format_duration(low)}-{format_duration(high)}"
 
 
@@ -86,6 +116,14 @@ def holds(job: Job) -> str:
         return ""
     amount = {"-": "no GPU", "share": "a share of a GPU", "1/1": "1 GPU"}.get(gpus(job), f"{gpus(job)} GPUs")
     return f"{amount} on {where}"
+
+
+def outputs_line(outputs: Mapping[str, Any]) -> str:
+    """For a sentence: what became of a job's outputs."""
+    if outputs["problem"]:
+        return f"outputs were not copied: {outputs['problem']}"
+    files = "1 output file" if outputs["files"] == 1 else f"{outputs['files']} output files"
+    return f"{files} copied into {outputs['into']}"
 
 
 NODE_HEAD = ("NODE", "CONDITION", "FREE", "GPU TYPE", "CPUS", "MEMORY", "JOBS", "WHY")
@@ -113,5 +151,5 @@ def _gpu_notes(gpus: Sequence[Mapping[str, Any]]) -> str:
     notes = [f"GPU {gpu['index']} {gpu['health']}: {gpu['why']}" for gpu in gpus if gpu["health"] != "ok"]
     others = sum(1 for gpu in gpus if gpu["others"])
     if others:
-        notes.append(f"{others} busy with other people's work, left alone")
+        notes.append(f"{others} of {len(gpus)} GPUs busy with others' work, left alone")
     return "; ".join(notes)

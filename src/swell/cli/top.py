@@ -1,22 +1,27 @@
-"""`swell top`: jobs and GPUs, live."""
+"""`swell top`: jobs and GPUs, live, with keys."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import sys
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from swell.cli.common import client, connected, print_json
-from swell.cli.tables import COLOURS, JOB_HEAD, job_row
-from swell.cli.terminal import safe
+from swell.cli.top_keys import View, press
+from swell.cli.top_picture import job_picture, log_picture, picture, shown_jobs
 from swell.client.http import Client
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+TAIL_BYTES = 16_000
+ESCAPE_S = 0.05
+"""Bytes of one key come together; Esc comes alone."""
 
 
 @click.command()
@@ -24,28 +29,25 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 @click.option("--once", is_flag=True, help="Print one picture and return.")
 @connected
 def top(home: Path | None, as_json: bool, every_s: float, once: bool) -> None:
-    """Watch jobs and GPUs live; Ctrl-C leaves."""
+    """Watch jobs and GPUs live.
+
+    Keys: q leaves, s sorts by something else, / filters by name, user or state, up and down choose a job, Enter shows
+    it, l shows its log, Esc goes back.
+    """
     from rich.console import Console
-    from rich.live import Live
 
     found = client(home)
     if as_json:
-        print_json(_look(found))
+        print_json(look(found))
         return
     console = Console()
-    if once or not console.is_terminal:
-        console.print(_picture(_look(found), 100))
+    if once or not (console.is_terminal and sys.stdin.isatty()):
+        console.print(picture(look(found), View(), 100))
         return
-    try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                live.update(_picture(_look(found), console.size.height), refresh=True)
-                time.sleep(every_s)
-    except KeyboardInterrupt:
-        return
+    _watch(found, console, every_s)
 
 
-def _look(found: Client) -> dict[str, Any]:
+def look(found: Client) -> dict[str, Any]:
     running, _ = found.jobs(state="running", limit=200)
     queued, _ = found.jobs(state="queued", limit=200)
     ended, _ = found.jobs(state="ended", limit=5)
@@ -56,37 +58,60 @@ def _look(found: Client) -> dict[str, Any]:
     }
 
 
-def _picture(look: dict[str, Any], height: int) -> Group:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def _watch(found: Client, console: Any, every_s: float) -> None:
+    from rich.live import Live
 
-    counts = " ".join(f"{count} {state}" for state, count in look["health"].get("jobs", {}).items() if count)
-    parts: list[Any] = [Text(safe(f"swell {look['health'].get('policy', '')}   {counts}"), style="bold")]
-    parts += [Text(safe(_gpu_line(node))) for node in look["nodes"][: max(1, height // 4)]]
-    room = max(3, height - len(parts) - 4)
-    rows = [job_row(job) for job in look["jobs"][:room]]
-    table = Table(box=None, pad_edge=False, expand=True)
-    for index, name in enumerate(JOB_HEAD):
-        least = max((len(row[0]) for row in rows), default=2) if index == 0 else None
-        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least, ratio=1 if name == "WHY" else None)
-    for row in rows:
-        table.add_row(*(Text(safe(cell)) for cell in row), style=COLOURS.get(row[3], ""))
-    more = len(look["jobs"]) - len(rows)
-    return Group(*parts, table, *([Text(f"+{more} more")] if more else []))
+    view = View()
+    with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
+        seen = look(found)
+        due = time.monotonic() + every_s
+        while not view.left:
+            jobs = shown_jobs(seen["jobs"], view)
+            chosen = jobs[min(view.chosen, len(jobs) - 1)] if jobs else None
+            live.update(_drawn(found, view, seen, chosen, console.size.height), refresh=True)
+            for key in _pressed(due - time.monotonic()):
+                view = press(view, key, len(jobs))
+            if time.monotonic() >= due:
+                seen, due = look(found), time.monotonic() + every_s
 
 
-def _gpu_line(node: dict[str, Any]) -> str:
-    """One character a GPU: the job's letter, `.` free, `x` not usable, `o` somebody else's."""
-    marks = "".join(_mark(gpu) for gpu in node["gpus"])
-    legend = sorted({job for gpu in node["gpus"] for job in gpu["jobs"]})
-    named = "  ".join(f"{LETTERS[job % len(LETTERS)]}={job}" for job in legend)
-    return f"{node['name']:<16} [{marks}] {node['gpus_free']}/{node['gpus_total']} free  {named}"
+def _drawn(found: Client, view: View, seen: dict[str, Any], chosen: dict[str, Any] | None, height: int) -> Any:
+    if view.page == "list" or chosen is None:
+        return picture(seen, replace(view, page="list"), height)
+    if view.page == "job":
+        return job_picture(found.job(chosen["id"]), height)
+    return log_picture(chosen, _tail(found, chosen["id"]), height)
 
 
-def _mark(gpu: dict[str, Any]) -> str:
-    if gpu["jobs"]:
-        return LETTERS[gpu["jobs"][0] % len(LETTERS)]
-    if gpu["health"] != "ok":
-        return "x"
-    return "o" if gpu["others"] else "."
+def _tail(found: Client, job: int) -> str:
+    """About a screen of what it printed last."""
+    kept = b""
+    for data in found.raw(f"/v1/jobs/{job}/logs"):
+        kept = (kept + data)[-TAIL_BYTES:]
+    return kept.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Keys arrive without Enter and are not shown; Ctrl-C still ends the program. As before afterwards."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _pressed(within_s: float) -> list[str]:
+    """Keys that were pressed, waiting for the first one so long."""
+    if not select.select([sys.stdin], [], [], max(0.0, within_s))[0]:
+        return []
+    text = os.read(sys.stdin.fileno(), 64).decode(errors="replace")
+    if text == "\x1b" and select.select([sys.stdin], [], [], ESCAPE_S)[0]:
+        text += os.read(sys.stdin.fileno(), 8).decode(errors="replace")
+    return [text] if text.startswith("\x1b") else list(text)

@@ -33,6 +33,8 @@ def up(home: Path | None, as_json: bool, **options: Any) -> None:
     say(f"swell {'runs already' if running else 'is up'} at {client.address.url}")
     if client.address.warning:
         say(f"warning: {client.address.warning}", err=True)
+    if client.address.public_url:
+        say(f"others:  swell login {client.address.public_url} --fingerprint {client.address.fingerprint}")
     if running and said:
         say(f"note: {' and '.join(map(_option, said))} hold from a start on; `swell down` first, then `swell up` again")
     _tell(home, nodes)

@@ -20,3 +20,13 @@ class Refused(SwellError):
         self.problem = dict(problem)
         self.problems: list[Mapping[str, str]] = list(problem.get("problems", ()))
         super().__init__(str(problem.get("detail") or problem.get("title") or f"the daemon answered {status}"))
+
+
+class WrongCertificate(SwellError):
+    """Somebody else answers in place of the daemon, or it has another certificate than at `swell login`."""
+
+    def __init__(self, host: str, found: str, expected: str) -> None:
+        super().__init__(
+            f"{host} shows the certificate {found}, not the one that was trusted ({expected}); if the daemon was "
+            "set up anew, compare with what `swell up` printed there and run `swell login` again. Nothing was sent."
+        )

@@ -1,4 +1,5 @@
-"""Where the daemon is: SWELL_URL and SWELL_TOKEN if set, else what the daemon of the home directory wrote down."""
+"""Where the daemon is: SWELL_URL and SWELL_TOKEN if set, else what the daemon of the home directory wrote down, else
+where `swell login` was last."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swell.client.errors import DaemonUnreachable
-from swell.home import ADDRESS_NAME, TOKEN_NAME, default_home
+from swell.home import ADDRESS_NAME, LOGIN_NAME, TOKEN_NAME, default_home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class Address:
     local: bool  # found through a home directory of this machine
     pid: int = 0
     warning: str = ""  # what whoever started it should know
+    fingerprint: str = ""  # of its certificate; empty: any that this machine trusts
+    public_url: str = ""  # for other machines
 
 
 def find(home: Path | None = None) -> Address:
@@ -25,10 +28,17 @@ def find(home: Path | None = None) -> Address:
     url = os.environ.get("SWELL_URL", "")
     if url and home is None:
         return Address(url=url, token=os.environ.get("SWELL_TOKEN", ""), local=False)
-    return _written_down(home or default_home())
+    where = home or default_home()
+    found = _written_down(where) or _logged_in(where)
+    if found is None:
+        raise DaemonUnreachable(
+            f"no daemon is running for {where}; start one with `swell up`, or use one elsewhere with `swell login URL` "
+            "(or SWELL_URL and SWELL_TOKEN)"
+        )
+    return found
 
 
-def _written_down(home: Path) -> Address:
+def _written_down(home: Path) -> Address | None:
     try:
         said = json.loads((home / ADDRESS_NAME).read_text(encoding="utf-8"))
         token = (home / TOKEN_NAME).read_text(encoding="utf-8").strip()
@@ -38,8 +48,21 @@ def _written_down(home: Path) -> Address:
             local=True,
             pid=int(said.get("pid", 0)),
             warning=str(said.get("warning", "")),
+            public_url=str(said.get("public_url", "")),
+            fingerprint=str(said.get("fingerprint", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DaemonUnreachable(
-            f"no daemon is running for {home}; start one with `swell up`, or set SWELL_URL and SWELL_TOKEN"
-        ) from error
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _logged_in(home: Path) -> Address | None:
+    try:
+        said = json.loads((home / LOGIN_NAME).read_text(encoding="utf-8"))
+        return Address(
+            url=str(said["url"]),
+            token=str(said.get("token", "")),
+            local=False,
+            fingerprint=str(said.get("fingerprint", "")),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

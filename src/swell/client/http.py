@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import hashlib
 import http.client
 import json
 import os
+import socket
+import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from swell.client.errors import DaemonUnreachable, Refused
+from swell.client.errors import DaemonUnreachable, Refused, WrongCertificate
 from swell.client.find import Address
 
 TIMEOUT_S = 30.0
@@ -41,18 +44,62 @@ def user_name() -> str:
         return f"uid-{os.getuid()}"
 
 
+class _SocketConnection(http.client.HTTPConnection):
+    """Over a Unix socket, where the daemon knows whose process this is."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def fingerprint(der: bytes) -> str:
+    """Of a certificate, as `swell up` and `swell login` show it."""
+    return f"sha256:{hashlib.sha256(der).hexdigest()}"
+
+
+class PinnedConnection(http.client.HTTPSConnection):
+    """Over TLS. With a fingerprint it speaks only to whoever has that certificate, whoever else signed it; without, to
+    whom this machine's authorities vouch for."""
+
+    def __init__(self, host: str, port: int, timeout_s: float, fingerprint: str) -> None:
+        context = ssl.create_default_context()
+        if fingerprint:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        super().__init__(host, port, timeout=timeout_s, context=context)
+        self._fingerprint = fingerprint
+
+    def connect(self) -> None:
+        super().connect()
+        if self._fingerprint and self.presented() != self._fingerprint:
+            found = self.presented()
+            self.close()
+            raise WrongCertificate(self.host, found, self._fingerprint)
+
+    def presented(self) -> str:
+        """The fingerprint of the other side's certificate."""
+        assert isinstance(self.sock, ssl.SSLSocket)
+        der = self.sock.getpeercert(binary_form=True) or b""
+        return fingerprint(der)
+
+
 class Client:
     """One per command. Not for several threads."""
 
     def __init__(self, address: Address, user: str = "") -> None:
         self.address = address
         parts = urlsplit(address.url)
+        self._socket = parts.path if parts.scheme == "unix" else ""
         self._where = (parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80))
         self._tls = parts.scheme == "https"
-        self._headers = {
-            "Authorization": f"Bearer {address.token}",
-            "Swell-User": quote(user or user_name(), safe="@. "),
-        }
+        self._headers = {"Swell-User": quote(user or user_name(), safe="@. ")}
+        if address.token:
+            self._headers["Authorization"] = f"Bearer {address.token}"
         self._connection: http.client.HTTPConnection | None = None
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -62,6 +109,9 @@ class Client:
 
     def post(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
         return self.request("POST", path, _encoded(body), {"Content-Type": JSON, **(headers or {})})
+
+    def request_json(self, method: str, path: str, body: object) -> Any:
+        return self.request(method, path, _encoded(body), {"Content-Type": JSON})
 
     def request(
         self, method: str, path: str, body: bytes | IO[bytes] | None = None, headers: Mapping[str, str] | None = None
@@ -100,8 +150,11 @@ class Client:
         return connection.getresponse()
 
     def _open(self, timeout_s: float) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
-        return kind(*self._where, timeout=timeout_s)
+        if self._socket:
+            return _SocketConnection(self._socket, timeout_s)
+        if self._tls:
+            return PinnedConnection(*self._where, timeout_s, self.address.fingerprint)
+        return http.client.HTTPConnection(*self._where, timeout=timeout_s)
 
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         return DaemonUnreachable(
@@ -148,7 +201,21 @@ class Client:
         finally:
             connection.close()
 
-    def raw(self, path: str, **query: object) -> Iterator[bytes]:
+    def post_stream(self, path: str, body: object) -> Iterator[Message]:
+        """Messages of work that is done while they come. Never taken up again: it would be done twice."""
+        connection = self._open(STREAM_TIMEOUT_S)
+        try:
+            connection.request("POST", path, _encoded(body), {**self._headers, "Content-Type": JSON})
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise Refused(answer.status, _problem(answer.read(), answer.status))
+            yield from parse_messages(answer)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+
+    def raw(self, path: str, /, **query: object) -> Iterator[bytes]:
         """The body as it comes."""
         answer = self._answer("GET", path + _query(query), None, {})
         if answer.status >= 400:

@@ -48,6 +48,7 @@ class Agreement:
     world_size: int = 0
     ranks: Mapping[int, Heard] = field(default_factory=dict)
     asked: bool = False  # somebody wants the run to stop
+    terminating: bool = False  # its own ranks do, after a SIGTERM: nobody can withdraw that
     spare: int = 0  # do not interrupt the last so many epochs: a resize would cost more than it brings
     epochs: int = 0  # as the training code knows it; 0: unset
     proposal: Position | None = None
@@ -57,9 +58,17 @@ class Agreement:
     decided: Position | None = None  # every rank has promised: final, to be made durable
     confirmed: bool = False  # durable: ranks may leave
 
-    def ask(self, *, spare: int = 0) -> Agreement:
+    def ask(self, *, spare: int = 0, terminating: bool = False) -> Agreement:
         """The run shall stop. Asked twice, the stricter wish holds (a preemption after a resize spares nothing)."""
-        return replace(self, asked=True, spare=min(spare, self.spare) if self.asked else spare)._advance()
+        spare = min(spare, self.spare) if self.asked else spare
+        return replace(self, asked=True, spare=spare, terminating=self.terminating or terminating)._advance()
+
+    def withdraw(self) -> Agreement:
+        """The run shall go on. Ranks that have promised hear that nothing is proposed, and go on; what they promised
+        before counts for nothing, since the next proposal lies above. A verdict that is durable stands."""
+        if self.confirmed or self.terminating or not self.asked:
+            return self
+        return replace(self, asked=False, proposal=None, decided=None)
 
     def hear(
         self,

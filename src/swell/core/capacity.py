@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.core.pods import runs_pods
 from swell.core.resources import GPU_MILLI, Gpu, Node, Part, Share
 
 ONE_PROCESS_PER_NODE = frozenset({Launcher.SINGLE, Launcher.PER_NODE})
@@ -28,6 +29,24 @@ def accepts_type(request: GpuRequest, gpu_type: str) -> bool:
 
 def has_labels(node: Node, labels: Iterable[tuple[str, str]]) -> bool:
     return all(node.labels.get(key) == value for key, value in labels)
+
+
+Realm = tuple[str, str]
+
+
+def realm_of(node: Node) -> Realm:
+    """Machines that can reach each other: of one kind, and of one realm as a person declared it. A run never spans
+    two."""
+    return node.executor, node.realm
+
+
+def most_together(nodes: Iterable[Node], counts: Iterable[int], *, one_node: bool) -> int:
+    """The most that one run can have of so many on each of these nodes."""
+    found: dict[Realm | str, int] = {}
+    for node, count in zip(nodes, counts, strict=True):
+        together = node.name if one_node else realm_of(node)
+        found[together] = found.get(together, 0) + count
+    return max(found.values(), default=0)
 
 
 def free_mib(gpu: Gpu) -> int:
@@ -97,6 +116,7 @@ class Need:
     servers: int = 0  # processes beside those, going round its nodes
     one_node: bool = False  # a single process cannot span nodes
     labels: tuple[tuple[str, str], ...] = ()
+    pods: bool = False  # it runs on nodes of a Kubernetes cluster, and nowhere else
 
     def processes(self, gpus: int, servers: int) -> int:
         return (gpus if self.per_gpu and gpus else 1) + servers
@@ -112,7 +132,7 @@ class Need:
         return Share(memory_mib=self.share_memory_mib, milli=milli)
 
     def accepts(self, node: Node) -> bool:
-        return has_labels(node, self.labels)
+        return runs_pods(node) is self.pods and has_labels(node, self.labels)
 
     def accepts_gpu(self, gpu: Gpu) -> bool:
         return has_memory(gpu, self.gpu_memory_mib)
@@ -147,4 +167,5 @@ def need_of_spec(spec: JobSpec, n: int, gpu_type: str, *, job: JobId = 0) -> Nee
         servers=servers_of(spec),
         one_node=not whole or spec.launcher is Launcher.SINGLE,
         labels=tuple(sorted(spec.node_labels.items())),
+        pods=spec.kubernetes is not None,
     )

@@ -87,6 +87,18 @@ def _cleaned(node: Node, now_s: float) -> Event:
     return ev.NodeContactChanged(node=node.name, contact=Contact.RETURNING, at_s=now_s, why=why)
 
 
+def waived(state: State, now_s: float) -> list[Event]:
+    """The daemon leaves on purpose. Committed before any machine is told: one that was must not be taken for one whose
+    leases end."""
+    leased = [node.name for node in state.nodes.values() if node.lease_s and node.boot_id and not node.lease_waived]
+    return [ev.NodeLeaseWaived(node=name, waived=True, at_s=now_s) for name in leased]
+
+
+def leased_again(node: Node, now_s: float) -> list[Event]:
+    """A lease with an end has arrived at the machine."""
+    return [ev.NodeLeaseWaived(node=node.name, waived=False, at_s=now_s)] if node.lease_waived else []
+
+
 def heard(state: State, node: Node, boot_id: str, running: Sequence[RunId], now_s: float) -> list[Event]:
     """A machine has answered, with what runs there."""
     if node.boot_id and boot_id != node.boot_id:
@@ -104,10 +116,13 @@ def heard(state: State, node: Node, boot_id: str, running: Sequence[RunId], now_
 
 def sentence(state: State, node: Node, now_s: float) -> str:
     """For people: since when a machine does not answer, and what becomes of its jobs. Empty while it is here."""
+    if node.lease_s and not node.boot_id:
+        return f"{node.name} has not answered yet; nothing starts there before it has"
     jobs = len(runs_on(state, node.name))
     if node.contact is Contact.AWAY:
         whose = "its job keeps" if jobs == 1 else f"its {jobs} jobs keep"
-        until = f" for {_left_s(node, now_s):.0f} s more at most" if node.lease_s else ""
+        ends = node.lease_s and not node.lease_waived
+        until = f" for {_left_s(node, now_s):.0f} s more at most" if ends else ""
         alone = f"; {whose} running without the daemon{until}" if jobs else ""
         return f"{node.name} away for {max(0.0, now_s - node.contact_s):.0f} s{alone}"
     return {

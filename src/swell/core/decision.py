@@ -118,6 +118,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """The stop of a job that was to be resized or moved, and now is to keep what it has."""
+
+    job: JobId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
     """In place, for launchers that can: the run goes on."""
 
@@ -128,10 +136,11 @@ class Resize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do now. The daemon (or the simulator) turns each part into events, in this order: stops, resizes,
-    starts; commits them; then tells the executors. A start never waits for a stop of the same plan: what has to be
-    freed first is started by a later pass, when it is free."""
+    """What to do now. The daemon (or the simulator) turns each part into events, in this order: withdrawals,
+    stops, resizes, starts; commits them; then tells the executors. A start never waits for a stop of the same plan:
+    what has to be freed first is started by a later pass, when it is free."""
 
+    withdrawals: tuple[Withdraw, ...] = ()
     stops: tuple[Stop, ...] = ()
     resizes: tuple[Resize, ...] = ()
     starts: tuple[Start, ...] = ()

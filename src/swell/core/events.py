@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from swell.core.accounts import Role
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
-from swell.core.job import JobSpec
+from swell.core.job import GpuRequest, JobSpec
 from swell.core.resources import Allocation, Contact, Node, NodeCondition
 
 
@@ -29,7 +30,7 @@ class StopWhy(StrEnum):
 
 
 VOLUNTARY = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
-"""Stops for the job's own sake: they wait for its next checkpoint, however far away that is, and never kill."""
+"""Stops for the job's own sake: they wait for its next checkpoint or are withdrawn, and never kill."""
 
 
 class ExitReason(StrEnum):
@@ -68,6 +69,16 @@ class RunPlanned:
     allocation: Allocation
     at_s: float
     reason: str = ""
+
+
+@made_fast
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPreparing:
+    """A node fetches what the run needs first (its image); `detail` is how far that is. Empty: it is done."""
+
+    run: RunId
+    at_s: float
+    detail: str = ""
 
 
 @made_fast
@@ -149,6 +160,18 @@ class RunStopRequested:
     at_s: float
     reason: str = ""
     by: str = ""
+    now: bool = False  # killed at once, without its grace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStopWithdrawn:
+    """A resize or move is given up: no place to stop was found, or what it was for is gone. The run goes on as it is.
+    Never after `StopAgreed`: from then on ranks may have left."""
+
+    run: RunId
+    at_s: float
+    reason: str = ""
+    until_s: float = 0.0  # no resize or move is tried again before then, or before its next checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +205,15 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultStands:
+    """An attempt that was given up with its machine had finished before: its result is the job's, and whatever was
+    started since is stopped."""
+
+    run: RunId
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled:
     """A job that was not running is given up. (A running one is stopped; its run's end says cancelled.)"""
 
@@ -211,6 +243,43 @@ class PriorityChanged:
     priority: int
     at_s: float
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUpdated:
+    """Its user changed what it asks for. None: as before."""
+
+    job: JobId
+    at_s: float
+    gpus: GpuRequest | None = None
+    time_limit_s: float | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequeued:
+    """An ended job waits again, to go on with the files and checkpoints that it has."""
+
+    job: JobId
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedOutputs:
+    """What became of the outputs of a job that ended: where they are now, or why they are not there."""
+
+    into: str = ""
+    files: int = 0
+    bytes: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputsCopied:
+    job: JobId
+    at_s: float
+    copied: CopiedOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +329,16 @@ class NodeContactChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeaseWaived:
+    """The daemon left on purpose: the machine's runs may go on without it for ever (`waived`), until a daemon has
+    given it a lease with an end again."""
+
+    node: str
+    waived: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRemoved:
     node: str
     at_s: float
@@ -283,51 +362,108 @@ class PolicyRemembered:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSet:
+    """A user was added, or has another role or team from now on."""
+
+    name: str
+    role: Role
+    at_s: float
+    team: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRemoved:
+    """Their tokens go with them; their jobs stay."""
+
+    name: str
+    at_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenIssued:
+    token: str  # its id, which is no secret
+    user: str
+    digest: str
+    role: Role
+    at_s: float
+    expires_s: float = 0.0  # 0: never
+    note: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRevoked:
+    token: str
+    at_s: float
+    by: str = ""
+
+
 JobEvent = (
     JobSubmitted
     | RunPlanned
+    | RunPreparing
     | RunStarted
     | TrainingBegan
     | EpochEnded
     | CheckpointSeen
     | RunStopRequested
+    | RunStopWithdrawn
     | StopAgreed
     | RunResized
     | RunEnded
+    | ResultStands
     | JobCancelled
     | JobPaused
     | JobResumed
     | PriorityChanged
+    | JobUpdated
+    | JobRequeued
+    | OutputsCopied
     | JobRemoved
 )
-NodeEvent = NodeObserved | NodeConditionChanged | NodeContactChanged | NodeRemoved
-Event = JobEvent | NodeEvent | IdsSkipped | PolicySet | PolicyRemembered
+NodeEvent = NodeObserved | NodeConditionChanged | NodeContactChanged | NodeLeaseWaived | NodeRemoved
+AccountEvent = UserSet | UserRemoved | TokenIssued | TokenRevoked
+Event = JobEvent | NodeEvent | AccountEvent | IdsSkipped | PolicySet | PolicyRemembered
 
 EVENT_TYPES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
         JobSubmitted,
         RunPlanned,
+        RunPreparing,
         RunStarted,
         TrainingBegan,
         EpochEnded,
         CheckpointSeen,
         RunStopRequested,
+        RunStopWithdrawn,
         StopAgreed,
         RunResized,
         RunEnded,
+        ResultStands,
         JobCancelled,
         JobPaused,
         JobResumed,
         PriorityChanged,
+        JobUpdated,
+        JobRequeued,
+        OutputsCopied,
         JobRemoved,
         IdsSkipped,
         NodeObserved,
         NodeConditionChanged,
         NodeContactChanged,
+        NodeLeaseWaived,
         NodeRemoved,
         PolicySet,
         PolicyRemembered,
+        UserSet,
+        UserRemoved,
+        TokenIssued,
+        TokenRevoked,
     )
 }
 """Every kind of event by its name in the log. A name, once released, never changes its meaning."""

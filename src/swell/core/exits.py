@@ -26,8 +26,13 @@ MAX_KILLS = 5
 _FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
 
-def reason_of_exit(*, code: int | None, by_signal: bool, out_of_memory: bool, asked: bool) -> ExitReason:
-    """A script that answers SIGTERM with exit code 0 has stopped, not finished: its work must not be given up."""
+def reason_of_exit(
+    *, code: int | None, by_signal: bool, out_of_memory: bool, asked: bool, lease_over: bool = False
+) -> ExitReason:
+    """A script that answers SIGTERM with exit code 0 has stopped, not finished: its work must not be given up. One that
+    its machine ended because it lost the daemon was lost with the machine, unless it left at a checkpoint."""
+    if lease_over and code != EXIT_STOPPED:
+        return ExitReason.NODE_LOST
     if asked or code == EXIT_STOPPED:
         return ExitReason.STOPPED
     if code == 0:
@@ -70,7 +75,7 @@ def is_spared(job: JobRecord, reason: ExitReason) -> bool:
 
 def state_after(job: JobRecord, reason: ExitReason) -> JobState:
     """What becomes of the job when its run ended for this reason. QUEUED: it runs again."""
-    if reason is ExitReason.FINISHED:
+    if reason is ExitReason.FINISHED or job.result_of:
         return JobState.COMPLETED
     stop = job.run.stop if job.run else None
     if stop is not None and stop.why is StopWhy.CANCELLED:

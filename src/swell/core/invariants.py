@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from swell.core import events as ev
 from swell.core.events import Event, StopWhy
@@ -90,7 +91,7 @@ def stops_for_nothing(events: Iterable[Event]) -> list[str]:
             stopped.clear()
         elif isinstance(event, ev.RunStopRequested):
             stopped[event.run.job] = event.why
-        elif isinstance(event, ev.RunEnded) and event.reason is not ev.ExitReason.STOPPED:
+        elif isinstance(event, ev.RunStopWithdrawn) or _ended_otherwise(event):
             stopped.pop(event.run.job, None)
         elif isinstance(event, ev.RunPlanned | ev.RunResized):
             job, before = event.run.job, held.get(event.run.job)
@@ -98,6 +99,10 @@ def stops_for_nothing(events: Iterable[Event]) -> list[str]:
                 wrong.append(f"run {event.run} has at {event.at_s:g} s what the run before it was stopped to give up")
             held[job] = event.allocation
     return wrong
+
+
+def _ended_otherwise(event: Event) -> TypeGuard[ev.RunEnded]:
+    return isinstance(event, ev.RunEnded) and event.reason is not ev.ExitReason.STOPPED
 
 
 def _for_nothing(why: StopWhy | None, before: Allocation, after: Allocation) -> bool:

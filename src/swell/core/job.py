@@ -86,6 +86,30 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodVolume:
+    """A directory of a pod. Exactly one of `claim`, `config_map`, `secret`, `host_path` names where it comes from."""
+
+    mount: str  # the path in the container
+    claim: str = ""  # a PersistentVolumeClaim
+    config_map: str = ""
+    secret: str = ""
+    host_path: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodOptions:
+    """What a job says about its pods, on nodes of a Kubernetes cluster. Everything is named, nothing secret is held."""
+
+    namespace: str = ""  # empty: the daemon's
+    service_account: str = ""
+    priority_class: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    overrides: Mapping[str, object] = field(default_factory=dict)  # merged into the pod's spec last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A training job. Times in seconds, memory in MiB; every default is what a newcomer would expect."""
 
@@ -107,6 +131,7 @@ class JobSpec:
     workdir: str = ""  # where the command runs; empty: the snapshot of the files at submit
     files: str = ""  # content hash of the snapshot, filled at submit
     mounts: tuple[Mount, ...] = ()
+    kubernetes: PodOptions | None = None  # None: it says nothing about pods
     ports: Mapping[str, str] = field(default_factory=dict)
     launcher: Launcher = Launcher.SINGLE
     roles: Roles | None = None
@@ -129,7 +154,11 @@ class JobSpec:
     time_limit_s: float = 0.0  # of running time over all attempts; 0: none
     grace_s: float = 30.0  # from a stop to SIGTERM for jobs that answer; from SIGTERM to SIGKILL for all
     deadline_s: float = 0.0  # absolute time; 0: none
-    depends_on: tuple[int, ...] = ()
+    depends_on: tuple[int, ...] = ()  # must complete first
+    after_any: tuple[int, ...] = ()  # must end first, however
+    after_failure: tuple[int, ...] = ()  # must end first, and not complete
+    outputs: tuple[str, ...] = ()  # patterns of files that are copied to `outputs_to` when the job has ended
+    outputs_to: str = ""  # an absolute directory on the daemon's machine
     array_index: int = -1  # -1: not an element of an array
     array_parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -153,6 +182,10 @@ class JobSpec:
         if self.preemptible is Preemptible.NEVER:
             return "it says preemptible: never"
         return "it neither uses the swell library nor names a checkpoint directory"
+
+    @property
+    def dependencies(self) -> tuple[int, ...]:
+        return (*self.depends_on, *self.after_any, *self.after_failure)
 
     @property
     def cpu_only(self) -> bool:

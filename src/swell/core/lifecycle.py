@@ -11,12 +11,13 @@ from enum import StrEnum
 from typing import Any
 
 from swell.core import events as ev
+from swell.core.accounts import Token, User
 from swell.core.errors import InvalidTransition
 from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
 from swell.core.exits import FAILURES, is_spared, state_after
 from swell.core.ids import RunId
-from swell.core.resources import Node
+from swell.core.resources import MEASURED, Node, NodeCondition
 from swell.core.state import (
     ENDED,
     HOLDING,
@@ -27,6 +28,8 @@ from swell.core.state import (
     Run,
     State,
     StopRecord,
+    Withdrawal,
+    may_be_withdrawn,
     unsaved_since_s,
     was_given,
 )
@@ -34,6 +37,7 @@ from swell.core.state import (
 _make_job, _make_run = maker(JobRecord), maker(Run)
 
 MAX_BACKOFF_S = 3600.0
+MAX_FAILED_STARTS = 20
 NODE_FULL_RETRY_S = 30.0
 """A node without room is no fault of the job: it is tried again, for as long as it takes."""
 RESTART_COST_MEMORY = 0.5
@@ -47,12 +51,16 @@ class Trigger(StrEnum):
     START = "started"
     REPORT = "report"  # epochs, agreement, in-place resize: no change of state
     STOP = "stop requested"
+    WITHDRAW = "stop withdrawn"
     FINISH = "finished"
+    FIND = "found to have finished before"  # an attempt that was given up with its machine
     REQUEUE = "run ended, to be run again"
     FAIL = "failed"
     GIVE_UP = "cancelled"
     LOSE = "lost"
-    EDIT = "edited"  # pause, resume, priority
+    EDIT = "edited"  # pause, resume, priority, update
+    AGAIN = "queued again"  # by its user, after its end
+    COLLECT = "outputs copied"
     REMOVE = "removed"
 
 
@@ -60,11 +68,14 @@ _J, _T = JobState, Trigger
 TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
     (_J.QUEUED, _T.PLAN): _J.STARTING,
     (_J.QUEUED, _T.GIVE_UP): _J.CANCELLED,
+    (_J.QUEUED, _T.FIND): _J.COMPLETED,
+    **{(state, _T.FIND): state for state in sorted(HOLDING | ENDED)},
     (_J.QUEUED, _T.EDIT): _J.QUEUED,
     (_J.STARTING, _T.START): _J.RUNNING,
     (_J.RUNNING, _T.START): _J.RUNNING,  # reported twice after a crash
     (_J.STOPPING, _T.START): _J.STOPPING,
     **{(state, _T.STOP): _J.STOPPING for state in sorted(HOLDING)},
+    (_J.STOPPING, _T.WITHDRAW): _J.RUNNING,
     **{
         (state, trigger): target
         for state in sorted(HOLDING)
@@ -79,6 +90,8 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
         )
     },
     **{(state, _T.EDIT): state for state in sorted(ENDED)},
+    **{(state, _T.AGAIN): _J.QUEUED for state in sorted(ENDED)},
+    **{(state, _T.COLLECT): state for state in sorted(ENDED)},
 }
 """(state, trigger) -> next state. A pair that is not here cannot happen. REMOVE, of an ended job, leaves no state."""
 
@@ -92,6 +105,7 @@ def trigger_of(job: JobRecord, event: Event) -> Trigger:
 
 _SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
     ev.RunPlanned: Trigger.PLAN,
+    ev.RunPreparing: Trigger.REPORT,
     ev.RunStarted: Trigger.START,
     ev.TrainingBegan: Trigger.REPORT,
     ev.EpochEnded: Trigger.REPORT,
@@ -99,17 +113,22 @@ _SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
     ev.StopAgreed: Trigger.REPORT,
     ev.RunResized: Trigger.REPORT,
     ev.RunStopRequested: Trigger.STOP,
+    ev.RunStopWithdrawn: Trigger.WITHDRAW,
+    ev.ResultStands: Trigger.FIND,
     ev.JobCancelled: Trigger.GIVE_UP,
     ev.JobPaused: Trigger.EDIT,
     ev.JobResumed: Trigger.EDIT,
     ev.PriorityChanged: Trigger.EDIT,
+    ev.JobUpdated: Trigger.EDIT,
+    ev.JobRequeued: Trigger.AGAIN,
+    ev.OutputsCopied: Trigger.COLLECT,
     ev.JobRemoved: Trigger.REMOVE,
 }
 
 _REPORTS = frozenset(
     {
-        *(ev.RunStarted, ev.TrainingBegan, ev.EpochEnded, ev.CheckpointSeen, ev.StopAgreed, ev.RunResized),
-        *(ev.RunStopRequested, ev.RunEnded),
+        *(ev.RunPreparing, ev.RunStarted, ev.TrainingBegan, ev.EpochEnded, ev.CheckpointSeen, ev.StopAgreed),
+        *(ev.RunResized, ev.RunStopRequested, ev.RunStopWithdrawn, ev.RunEnded),
     }
 )
 """Events about a run that must be the current one."""
@@ -144,6 +163,8 @@ def _check(state: State, event: Event) -> None:
     kind = type(event)
     if kind in _REPORTS:  # of a run that is the job's current one: the job is known
         job = state.jobs[event.run.job]  # type: ignore[union-attr]  # every report has one
+        if kind is ev.RunStopWithdrawn and not may_be_withdrawn(job):
+            raise InvalidTransition(f"job {job.id} is {job.state}: no stop of it can be withdrawn now")
         _next_state(job, trigger_of(job, event))
         return
     job_id = ev.job_of(event)
@@ -245,12 +266,20 @@ def _with_run(job: JobRecord, **changes: Any) -> Run:
     return evolve(job.run, **changes)
 
 
+def _preparing(state: State, event: ev.RunPreparing) -> None:
+    job = state.jobs[event.run.job]
+    state.jobs[job.id] = evolve(job, run=_with_run(job, preparing=event.detail, prepared_s=event.at_s))
+
+
 def _started(state: State, event: ev.RunStarted) -> None:
     job = state.jobs[event.run.job]
     if job.run and job.run.started_s is not None:
         return
     target = TRANSITIONS[job.state, Trigger.START]
-    state.jobs[job.id] = evolve(job, state=target, run=_with_run(job, started_s=event.at_s))
+    state.jobs[job.id] = evolve(job, state=target, run=_with_run(job, started_s=event.at_s, preparing=""))
+    for name in job.run.allocation.nodes if job.run else ():
+        if name in state.nodes and state.nodes[name].failed_starts:
+            state.nodes[name] = evolve(state.nodes[name], failed_starts=())
 
 
 def _began(state: State, event: ev.TrainingBegan) -> None:
@@ -311,7 +340,8 @@ def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
     if saved > job.epochs_saved:
         if job.unit != "epoch":
             every_s = event.at_s - unsaved_since_s(run, event.at_s)
-        return _reported(run, event.at_s, event.at_s, every_s)
+        saving = run if run.withdrawn is None else evolve(run, withdrawn=None)
+        return _reported(saving, event.at_s, event.at_s, every_s)
     return _trained(run, event.at_s) if event.count else _expecting(run, every_s)
 
 
@@ -325,15 +355,25 @@ def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
     every_s = event.at_s - unsaved_since_s(job.run, event.at_s)
-    state.jobs[job.id] = evolve(job, run=_with_run(job, saved_s=event.at_s, boundary_every_s=every_s))
+    state.jobs[job.id] = evolve(job, run=_with_run(job, saved_s=event.at_s, boundary_every_s=every_s, withdrawn=None))
 
 
 def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
     job = state.jobs[event.run.job]
     before = job.run.stop if job.run else None
     agreed = before.agreed if before else None
-    stop = StopRecord(why=event.why, at_s=event.at_s, reason=event.reason, by=event.by, agreed=agreed)
+    stop = StopRecord(why=event.why, at_s=event.at_s, reason=event.reason, by=event.by, now=event.now, agreed=agreed)
     state.jobs[job.id] = evolve(job, state=JobState.STOPPING, run=_with_run(job, stop=stop))
+
+
+def _stop_withdrawn(state: State, event: ev.RunStopWithdrawn) -> None:
+    job = state.jobs[event.run.job]
+    stop = job.run.stop if job.run else None
+    assert stop is not None  # `_check` was asked first
+    withdrawn = Withdrawal(
+        why=stop.why, at_s=event.at_s, change=stop.reason, reason=event.reason, until_s=event.until_s
+    )
+    state.jobs[job.id] = evolve(job, state=JobState.RUNNING, run=_with_run(job, stop=None, withdrawn=withdrawn))
 
 
 def _agreed(state: State, event: ev.StopAgreed) -> None:
@@ -375,6 +415,8 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     target = TRANSITIONS[job.state, trigger_of(job, event)]
     lost_s = _lost_s(job.run, event)
     state.lost_s += lost_s
+    if event.reason is ExitReason.START_FAILED:
+        _blame(state, job.run)
     run = _with_run(
         job,
         ended_s=event.at_s,
@@ -411,6 +453,14 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         state.jobs[job.id] = evolve(job, **changes)
 
 
+def _blame(state: State, run: Run) -> None:
+    """A start failed on this machine. Of several machines nobody knows which one it was."""
+    node = state.nodes.get(run.allocation.nodes[0]) if len(run.allocation.nodes) == 1 else None
+    if node is not None:
+        others = tuple(job for job in node.failed_starts if job != run.id.job)
+        state.nodes[node.name] = evolve(node, failed_starts=(*others, run.id.job)[-MAX_FAILED_STARTS:])
+
+
 def _lost_s(run: Run, event: ev.RunEnded) -> float:
     """Work that this end throws away. A run that finished, or that left by itself right after a checkpoint as it was
     asked to, loses nothing."""
@@ -437,6 +487,16 @@ def _forget(state: State, job_id: int) -> None:
         state.keys.pop(job.key, None)
 
 
+def _result_stands(state: State, event: ev.ResultStands) -> None:
+    job = state.jobs[event.run.job]
+    found = evolve(job, result_of=event.run.attempt)
+    if job.state is not JobState.QUEUED:
+        state.jobs[job.id] = found if job.holding else job
+        return
+    waited_s = job.waited_s + wait_s(job, event.at_s)
+    _retire(state, evolve(found, state=JobState.COMPLETED, message="", waited_s=waited_s, ended_s=event.at_s))
+
+
 def _cancelled(state: State, event: ev.JobCancelled) -> None:
     job = state.jobs[event.job]
     message = event.reason or (f"cancelled by {event.by}" if event.by else "cancelled")
@@ -460,6 +520,39 @@ def _priority(state: State, event: ev.PriorityChanged) -> None:
     state.jobs[event.job] = evolve(state.jobs[event.job], priority=event.priority)
 
 
+def _updated(state: State, event: ev.JobUpdated) -> None:
+    job = state.jobs[event.job]
+    changes: dict[str, Any] = {}
+    if event.gpus is not None:
+        changes["gpus"] = event.gpus
+    if event.time_limit_s is not None:
+        changes["time_limit_s"] = event.time_limit_s
+    state.jobs[event.job] = evolve(job, spec=evolve(job.spec, **changes))
+
+
+def _requeued(state: State, event: ev.JobRequeued) -> None:
+    """As it was before its last run, with its retries again; what it has done and had stays in its record."""
+    del state.ended[event.job]
+    state.active[event.job] = None
+    state.jobs[event.job] = evolve(
+        state.jobs[event.job],
+        state=JobState.QUEUED,
+        paused=False,
+        failures=0,
+        kills=0,
+        lost_runs=0,
+        not_before_s=0.0,
+        queued_since_s=event.at_s,
+        ended_s=None,
+        message="",
+        outputs=None,
+    )
+
+
+def _collected(state: State, event: ev.OutputsCopied) -> None:
+    state.jobs[event.job] = evolve(state.jobs[event.job], outputs=event.copied)
+
+
 def _removed(state: State, event: ev.JobRemoved) -> None:
     if event.job in state.jobs:
         _forget(state, event.job)
@@ -479,20 +572,33 @@ def _node_observed(state: State, event: ev.NodeObserved) -> None:
 def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
     node = state.nodes.get(event.node)
     if node is not None:
-        state.nodes[event.node] = evolve(node, condition=event.condition, why=event.why)
+        cleared = {"failed_starts": ()} if event.condition is NodeCondition.READY else {}
+        state.nodes[event.node] = evolve(node, condition=event.condition, why=event.why, **cleared)
 
 
 def kept_facts(known: Node, seen: Node) -> Node:
     """A node as it is seen now, with what measuring does not change: what people said of it, and its contact."""
     return evolve(
-        seen,
+        _with_declared(known, seen),
         condition=known.condition,
         why=known.why,
-        lease_s=known.lease_s or seen.lease_s,
+        lease_s=seen.lease_s or known.lease_s,
+        lease_waived=known.lease_waived,
         contact=known.contact,
         contact_s=known.contact_s,
         boot_id=known.boot_id,
+        failed_starts=known.failed_starts,
     )
+
+
+def _with_declared(known: Node, seen: Node) -> Node:
+    """A machine over SSH is declared by a person (with `ssh`) and measured by a look (without): neither forgets what
+    only the other knows."""
+    if known.ssh is None:
+        return seen
+    declared = known if seen.ssh is None else seen
+    measured = seen if seen.ssh is None else known
+    return evolve(declared, **{name: getattr(measured, name) for name in MEASURED if name not in declared.declared})
 
 
 def _node_contact(state: State, event: ev.NodeContactChanged) -> None:
@@ -501,6 +607,12 @@ def _node_contact(state: State, event: ev.NodeContactChanged) -> None:
         since_s = node.contact_s if event.contact is node.contact else event.at_s
         boot_id = event.boot_id or node.boot_id
         state.nodes[event.node] = evolve(node, contact=event.contact, contact_s=since_s, boot_id=boot_id)
+
+
+def _node_lease(state: State, event: ev.NodeLeaseWaived) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        state.nodes[event.node] = evolve(node, lease_waived=event.waived)
 
 
 def _node_removed(state: State, event: ev.NodeRemoved) -> None:
@@ -519,27 +631,66 @@ def _policy_remembered(state: State, event: ev.PolicyRemembered) -> None:
     state.policy_memory = dict(event.memory)
 
 
+def _user_set(state: State, event: ev.UserSet) -> None:
+    known = state.users.get(event.name)
+    since_s = known.since_s if known else event.at_s
+    state.users[event.name] = User(name=event.name, role=event.role, team=event.team, since_s=since_s)
+
+
+def _user_removed(state: State, event: ev.UserRemoved) -> None:
+    state.users.pop(event.name, None)
+    for token in [token.id for token in state.tokens.values() if token.user == event.name]:
+        del state.tokens[token]
+
+
+def _token_issued(state: State, event: ev.TokenIssued) -> None:
+    state.tokens[event.token] = Token(
+        id=event.token,
+        user=event.user,
+        digest=event.digest,
+        role=event.role,
+        made_s=event.at_s,
+        expires_s=event.expires_s,
+        note=event.note,
+    )
+
+
+def _token_revoked(state: State, event: ev.TokenRevoked) -> None:
+    state.tokens.pop(event.token, None)
+
+
 _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.JobSubmitted: _submitted,
     ev.RunPlanned: _planned,
+    ev.RunPreparing: _preparing,
     ev.RunStarted: _started,
     ev.TrainingBegan: _began,
     ev.EpochEnded: _epoch,
     ev.CheckpointSeen: _checkpoint_seen,
     ev.RunStopRequested: _stop_requested,
+    ev.RunStopWithdrawn: _stop_withdrawn,
     ev.StopAgreed: _agreed,
     ev.RunResized: _resized,
     ev.RunEnded: _ended,
+    ev.ResultStands: _result_stands,
     ev.JobCancelled: _cancelled,
     ev.JobPaused: _paused,
     ev.JobResumed: _resumed,
     ev.PriorityChanged: _priority,
+    ev.JobUpdated: _updated,
+    ev.JobRequeued: _requeued,
+    ev.OutputsCopied: _collected,
     ev.JobRemoved: _removed,
     ev.IdsSkipped: _ids_skipped,
     ev.NodeObserved: _node_observed,
     ev.NodeConditionChanged: _node_condition,
     ev.NodeContactChanged: _node_contact,
+    ev.NodeLeaseWaived: _node_lease,
     ev.NodeRemoved: _node_removed,
     ev.PolicySet: _policy_set,
     ev.PolicyRemembered: _policy_remembered,
+    ev.UserSet: _user_set,
+    ev.UserRemoved: _user_removed,
+    ev.TokenIssued: _token_issued,
+    ev.TokenRevoked: _token_revoked,
 }

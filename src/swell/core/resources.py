@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,6 +31,33 @@ class Contact(StrEnum):
     LOST = "lost"  # its runs are provably over, and have ended as lost with it
 
 
+LEASE_S = 600.0
+"""Runs on a machine over a network end by themselves so long after they lost the daemon, unless declared otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ssh:
+    """How a machine is reached over SSH, as a person declared it."""
+
+    host: str
+    user: str = ""  # empty: as ~/.ssh/config says, else the daemon's own
+    port: int = 22
+    key_file: str = ""  # empty: as ~/.ssh/config says, else the agent's and the usual ones
+    config_host: str = ""  # alias in ~/.ssh/config, with its ProxyJump
+    host_key: str = ""  # pinned: one line of OpenSSH's public key format; no connection without
+    python: str = "python3"
+    setup: tuple[str, ...] = ()  # lines of shell before each worker's command
+    root: str = ""  # directory on the machine; empty: ~/.swell
+
+
+def fingerprint(host_key: str) -> str:
+    """Of a pinned host key, as `ssh` shows it; empty for none."""
+    if not host_key:
+        return ""
+    digest = hashlib.sha256(base64.b64decode(host_key.split()[1])).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
 class GpuHealth(StrEnum):
     OK = "ok"
     DIRTY = "dirty"  # its last run has ended but its memory is not free yet
@@ -45,6 +74,11 @@ class Gpu:
     why: str = ""
     others_memory_mib: int = 0  # measured: used by processes that are not Swell's
     others: bool = False  # somebody else's work is on it: left alone
+    uuid: str = ""  # of the device; empty: declared, or the driver does not report it
+
+
+MEASURED = ("gpus", "cpus", "memory_mib")
+"""What a look at a machine finds out about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +94,21 @@ class Node:
     condition: NodeCondition = NodeCondition.READY
     why: str = ""
     lease_s: float = 0.0  # runs end by themselves so long after they lost the daemon; 0: never
+    lease_waived: bool = False  # its runs may go on without a daemon for ever: nothing follows from its silence
     contact: Contact = Contact.HERE
     contact_s: float = 0.0  # since when
     boot_id: str = ""  # of the machine; empty: it is not watched for contact (the daemon's own)
+    ssh: Ssh | None = None  # of nodes whose executor is "ssh"; None in what is measured there
+    closed: str = ""  # why what manages the machine (Kubernetes) puts nothing new there; empty: it does
+    realm: str = ""  # machines of one realm reach each other; a run never spans realms
+    interface: str = ""  # network interface that has its address; empty: unknown
+    failed_starts: tuple[int, ...] = ()  # jobs that failed to start here, one after the other, up to now
+    declared: tuple[str, ...] = ()  # which of MEASURED a person declared: measuring does not change them
 
     @property
     def schedulable(self) -> bool:
         answers = self.contact is Contact.HERE and bool(self.boot_id or not self.lease_s)
-        return answers and self.condition is NodeCondition.READY
+        return answers and not self.closed and self.condition is NodeCondition.READY
 
     def usable_gpus(self) -> tuple[Gpu, ...]:
         """GPUs a new run may be given, if no run of ours holds them."""

@@ -64,6 +64,9 @@ class JobView:
     remaining_1_s: float = 0.0  # remaining time at speed 1, as of `as_of_s`
     as_of_s: float = 0.0
     rate_now: float = 0.0  # speed at which remaining_1_s shrinks since then; 0 when it does not run
+    length_median_1_s: float = 0.0  # of all its work, where that is known as a distribution only; else 0
+    length_sigma: float = 0.0  # of its logarithm
+    done_1_s: float = 0.0  # of that length, as of `as_of_s`
     restart_cost_s: float = 30.0  # time lost by a stop and start; 0 for jobs that scale in place
     attained_gpu_s: float = 0.0  # service, as of as_of_s; grows with held_n while it runs
     first_started_s: float | None = None
@@ -72,6 +75,8 @@ class JobView:
     ran_s: float = 0.0  # before the current run
     changed_s: float = 0.0  # last start, resize or move of the current run
     migrated_s: float = 0.0  # last move
+    left_alone_until_s: float = 0.0  # a change of it was withdrawn for want of a checkpoint
+    withdrawable: bool = False  # stopping to be resized or moved, and that can still be given up
     last_nodes: tuple[str, ...] = ()  # of the last run: data and caches may still be there
     weight: float = 1.0
     deadline_s: float = 0.0
@@ -83,6 +88,10 @@ class JobView:
     @property
     def max(self) -> int:
         return self.sizes[-1]
+
+    def settled_at_s(self, min_run_s: float) -> float:
+        """From when on it may be resized or moved again."""
+        return max(self.changed_s + min_run_s, self.left_alone_until_s)
 
     def curve(self, gpu_type: str) -> Curve:
         return self.speed.curve(gpu_type)
@@ -114,7 +123,7 @@ class Quota:
 class Options:
     """What a person may set about decisions in general. Options of one policy are in `policy`."""
 
-    starvation_s: float = 6 * 3600.0  # passed over for longer: goes ahead of its order
+    starvation_s: float = 24 * 3600.0  # passed over for longer: goes ahead of its order
     min_run_s: float = 10.0  # no resize or move of a run sooner after its last change
     move_interval_s: float = 600.0  # no second move of an unchanged job sooner
     max_moves: int = 8  # of unchanged jobs, in one pass

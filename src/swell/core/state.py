@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from swell.core.events import ExitReason, StopWhy
+from swell.core.accounts import Token, User
+from swell.core.events import VOLUNTARY, CopiedOutputs, ExitReason, StopWhy
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Node
@@ -44,7 +45,19 @@ class StopRecord:
     at_s: float
     reason: str = ""
     by: str = ""
+    now: bool = False  # killed at once
     agreed: tuple[int, int] | None = None  # (epoch, step) before which all ranks leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """A resize or move that was given up, and until when none is tried again."""
+
+    why: StopWhy
+    at_s: float
+    change: str = ""  # what was to happen: "1 -> 2 GPUs"
+    reason: str = ""  # why it does not
+    until_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +68,8 @@ class Run:
     allocation: Allocation
     planned_s: float
     reason: str = ""
+    preparing: str = ""  # what a node fetches before it can start, and how far that is
+    prepared_s: float = 0.0  # when it was last seen at that
     started_s: float | None = None
     began_s: float | None = None  # the library's first epoch of this run
     changed_s: float = 0.0  # when the allocation was last changed
@@ -65,6 +80,7 @@ class Run:
     boundary_every_s: float = 0.0  # expected time between two checkpoints; 0: unknown
     lost_s: float = 0.0  # work that its end threw away: from its last checkpoint on
     stop: StopRecord | None = None
+    withdrawn: Withdrawal | None = None  # the last stop that was withdrawn, until the next checkpoint
     ended_s: float | None = None
     exit_reason: ExitReason | None = None
     exit_code: int | None = None
@@ -85,6 +101,7 @@ class JobRecord:
     attempts: int = 0
     failures: int = 0
     lost_runs: int = 0
+    result_of: int = 0  # the attempt that finished, though it had been given up with its machine; 0: none
     kills: int = 0  # runs that were killed and are no failures: the job went on from a checkpoint
     preemptions: int = 0
     resizes: int = 0
@@ -106,6 +123,7 @@ class JobRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
     ended_s: float | None = None
     message: str = ""  # why it ended as it did, for people
+    outputs: CopiedOutputs | None = None  # of a job that ended with `outputs` in its spec
 
     @property
     def ended(self) -> bool:
@@ -150,6 +168,8 @@ class State:
     placer: str = ""
     policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     policy_memory: Mapping[str, object] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)  # by name
+    tokens: dict[str, Token] = field(default_factory=dict)  # by id
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
     lost_s: float = 0.0  # work thrown away by ends of runs, over all time
     recent: list[JobId | None] = field(default_factory=list, compare=False)  # whom the last events were about
@@ -161,6 +181,21 @@ def unsaved_since_s(run: Run, default_s: float) -> float:
         if since_s is not None:
             return since_s
     return default_s
+
+
+def may_be_withdrawn(record: JobRecord) -> bool:
+    """Is it about to be resized or moved, and has nobody acted on that yet? Once its ranks have agreed on where to
+    leave one may have left, and a run that had no checkpoint to wait for was sent a signal."""
+    run = record.run
+    stop = run.stop if run is not None else None
+    if run is None or stop is None or record.state is not JobState.STOPPING:
+        return False
+    if stop.why not in VOLUNTARY or stop.agreed is not None:
+        return False
+    if run.began_s is not None and run.began_s <= stop.at_s:
+        return True
+    waits = bool(record.spec.checkpoint_dir) and run.started_s is not None and run.started_s <= stop.at_s
+    return waits and run.began_s is None and (run.saved_s is None or run.saved_s <= stop.at_s)
 
 
 def was_given(state: State, job: JobId) -> bool:
@@ -187,6 +222,8 @@ def copy_of(state: State) -> State:
         ended=dict(state.ended),
         keys=dict(state.keys),
         nodes=dict(state.nodes),
+        users=dict(state.users),
+        tokens=dict(state.tokens),
         counts=dict(state.counts),
         recent=[],
     )

@@ -11,8 +11,8 @@ Entries are plain values, as a log returns them. Written by `plan.reconcile` alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swell.core.ids import JobId
@@ -34,15 +34,20 @@ class Targets:
     def missed_by(self, places: Mapping[JobId, Allocation]) -> bool:
         """Would one have been stopped for nothing? It was to be moved and gets the same GPUs or none; to be resized,
         and gets as many as it had or none; to make room for others, and gets as many as it had."""
-        return any(self._for_nothing(job, places.get(job), had) for job, had in self.held.items())
+        return any(self.for_nothing(job, places.get(job), had) for job, had in self.held.items())
 
-    def _for_nothing(self, job: JobId, place: Allocation | None, had: Allocation) -> bool:
+    def for_nothing(self, job: JobId, place: Allocation | None, had: Allocation) -> bool:
         target = self.places.get(job)
         if place is None:
             return target is not None
         if target is not None and _amount(target) == _amount(had):
             return place == had
         return _amount(place) == _amount(had)
+
+    def without(self, jobs: Container[JobId]) -> Targets:
+        """The plan for all others."""
+        places = {job: place for job, place in self.places.items() if job not in jobs}
+        return replace(self, places=places, held={job: had for job, had in self.held.items() if job not in jobs})
 
 
 def _amount(place: Allocation) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from swell.core.errors import InvalidTransition, StoreDamaged, StoreError, StoreFenced, SwellError
+from swell.core.errors import InvalidTransition, NotFound, StoreDamaged, StoreError, StoreFenced, SwellError
 from swell.core.events import Event
 from swell.core.lifecycle import apply
 from swell.core.state import State
@@ -34,6 +34,7 @@ CHECKPOINT_EVERY = 20_000
 
 class Committer:
     def __init__(self, store: Store, journal: Journal, book: LastingBook) -> None:
+        self.cluster_id = store.cluster_id
         self._store = store
         self._journal = journal
         self._book = book
@@ -63,6 +64,11 @@ class Committer:
             for stored in page:
                 self._book.learn(stored.event)
             after = page[-1].seq
+
+    @property
+    def first_seq(self) -> int:
+        """Of the first event that `follow` can give."""
+        return self._store.first_seq
 
     async def commit(self, events: Sequence[Event]) -> None:
         """Make these events true and durable, all or none. Raises InvalidTransition or StoreError."""
@@ -207,7 +213,10 @@ class Committer:
             return [s for s in self._recent if after_seq < s.seq <= self.durable_seq]
         if after_seq >= self.durable_seq:
             return ()
-        return await asyncio.to_thread(self._store.events, after_seq, 1000)
+        found = await asyncio.to_thread(self._store.events, after_seq, 1000)
+        if found and found[0].seq != after_seq + 1:
+            raise NotFound(f"events {after_seq + 1} to {found[0].seq - 1} were removed from the log in between")
+        return found
 
     async def stop_waiting(self) -> None:
         """From now on `healthy` raises while the store does not work: it would keep the daemon from ending."""

@@ -57,7 +57,9 @@ class Contacts:
         node = state.nodes.get(seen.node)
         if node is None:
             return
-        await self._commit(rules.heard(state, node, seen.boot_id, seen.running, self._clock.now_s()))
+        events = rules.heard(state, node, seen.boot_id, seen.running, self._clock.now_s())
+        again = rules.leased_again(node, self._clock.now_s()) if seen.renewed and seen.leased else []
+        await self._commit([*events, *again])
         for run in rules.stale_runs(self._state(), seen.running):
             self._kill(run)
         if node.contact is not Contact.HERE:
@@ -92,7 +94,7 @@ class Contacts:
 
     def over_by_s(self, node: Node) -> float | None:
         """When all its runs are over for certain, monotonic; None: never by itself."""
-        if not node.lease_s:
+        if not node.lease_s or node.lease_waived:
             return None
         return rules.over_by_s(
             self._heard_of(node.name).renewed_s, node.lease_s, rules.grace_on(self._state(), node.name)

@@ -8,17 +8,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from swell.core import events as ev
 from swell.core.agreement import Position
+from swell.core.contact import waived
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, NotFound, StoreError
-from swell.core.events import Event, ExitReason
+from swell.core.events import CopiedOutputs, Event, ExitReason
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Options
 from swell.core.state import ENDED, JobRecord, JobState, Run, State, was_given
+from swell.daemon.accounts import Accounts
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
@@ -26,9 +29,11 @@ from swell.daemon.contacts import Contacts
 from swell.daemon.effects import Effects
 from swell.daemon.forecasts import Forecasts, forecast_sentence
 from swell.daemon.job_id_watermark import JobIdWatermark
+from swell.daemon.latest_order import latest_order
 from swell.daemon.listing import IN_MEMORY, active_jobs
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.moments import Moment
+from swell.daemon.outputs import Collect, Outputs
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import RunReport, Series, StopView
 from swell.daemon.series import RecentSeries
@@ -40,18 +45,22 @@ from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
 from swell.plan.admit import check_feasible
 from swell.plan.explain import Explanation, explain
-from swell.plan.snapshotter import Snapshotter
+from swell.plan.sizes import of_size
+from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
     Adopted,
     Clock,
     Executor,
+    Files,
     FilesFound,
     JobQuery,
     LogChunk,
+    NodeGone,
     NodeHeard,
     NodeSeen,
     Observation,
+    Order,
     PastRun,
     Record,
     RunGone,
@@ -81,6 +90,16 @@ class Settings:
     job_dirs: tuple[str, ...] = ()  # where nodes keep a directory a job, as far as its path tells them from others
 
 
+class FarMachines(Protocol):
+    """Reaches machines as they are declared and removed."""
+
+    def know(self, nodes: Mapping[str, Node]) -> None: ...
+
+    async def waive(self) -> None:
+        """Let what runs there go on without a daemon, for ever."""
+        ...
+
+
 class Engine:
     """One per state directory. `start`, then commands and queries from the same event loop, then `stop`."""
 
@@ -96,12 +115,16 @@ class Engine:
         checkpoint_dir_of: Callable[[JobRecord], Path] = lambda record: Path(record.spec.checkpoint_dir),
         kept_here: Callable[[], Sequence[JobId]] = tuple,
         declare: Callable[[int | None], Awaitable[Node]] | None = None,
+        machines: FarMachines | None = None,
+        files: Files | None = None,
+        collect: Collect = lambda _: CopiedOutputs(problem="this daemon has no files of jobs"),
     ) -> None:
         """`kept_here`: jobs of which there are files on the daemon's own machine. `declare`: changes how many slots
-        that machine has, and looks at it again."""
+        that machine has, and looks at it again. `machines`: whoever reaches those that are declared."""
         self._committer = committer
         self._record = record
         self._executor = executor
+        self._files = files
         self._clock = clock
         self._settings = settings
         self.book = book
@@ -119,15 +142,20 @@ class Engine:
             clock,
         )
         self._stops = Stops(committer, clock)
+        self.accounts = Accounts(lambda: self.state, self._commit, clock)
         self._series = RecentSeries()
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
         self._forecasts = Forecasts()
         self._cleanup = Cleanup(executor, record, lambda: self.state)
+        self._outputs = Outputs(lambda: self.state, collect, self._commit, clock.now_s)
         self._ids = JobIdWatermark(settings.id_file)
         self._kept_here = kept_here
         self._declare = declare
-        committer.listeners += [self._stops.wake, self._cleanup.happened, self._ids.happened]
+        self._machines = machines
+        if machines is not None:
+            committer.listeners += [self._nodes_changed]
+        committer.listeners += [self._stops.wake, self._cleanup.happened, self._outputs.happened, self._ids.happened]
         committer.listeners += [lambda events: self._forecasts.happened(events, self.state)]
         committer.found += [self._found]
         self.tasks = Supervisor()
@@ -139,6 +167,8 @@ class Engine:
         await self._committer.open()
         await self._skip_ids(await asyncio.to_thread(self._kept_here))
         await self._choose_policy()
+        if self._machines is not None:
+            self._machines.know(self.state.nodes)
         for record in self._holding():
             # Sent twice, done once: what was on disk but not started before a crash is started now.
             self._effects.launch(record)
@@ -151,6 +181,7 @@ class Engine:
         self.tasks.start("logs", self._logs.run)
         self.tasks.start("training checkpoints", self._checkpoints.run)
         self.tasks.start("cleanup", self._cleanup.run)
+        self.tasks.start("outputs", self._outputs.run)
         self.tasks.start("ids", self._ids.run)
 
     def _holding(self) -> list[JobRecord]:
@@ -197,12 +228,25 @@ class Engine:
 
     async def stop(self) -> None:
         """Graceful: jobs go on running; the next start adopts them."""
+        await self._waive()
         await self.tasks.stop()
         await self._forecasts.stop()
         await self._committer.stop_waiting()
         await self._effects.settle()
         await self._committer.close()
         await asyncio.to_thread(self._ids.write)
+
+    def _nodes_changed(self, events: Sequence[Event]) -> None:
+        if self._machines is not None and any(isinstance(event, ev.NodeObserved | ev.NodeRemoved) for event in events):
+            self._machines.know(self.state.nodes)
+
+    async def _waive(self) -> None:
+        """Planned maintenance costs nothing: runs elsewhere may go on without a daemon."""
+        if self._machines is None or self._committer.failure is not None:
+            return
+        with suppress(StoreError):
+            await self._commit(waived(self.state, self._clock.now_s()))
+            await self._machines.waive()
 
     @property
     def busy(self) -> bool:
@@ -237,9 +281,14 @@ class Engine:
             except StoreError:
                 continue
             break
+        if isinstance(seen, NodeGone):
+            self._ended_with_their_machine(events)
         if isinstance(seen, Adopted):
             self._adopted.set()
         if isinstance(seen, RunGone):
+            if seen.reason is ExitReason.FINISHED and not events:  # of a run that had been given up
+                with suppress(StoreError):  # then its work is done again
+                    await self._do(commands.result_stands(self.state, seen.run, now_s=self._clock.now_s()))
             self._effects.ended(seen.run)
             self._stops.ended(seen.run)
             self._reported.pop(seen.run, None)
@@ -289,12 +338,23 @@ class Engine:
         return jobs
 
     def _check_dependencies(self, spec: JobSpec) -> None:
-        for job in spec.depends_on:
+        for job in spec.dependencies:
             if not was_given(self.state, job):
-                raise NotFound(f"depends_on names job {job}, which does not exist")
+                raise NotFound(f"it is to wait for job {job}, which does not exist; `swell ls --all` lists jobs")
 
-    async def cancel(self, job: JobId, *, by: str, reason: str = "") -> None:
-        await self._do(commands.cancel(self.state, job, by=by, reason=reason, now_s=self._clock.now_s()))
+    async def cancel(self, job: JobId, *, by: str, reason: str = "", at_once: bool = False) -> None:
+        now_s = self._clock.now_s()
+        await self._do(commands.cancel(self.state, job, by=by, reason=reason, now_s=now_s, at_once=at_once))
+
+    async def update(self, job: JobId, wanted: commands.Update, *, by: str) -> None:
+        events = commands.update(self.state, job, wanted, by=by, now_s=self._clock.now_s())
+        if wanted.gpus is not None:
+            spec = replace(self.state.jobs[job].spec, gpus=wanted.gpus)
+            check_feasible(spec, list(self.state.nodes.values()))
+        await self._do(events)
+
+    async def requeue(self, job: JobId, *, by: str) -> None:
+        await self._do(commands.requeue(self.state, job, by=by, now_s=self._clock.now_s()))
 
     async def pause(self, job: JobId, *, by: str) -> None:
         await self._do(commands.pause(self.state, job, by=by, now_s=self._clock.now_s()))
@@ -317,7 +377,7 @@ class Engine:
         self._passes.carry_out(events)
 
     async def add_node(self, node: Node) -> None:
-        await self._do([ev.NodeObserved(node=node, at_s=self._clock.now_s())])
+        await self._do(commands.add_node(node, now_s=self._clock.now_s()))
 
     async def declare_slots(self, gpus: int | None) -> None:
         """So many slots on the daemon's own machine, or (None) the GPUs that it finds."""
@@ -329,6 +389,12 @@ class Engine:
     async def set_node_condition(self, name: str, condition: NodeCondition, *, why: str = "", by: str = "") -> None:
         now_s = self._clock.now_s()
         await self._do(commands.set_node_condition(self.state, name, condition, why=why, by=by, now_s=now_s))
+
+    async def lose_node(self, name: str, *, by: str = "") -> None:
+        """A person says that a machine is off: its runs end now, and continue elsewhere where they can."""
+        events = commands.lose_node(self.state, name, by=by, now_s=self._clock.now_s())
+        await self._commit(events)
+        self._ended_with_their_machine(events)
 
     async def remove_node(self, name: str, *, by: str = "") -> None:
         await self._do(commands.remove_node(self.state, name, by=by, now_s=self._clock.now_s()))
@@ -352,6 +418,10 @@ class Engine:
     # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
+    def cluster_id(self) -> str:
+        return self._committer.cluster_id
+
+    @property
     def state(self) -> State:
         return self._committer.state
 
@@ -367,7 +437,21 @@ class Engine:
         return await asyncio.to_thread(self._record.jobs, query)
 
     async def runs(self, job: JobId) -> Sequence[Run]:
-        return await asyncio.to_thread(self._record.runs, job)
+        """The last one as the state has it: what was just decided may not be in the tables yet."""
+        stored = await asyncio.to_thread(self._record.runs, job)
+        record = self.state.jobs.get(job)
+        if record is None or record.run is None:
+            return stored
+        return [*(run for run in stored if run.id != record.run.id), record.run]
+
+    @property
+    def files(self) -> Files:
+        if self._files is None:
+            raise NotFound("this daemon has no files of jobs")
+        return self._files
+
+    async def latest_order(self, job: JobId) -> Order:
+        return latest_order(await self.job(job), await self.runs(job), self.state.nodes)
 
     async def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
         return await asyncio.to_thread(self._record.runs_between, from_s, to_s, limit)
@@ -384,10 +468,24 @@ class Engine:
         found = explain(self.state, record, self.reasons(job), self._clock.now_s())
         return replace(
             found,
+            sentences=tuple(dict.fromkeys((*found.sentences, *self._about_size(record)))),
             advice=advice,
             missing=missing,
             starts=self._forecast_sentence(record),
             trouble=self._passes.decider.trouble,
+        )
+
+    def _about_size(self, record: JobRecord) -> list[str]:
+        """Why a run has as many GPUs as it has."""
+        if not record.holding:
+            return []
+        per_node = gpus_per_node(self.state.nodes.values())
+        return of_size(
+            self.state,
+            record,
+            lambda other: self.book.speed(other, per_node),
+            self.book.remaining(record),
+            DEFAULT_RESTART_COST_S,
         )
 
     def _forecast_sentence(self, record: JobRecord) -> str:
@@ -434,6 +532,11 @@ class Engine:
         """Be told of events once they are on disk, and of how long passes took. Must be quick and not raise."""
         self._committer.listeners.append(events)
         self._passes.watchers.append(passes)
+
+    @property
+    def first_seq(self) -> int:
+        """The number of the first event that is still in the log."""
+        return self._committer.first_seq
 
     def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
         return self._committer.follow(after_seq)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
@@ -149,8 +151,9 @@ class Helper:
         if child is None:
             return None
         self._sent = None
-        with suppress(ProcessLookupError):
-            child[0].kill()
+        if child[0].returncode is None:
+            with suppress(ProcessLookupError):  # by its number: Process.kill would reap one that has just ended
+                os.kill(child[0].pid, signal.SIGKILL)
         return child[0]
 
     async def stop(self) -> None:

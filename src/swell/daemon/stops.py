@@ -46,7 +46,7 @@ class Stops:
         epochs = record.epochs_total if record.unit == "epoch" else 0  # else positions count steps, not epochs
         after = before.hear(rank=rank, position=position, world_size=world_size, ack=ack, steps=steps, epochs=epochs)
         if terminating:  # somebody sent SIGTERM to its ranks: they leave together, as if the daemon had asked them
-            after = after.ask()
+            after = after.ask(terminating=True)
         self._keep(run, before, after)
         await self._make_durable(run)
         return self._view(run)
@@ -77,9 +77,9 @@ class Stops:
         return self._view(run)
 
     def wake(self, events: Sequence[Event]) -> None:
-        """Stop requests have become true: those who wait are told."""
+        """Stops were asked for or withdrawn: those who wait hear of it."""
         for event in events:
-            if isinstance(event, ev.RunStopRequested):
+            if isinstance(event, ev.RunStopRequested | ev.RunStopWithdrawn):
                 current = self._run(event.run)
                 if current is not None:
                     before = self._agreements.get(event.run, Agreement())
@@ -99,7 +99,7 @@ class Stops:
     def _agreement(self, run: RunId, current: Run) -> Agreement:
         agreement = self._agreements.get(run, Agreement())
         if current.stop is None:
-            return agreement
+            return agreement.withdraw()
         if current.stop.agreed is not None and agreement.decided is None:
             at = current.stop.agreed  # the verdict of before a restart holds
             return Agreement(world_size=agreement.world_size, asked=True, proposal=at, decided=at, confirmed=True)
@@ -129,8 +129,11 @@ class Stops:
                 return
             epoch, step = agreement.decided
             await self._committer.commit([ev.StopAgreed(run=run, epoch=epoch, step=step, at_s=self._clock.now_s())])
-            latest = self._agreements.get(run, agreement)
-            self._keep(run, latest, latest.confirm())
+            latest, current = self._agreements.get(run, agreement), self._run(run)
+            if current is not None:
+                latest = self._agreement(run, current)
+            if latest.decided is not None:  # else it was withdrawn, and nobody has heard of the verdict
+                self._keep(run, latest, latest.confirm())
 
     def _has_news(self, run: RunId, ack: Position | None) -> bool:
         agreement = self._agreements.get(run)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from swell.core import events as ev
-from swell.core.events import Event, StopWhy
+from swell.core.contact import runs_on
+from swell.core.events import Event, ExitReason, StopWhy
 from swell.core.exits import reason_when_stopping
 from swell.core.lifecycle import kept_facts
 from swell.core.resources import Gpu, Node
 from swell.core.state import JobRecord, State
-from swell.ports import Adopted, FilesFound, NodeHeard, NodeSeen, Observation, RunGone, RunProgress, RunUp
+from swell.ports import (
+    Adopted,
+    FilesFound,
+    NodeGone,
+    NodeHeard,
+    NodeSeen,
+    Observation,
+    RunFetching,
+    RunGone,
+    RunProgress,
+    RunUp,
+)
 
 FALL_MIB = 1024
 """Memory of a GPU that others use has to fall by so much, or to nothing, to be told of."""
@@ -21,11 +33,16 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
     or may have been, sent a signal by this daemon."""
     if isinstance(seen, NodeSeen):
         return _node(state, seen)
+    if isinstance(seen, NodeGone):
+        return _gone(state, seen)
     if isinstance(seen, FilesFound | Adopted | NodeHeard):
         return []
     record = state.jobs.get(seen.run.job)
     if record is None or record.run is None or record.run.id != seen.run or not record.holding:
         return []
+    if isinstance(seen, RunFetching):
+        known = record.run.started_s is not None or record.run.preparing == seen.detail
+        return [] if known else [ev.RunPreparing(run=seen.run, at_s=seen.at_s, detail=seen.detail)]
     if isinstance(seen, RunUp):
         return [] if record.run.started_s is not None else [ev.RunStarted(run=seen.run, at_s=seen.at_s)]
     if isinstance(seen, RunProgress):
@@ -66,9 +83,24 @@ def _message(record: JobRecord, gone: RunGone) -> str:
 
 def _node(state: State, seen: NodeSeen) -> list[Event]:
     known = state.nodes.get(seen.node.name)
+    if known is None and seen.node.executor == "ssh":  # it was removed while it was looked at
+        return []
     if known is not None and _same(known, seen.node):
         return []
     return [ev.NodeObserved(node=seen.node, at_s=seen.at_s)]
+
+
+def _gone(state: State, seen: NodeGone) -> list[Event]:
+    """Whatever ran there is over, and continues elsewhere."""
+    if seen.node not in state.nodes:
+        return []
+    why = f"{seen.node} has left its cluster"
+    ends = [
+        ev.RunEnded(run=job.run.id, reason=ExitReason.NODE_LOST, at_s=seen.at_s, message=why)
+        for job in runs_on(state, seen.node)
+        if job.run is not None
+    ]
+    return [*ends, ev.NodeRemoved(node=seen.node, at_s=seen.at_s)]
 
 
 def _same(known: Node, seen: Node) -> bool:

@@ -6,17 +6,17 @@ by itself when its memory is free. GPUs that others use are marked and left alon
 
 from __future__ import annotations
 
-import os
+import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from swell.core.resources import Gpu, GpuHealth, Node
 from swell.executors.nvml import GpuProcess, GpuReading, Nvml
 from swell.executors.slots import slots
 from swell.ports import Clock
-from swell.shim import processes
+from swell.shim import gpus, processes
+from swell.shim.inventory import cpus, memory_mib
 
 LEFTOVER_MIB = 512
 """A free GPU may still show this much: the driver's own."""
@@ -34,6 +34,31 @@ class Ours:
     gpus: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose:
+    """The mark that a process carries, and the processes above it."""
+
+    mark: str = ""
+    above: tuple[int, ...] = ()
+
+
+def _whose_here(pid: int) -> Whose | None:
+    if not processes.alive([pid]):
+        return None
+    found = gpus.whose(pid)
+    return Whose(mark=found["mark"], above=tuple(found["above"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """How a machine is asked what it has; this one, unless said otherwise. `whose`: None if the process is no more."""
+
+    executor: str = "local"
+    cpus: Callable[[], int] = cpus
+    memory_mib: Callable[[], int] = memory_mib
+    whose: Callable[[int], Whose | None] = _whose_here
+
+
 class Machine:
     """`gpus`: declare so many slots instead of asking the driver. Blocking; called from a thread."""
 
@@ -45,12 +70,14 @@ class Machine:
         gpus: int | None = None,
         readings: Callable[[], tuple[GpuReading, ...]] | None = None,
         labels: dict[str, str] | None = None,
+        probe: Probe | None = None,
     ) -> None:
         self.name = name or socket.gethostname() or "localhost"
         self._clock = clock
         self._declared = gpus
         self._readings = readings or Nvml().read
         self._labels = labels or {}
+        self._probe = probe or Probe()
         self._dirty_since: dict[int, float] = {}
 
     def declare(self, gpus: int | None) -> None:
@@ -62,17 +89,17 @@ class Machine:
             name=self.name,
             gpus=self._gpus(ours),
             # Who declares slots wants so many jobs at once: a CPU for each, and the machine's own for jobs without one.
-            cpus=cpus() + (self._declared or 0),
-            memory_mib=memory_mib(),
+            cpus=self._probe.cpus() + (self._declared or 0),
+            memory_mib=self._probe.memory_mib(),
             labels=self._labels,
-            executor="local",
+            executor=self._probe.executor,
         )
 
     def gpu_clean(self, gpu: int, ours: Ours) -> bool:
         """May this GPU be given to the next run? True for declared slots: there is nothing to look at."""
         if self._declared is not None:
             return True
-        return all(not _leftover(reading, ours) for reading in self._readings() if reading.index == gpu)
+        return all(not _leftover(reading, ours, self._probe) for reading in self._readings() if reading.index == gpu)
 
     def _gpus(self, ours: Ours) -> tuple[Gpu, ...]:
         if self._declared is not None:
@@ -81,7 +108,7 @@ class Machine:
 
     def _gpu(self, reading: GpuReading, ours: Ours) -> Gpu:
         health, why = self._health(reading, ours)
-        others = [process for process in reading.processes if is_others(process, ours)]
+        others = [process for process in reading.processes if is_others(process, ours, self._probe)]
         used_mib = sum(process.memory_mib or 0 for process in others)
         return Gpu(
             index=reading.index,
@@ -92,12 +119,13 @@ class Machine:
             why=why,
             others=bool(others),
             others_memory_mib=-(-used_mib // GRAIN_MIB) * GRAIN_MIB,
+            uuid=reading.uuid,
         )
 
     def _health(self, reading: GpuReading, ours: Ours) -> tuple[GpuHealth, str]:
         if reading.trouble:
             return GpuHealth.QUARANTINED, f"the driver cannot read it: {reading.trouble}; see `nvidia-smi` and dmesg"
-        why = _leftover(reading, ours)
+        why = _leftover(reading, ours, self._probe)
         if not why:
             self._dirty_since.pop(reading.index, None)
             return GpuHealth.OK, ""
@@ -107,45 +135,32 @@ class Machine:
         return GpuHealth.QUARANTINED, f"{why}; find the process or reset the GPU: it returns when its memory is free"
 
 
-def _leftover(reading: GpuReading, ours: Ours) -> str:
+def _leftover(reading: GpuReading, ours: Ours, probe: Probe) -> str:
     """Memory that nobody we can see holds; words for it, or nothing. Not asked while a run of ours is on the GPU:
     the driver may not show its processes (containers)."""
-    living = [process for process in reading.processes if processes.alive([process.pid])]
+    living = [process for process in reading.processes if probe.whose(process.pid)]
     if reading.index in ours.gpus or any(process.memory_mib is None for process in living):
         return ""
     left_mib = reading.used_mib - sum(process.memory_mib or 0 for process in living)
     return f"about {left_mib // GRAIN_MIB * GRAIN_MIB} MiB are in use by no process" if left_mib > LEFTOVER_MIB else ""
 
 
-def is_others(process: GpuProcess, ours: Ours) -> bool:
+def is_others(process: GpuProcess, ours: Ours, probe: Probe) -> bool:
     """Alive, without a mark of ours, and below none of our shims."""
-    if not processes.alive([process.pid]):
+    whose = probe.whose(process.pid)
+    if whose is None or whose.mark in ours.marks:
         return False
-    if processes.mark_of(process.pid).decode("ascii", "replace") in ours.marks:
-        return False
-    pid = process.pid
-    while pid > 1:
-        if pid in ours.shims:
-            return False
-        stat = processes.stat_of(pid)
-        pid = stat.parent if stat else 0
-    return True
+    return not ours.shims.intersection((process.pid, *whose.above))
 
 
-def cpus() -> int:
-    return len(os.sched_getaffinity(0))
+class InThread:
+    """The daemon's own machine, looked at in a thread: a driver that hangs stops nobody else."""
 
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
 
-def memory_mib() -> int:
-    """Of the machine, or of the cgroup we are in if that is less."""
-    limits = [int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal:")]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        limits += [int(line) // (1024 * 1024) for line in _lines(path) if line.strip().isdigit()]
-    return min(limits, default=1024)
+    async def read(self, ours: Ours) -> Node:
+        return await asyncio.to_thread(self._machine.read, ours)
 
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []
+    async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
+        return await asyncio.to_thread(lambda: all(self._machine.gpu_clean(gpu, ours) for gpu in gpus))

@@ -66,6 +66,7 @@ class Site:
     addresses: tuple[str, ...]  # in order of the parts
     port: int
     discovery_path: str
+    interfaces: tuple[str, ...] = ()  # that have these addresses, in the same order; empty names: unknown
 
     @property
     def master(self) -> str:
@@ -74,11 +75,20 @@ class Site:
 
 def site_of(allocation: Allocation, nodes: Mapping[str, Node], port: int, discovery_path: str) -> Site:
     """Processes of one node meet at the loopback: that works whatever name the node is known by."""
+    addresses: tuple[str, ...]
+    interfaces: tuple[str, ...]
     if len(allocation.parts) == 1:
-        addresses: tuple[str, ...] = (LOOPBACK,)
+        addresses, interfaces = (LOOPBACK,), ("",)
     else:
         addresses = tuple(nodes[part.node].address for part in allocation.parts)
-    return Site(allocation=allocation, addresses=addresses, port=port, discovery_path=discovery_path)
+        interfaces = tuple(nodes[part.node].interface for part in allocation.parts)
+    return Site(
+        allocation=allocation,
+        addresses=addresses,
+        port=port,
+        discovery_path=discovery_path,
+        interfaces=interfaces,
+    )
 
 
 def processes(spec: JobSpec, site: Site) -> tuple[Process, ...]:

@@ -29,6 +29,7 @@ class GpuReading:
     processes: tuple[GpuProcess, ...] = ()
     link_group: int = 0
     trouble: str = ""
+    uuid: str = ""
 
 
 def short_type(product: str) -> str:

@@ -4,10 +4,12 @@ the request of each worker. Called by `hosts` in a thread, for a copy may be lar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from swell.core.ids import RunId
+from swell.executors.container import ContainerSettings
+from swell.executors.ownership import hand_over
 from swell.executors.request import LaunchContext, build_launch
 from swell.ports import Launch, Order
 
@@ -23,6 +25,8 @@ class LocalPreparation:
     checkpoints_dir: Path
     work_dir: Path
     sdk_dir: Path
+    as_submitter: bool = False  # jobs run as the machine's user of the same name as theirs
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
 
     def __call__(self, order: Order) -> Launch:
         record = order.record
@@ -31,7 +35,10 @@ class LocalPreparation:
             self.deliver(record.spec.files, own)
         else:
             own.mkdir(mode=0o700, exist_ok=True)
-        return build_launch(record, order.nodes, dict.fromkeys(order.nodes, self._context(order.run)))
+        context = self._context(order.run)
+        if self.as_submitter:
+            hand_over(record, context)
+        return build_launch(record, order.nodes, dict.fromkeys(order.nodes, context))
 
     def _context(self, run: RunId) -> LaunchContext:
         return LaunchContext(
@@ -42,4 +49,6 @@ class LocalPreparation:
             work_dir=str(self.work_dir),
             sdk_dir=str(self.sdk_dir),
             submit_shell=True,
+            as_submitter=self.as_submitter,
+            containers=self.containers,
         )

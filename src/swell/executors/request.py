@@ -18,7 +18,7 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from swell.core.ids import RunId
@@ -26,6 +26,7 @@ from swell.core.job import JobSpec, Launcher
 from swell.core.resources import Node
 from swell.core.state import JobRecord, Run
 from swell.executors import launchers
+from swell.executors.container import ContainerSettings, Own, container_of, environment_inside
 from swell.executors.launchers import Process, Site
 from swell.ports import Launch, Worker
 
@@ -50,6 +51,8 @@ class LaunchContext:
     sdk_dir: str  # goes on PYTHONPATH; see swell.sdk.ship
     submit_shell: bool = False  # the node is the machine of the submitters' shells: their PATH means something there
     master_port: int = 0  # 0: derived from the run
+    as_submitter: bool = False  # processes belong to the machine's user of the same name as the job's
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
 
 
 def build_launch(record: JobRecord, nodes: Mapping[str, Node], contexts: Mapping[str, LaunchContext]) -> Launch:
@@ -60,9 +63,11 @@ def build_launch(record: JobRecord, nodes: Mapping[str, Node], contexts: Mapping
     site = launchers.site_of(run.allocation, nodes, port, _discovery(run.id, first))
     started = launchers.processes(spec, site)
     workers = tuple(
-        _worker(rank, process, environment(record, site, started, process, rank, context), record, context)
+        _contained(worker, record, nodes[worker.node], context)
         for rank, process in enumerate(started)
         for context in (contexts[process.part.node],)
+        for env in (environment(record, site, started, process, rank, context),)
+        for worker in (_worker(rank, process, env, record, context),)
     )
     return Launch(
         run=run.id,
@@ -88,6 +93,11 @@ def _discovery(run: RunId, context: LaunchContext) -> str:
     return posixpath.join(context.runs_dir, str(run), "discovery")
 
 
+def journal(run: RunId, context: LaunchContext) -> str:
+    """Where the run's library notes how far it is."""
+    return posixpath.join(context.runs_dir, str(run), "epochs")
+
+
 def _worker(rank: int, process: Process, env: Mapping[str, str], record: JobRecord, context: LaunchContext) -> Worker:
     spec = record.spec
     return Worker(
@@ -101,9 +111,27 @@ def _worker(rank: int, process: Process, env: Mapping[str, str], record: JobReco
         shell_env=context.submit_shell and bool(spec.shell_env),
         path_first=_path_first(spec, context),
         image=spec.image,
+        mounts=spec.mounts,
+        ports=spec.ports,
         cpus=spec.cpus,
         memory_mib=spec.memory_mib,
+        user=spec.user if context.as_submitter else "",
     )
+
+
+def _contained(worker: Worker, record: JobRecord, node: Node, context: LaunchContext) -> Worker:
+    """With what its container needs, if it has an image."""
+    if not worker.image:
+        return worker
+    run = _run_of(record).id
+    own = Own(
+        work_dir=posixpath.join(context.work_dir, str(record.id)),
+        checkpoints_dir="" if record.spec.checkpoint_dir else checkpoints(record, context),
+        sdk_dir=context.sdk_dir,
+        journal=journal(run, context),
+    )
+    container = container_of(run, worker, node, own, context.containers)
+    return replace(worker, container=container, env=environment_inside(worker.env, container["gpus"]))
 
 
 def directory(record: JobRecord, context: LaunchContext) -> str:
@@ -128,7 +156,7 @@ def environment(
         "OMP_NUM_THREADS": str(max(1, record.spec.cpus)),
         **_distributed(record.spec, site, started, process, rank),
         **_guide(record, site, process),
-        **(record.spec.shell_env if context.submit_shell else {}),
+        **(record.spec.shell_env if context.submit_shell and not record.spec.image else {}),
         **record.spec.env,
         **_given(process),
         **_swell(record, started, process, rank, context),
@@ -159,6 +187,8 @@ def _distributed(
         "TF_CONFIG": tf_config(site, started, process),
         "PL_TORCH_DISTRIBUTED_BACKEND": "nccl" if site.allocation.gpus else "gloo",
     }
+    if interface := site.interfaces[process.node_rank] if site.interfaces else "":
+        env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = interface
     if spec.launcher is not Launcher.SINGLE:
         env["MASTER_ADDR"], env["MASTER_PORT"] = site.master, str(site.port)
         env["RANK"], env["WORLD_SIZE"] = str(rank), str(_trainers(started))
@@ -231,7 +261,7 @@ def _swell(
         "SWELL_ADAPTIVE_BATCH": "1" if record.spec.adaptive_batch else "0",
         **_constant_batch(record.spec, run.allocation.gpus),
     }
-    env["SWELL_JOURNAL"] = posixpath.join(context.runs_dir, str(run.id), "epochs")
+    env["SWELL_JOURNAL"] = journal(run.id, context)
     if record.spec.launcher in launchers.CARRIED:
         env["SWELL_LEFT_MARK"] = posixpath.join(checkpoints(record, context), f".left-{run.id}")
     return env

@@ -43,12 +43,15 @@ class Router:
         return next((chunk for chunk in chunks if chunk.data or chunk.end), chunks[0])
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
-        """All of them, side by side. If one ends, whatever the cause, so does this: whoever observes begins again."""
-        seen: asyncio.Queue[Observation | None] = asyncio.Queue()
+        """All of them, side by side. If one ends, whatever the cause, so does this: whoever observes begins again. Each
+        is asked for more only when whoever observes has taken note of what it told last."""
+        seen: asyncio.Queue[tuple[Observation, asyncio.Event] | None] = asyncio.Queue()
         watches = [asyncio.create_task(_pass_on(executor, known, seen)) for executor in self._all]
         try:
             while (item := await seen.get()) is not None:
-                yield item
+                observation, noted = item
+                yield observation
+                noted.set()
         finally:
             for watch in watches:
                 watch.cancel()
@@ -75,10 +78,14 @@ class Router:
         return next(iter(found))
 
 
-async def _pass_on(executor: Executor, known: Sequence[RunId], seen: asyncio.Queue[Observation | None]) -> None:
+async def _pass_on(
+    executor: Executor, known: Sequence[RunId], seen: asyncio.Queue[tuple[Observation, asyncio.Event] | None]
+) -> None:
     try:
         async for item in executor.observe(known):
-            seen.put_nowait(item)
+            noted = asyncio.Event()
+            seen.put_nowait((item, noted))
+            await noted.wait()
     finally:
         seen.put_nowait(None)
 

@@ -1,4 +1,4 @@
-"""What `hosts` keeps about runs that are not over and about the machines it watches. Nothing here acts."""
+"""What `hosts` keeps about a run that is not over, and the times it goes by. Nothing here acts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swell.core.ids import RunId
-from swell.executors.transport import Transport
 from swell.executors.verdict import Epochs, Roster, Sight
 
 
@@ -24,6 +22,7 @@ class Tuning:
     answer_s: float = 30.0  # a machine that has not answered a call by then is out of reach
     straggler_s: float = 5.0  # from the first failure in a gang to SIGTERM for the others
     report_s: float = 2.0  # a training's own report has so long to arrive before its record is told instead
+    preparing_s: float = 3.0  # how far the fetching of an image is, is told at most so often
     force_s: float = 5.0  # a shim that was asked to kill its worker has so long; then it is done past it
 
 
@@ -34,8 +33,8 @@ class Tracked:
     roster: Roster
     requests: Mapping[int, dict[str, Any]] = field(default_factory=dict)  # empty for runs that were only adopted
     sights: dict[str, Sight] = field(default_factory=dict)  # the latest one at each of its places
-    sight: Sight | None = None
     untouched: bool = True  # report it also if it was never wholly started
+    preparing: tuple[str, float] = ("", 0.0)  # as it was told, and when (monotonic)
     up_told: bool = False
     up_s: float = 0.0  # as it was told: no later time may lie before it
     looked: bool = False
@@ -56,13 +55,3 @@ class Tracked:
     def could_not(self, be_done: str, error: OSError) -> None:
         self.failed = f"the run could not be {be_done}: {error}; see `swell doctor`"
         self.withdrawn = not self.begun
-
-
-@dataclass(slots=True)
-class Place:
-    """A machine, as it is watched: in a task of its own, so that one that does not answer delays nobody else."""
-
-    name: str  # empty: this machine
-    transport: Transport
-    dirty: dict[RunId, None] = field(default_factory=dict)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)

@@ -12,6 +12,7 @@ from typing import Any
 from swell.core.events import EXIT_STOPPED, ExitReason
 from swell.core.exits import reason_not_started, reason_of_exit
 from swell.core.ids import RunId
+from swell.executors.container_ends import container_reason, why_not_contained
 from swell.ports import Launch, RunGone
 
 SERVER = "server"
@@ -78,6 +79,7 @@ class Seen:
     up_s: float | None = None
     pid: int = 0  # of its shim
     mark: str = ""
+    preparing: str = ""  # what is fetched before it can start
     exit: Mapping[str, Any] | None = None
 
 
@@ -105,6 +107,10 @@ class Sight:
         """When the last worker came up; None as long as one has not."""
         times = [seen.up_s for seen in self.workers if seen.up_s is not None]
         return max(times) if times and len(times) == len(self.workers) else None
+
+    @property
+    def preparing(self) -> str:
+        return next((seen.preparing for seen in self.workers if seen.preparing), "")
 
     @property
     def untouched(self) -> bool:
@@ -152,6 +158,7 @@ def _seen(worker: Mapping[str, Any], look: Mapping[str, Any], now_s: float) -> S
         up_s=None if up_s is None else _at_s(look, up_s if this_boot else None, now_s),
         pid=worker["pid"],
         mark=worker["mark"],
+        preparing=worker.get("preparing", ""),
         exit=exit_,
     )
 
@@ -187,7 +194,11 @@ def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
         return _not_started(seen.rank, exit_["failed"], at_s)
     asked = bool(exit_["asked"]) or (exit_["code"] != 0 and stop_s is not None and at_s >= stop_s)
     reason = reason_of_exit(
-        code=exit_["code"], by_signal=exit_["signal"] is not None, out_of_memory=exit_["oom"], asked=asked
+        code=exit_["code"],
+        by_signal=exit_["signal"] is not None,
+        out_of_memory=exit_["oom"],
+        asked=asked,
+        lease_over=exit_["asked"] == "lease",
     )
     return End(rank=seen.rank, reason=reason, at_s=at_s, code=exit_["code"], message=_message(exit_, reason))
 
@@ -195,15 +206,17 @@ def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
 def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
     if reason is ExitReason.FINISHED or exit_["code"] == EXIT_STOPPED:
         return ""
+    if reason is ExitReason.NODE_LOST:
+        return "its machine lost the daemon for longer than its lease, and ended it; it continues elsewhere"
     if reason is ExitReason.OUT_OF_MEMORY:
         return "killed by the system for using too much memory; ask for more memory, or use less (smaller batches)"
     how = f"exit code {exit_['code']}"
     if exit_["signal"] is not None:
-        how = f"ended by {_signal_name(exit_['signal'])}"
+        how = f"ended by {signal_name(exit_['signal'])}"
     return f"{how}: {exit_['last']}" if exit_["last"] else how
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -213,6 +226,8 @@ def _signal_name(number: int) -> str:
 def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
     if failed["step"] == "stopped":
         return End(rank=rank, reason=ExitReason.STOPPED, at_s=at_s, message="stopped before it started")
+    if contained := container_reason(failed):
+        return End(rank=rank, reason=contained, at_s=at_s, message=why_not_contained(failed))
     theirs = failed["step"] in ("cwd", "exec")
     reason = reason_not_started(failed.get("errno")) if theirs else ExitReason.NODE_FULL
     return End(rank=rank, reason=reason, at_s=at_s, message=why_not_started(failed))
@@ -220,7 +235,7 @@ def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
 
 def why_not_started(failed: Mapping[str, Any]) -> str:
     """For a person: what is missing, and what to do."""
-    step, said = failed["step"], failed["said"]
+    step, said = failed["step"], failed.get("said", "")
     if step == "cwd":
         return (
             f"the working directory {failed['cwd']} cannot be entered ({said}); it must exist on the node that runs "
@@ -228,6 +243,8 @@ def why_not_started(failed: Mapping[str, Any]) -> str:
         )
     if step == "exec":
         return _why_not_executed(failed)
+    if step == "lease":
+        return "the machine lost the daemon before it began; it is tried again"
     if step == "fork":
         return f"the node could not start one more process ({said}); it may be out of memory or processes"
     if step == "log":
@@ -269,10 +286,13 @@ class Ends:
 
 
 def ends_of(roster: Roster, sight: Sight, now_s: float) -> Ends:
+    return sorted_ends(roster, [end for seen in sight.workers if (end := end_of(seen, sight.stop_s, now_s))])
+
+
+def sorted_ends(roster: Roster, ends: Sequence[End]) -> Ends:
     servers = {member.rank for member in roster.members if member.role == SERVER}
     if len(servers) == len(roster.members):
         servers = set()
-    ends = [end for seen in sight.workers if (end := end_of(seen, sight.stop_s, now_s))]
     return Ends(
         workers=tuple(end for end in ends if end.rank not in servers),
         servers=tuple(end for end in ends if end.rank in servers),
@@ -293,9 +313,11 @@ def breaks_gang(roster: Roster, ends: Ends) -> End | None:
 
 def verdict(roster: Roster, sight: Sight, now_s: float) -> RunGone | None:
     """What became of the run, once all its workers are over."""
-    if not sight.over:
-        return None
-    ends = ends_of(roster, sight, now_s)
+    return conclusion(roster, ends_of(roster, sight, now_s)) if sight.over else None
+
+
+def conclusion(roster: Roster, ends: Ends) -> RunGone:
+    """What became of a run of which all workers have ended."""
     last_s = max(end.at_s for end in (*ends.workers, *ends.servers))
     stopped = next((end for end in ends.workers if end.reason is ExitReason.STOPPED), None)
     decisive = ends.first_failure or stopped or ends.workers[0]

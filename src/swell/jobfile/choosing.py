@@ -30,6 +30,19 @@ _SIGNS = {"pyvenv.cfg": "a virtual environment", "conda-meta": "a conda environm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Patterns as in .swellignore. `include`: taken although something leaves it out; `leave_out`: not taken; `only`:
+    nothing but these, unless there are none."""
+
+    include: Sequence[str] = ()
+    leave_out: Sequence[str] = ()
+    only: Sequence[str] = ()
+
+
+ALL = Wanted()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """`left_out`: path (of the topmost directory, or a file) -> what left it out. Not all of them, if they are many."""
 
@@ -37,9 +50,10 @@ class Chosen:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def choose(root: Path, exclude: Sequence[Path] = (), include: Sequence[str] = ()) -> Chosen:
-    """Files and links to take, sorted. Patterns of `include` are as in .swellignore; keys are not taken even so."""
-    sieve = _Sieve(root, exclude, include)
+def choose(root: Path, exclude: Sequence[Path] = (), wanted: Wanted = ALL) -> Chosen:
+    """Files and links to take, sorted. Keys are not taken whatever is wanted."""
+    sieve = _Sieve(root, exclude, wanted)
+    include = wanted.include
     ignored: list[str] = []
     names = _from_git(root, sieve)
     if names is None:
@@ -47,7 +61,7 @@ def choose(root: Path, exclude: Sequence[Path] = (), include: Sequence[str] = ()
     else:
         ignored = _ignored_by_git(root)
         names += [name for name in _below(root, ignored, sieve) if include and _ignored(name, include)]
-    kept = sorted({name for name in names if sieve.takes(name)})
+    kept = sorted({name for name in names if sieve.takes(name) and _named(name, wanted.only)})
     told = dict(sieve.left_out)
     for path in ignored:
         bare = path.rstrip("/")
@@ -59,8 +73,8 @@ def choose(root: Path, exclude: Sequence[Path] = (), include: Sequence[str] = ()
 class _Sieve:
     """Decides about each path, remembers directories, and what it left out and why."""
 
-    def __init__(self, root: Path, exclude: Sequence[Path], include: Sequence[str]) -> None:
-        self._root, self._include = root, include
+    def __init__(self, root: Path, exclude: Sequence[Path], wanted: Wanted) -> None:
+        self._root, self._include, self._leave_out = root, wanted.include, wanted.leave_out
         self._patterns = _patterns(root / IGNORE_NAME)
         self._own = {os.path.relpath(p.resolve(), root.resolve()) for p in exclude}
         self._home = root.resolve() == Path.home().resolve()
@@ -93,6 +107,8 @@ class _Sieve:
             return ALWAYS
         if _private(path):
             return "it may hold keys"
+        if self._leave_out and _ignored(path if is_file else f"{path}/x", self._leave_out):
+            return "--exclude"
         if self._include and _ignored(path, self._include):
             return ""
         if self._home and path.startswith("."):
@@ -106,6 +122,10 @@ class _Sieve:
     def _sign(self, directory: str) -> str:
         place = self._root / directory
         return next((what for name, what in _SIGNS.items() if os.path.lexists(place / name)), "")
+
+
+def _named(name: str, only: Sequence[str]) -> bool:
+    return not only or _ignored(name, only)
 
 
 def _private(path: str) -> bool:

@@ -60,8 +60,8 @@ def check(document: Mapping[str, Any]) -> JobModel:
 
 def dependency_names(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Names (not ids) that a raw document depends on."""
-    said = document.get("depends_on", ())
-    items = said if isinstance(said, list) else [said]
+    named = (document.get(field, ()) for field in ("depends_on", "after_any", "after_failure"))
+    items = [item for said in named for item in (said if isinstance(said, list) else [said])]
     return tuple(item for item in items if isinstance(item, str) and item and not item.isdecimal())
 
 
@@ -71,6 +71,9 @@ def _base(model: JobModel, given: Given) -> JobSpec:
     if model.include and not model.files:
         fix = "submit with `swell`, which takes one; with --no-snapshot or an absolute workdir leave it out"
         raise one("include", "names files of a snapshot, and this job has none", fix)
+    if bool(model.outputs) != bool(model.outputs_to) or not f"{model.outputs_to}/".startswith("/"):
+        fix = "write outputs: [results/] and outputs_to: /an/absolute/directory of the daemon's machine, or neither"
+        raise one("outputs", "names files and the directory that they are copied to, and one of them is missing", fix)
     _check_patterns(model.progress, counts_steps=bool(model.steps))
     if ".." in model.workdir.split("/"):
         raise one("workdir", f"{model.workdir!r} has '..' in it", "write an absolute path, or one inside the snapshot")
@@ -91,6 +94,7 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         workdir=model.workdir,
         files=model.files or ("" if model.workdir.startswith("/") else given.files),
         mounts=tuple(Mount(source=m.source, target=m.target, read_only=m.read_only) for m in model.mounts),
+        kubernetes=model.kubernetes.options() if model.kubernetes else None,
         ports=model.ports,
         launcher=model.launcher,
         roles=Roles(servers=model.roles.servers, server_command=model.roles.command) if model.roles else None,
@@ -113,7 +117,11 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         time_limit_s=model.time_limit,
         grace_s=model.grace,
         deadline_s=_deadline_s(model.deadline, given.now_s),
-        depends_on=tuple(job for item in model.depends_on for job in _depends_on(item, given.resolve)),
+        depends_on=_jobs("depends_on", model.depends_on, given.resolve),
+        after_any=_jobs("after_any", model.after_any, given.resolve),
+        after_failure=_jobs("after_failure", model.after_failure, given.resolve),
+        outputs=model.outputs,
+        outputs_to=model.outputs_to,
     )
 
 
@@ -144,12 +152,16 @@ def _deadline_s(deadline: datetime | float, now_s: float) -> float:
     return now_s + deadline if deadline else 0.0
 
 
-def _depends_on(item: int | str, resolve: Resolve) -> Sequence[int]:
+def _jobs(field: str, items: Sequence[int | str], resolve: Resolve) -> tuple[int, ...]:
+    return tuple(job for item in items for job in _ids(field, item, resolve))
+
+
+def _ids(field: str, item: int | str, resolve: Resolve) -> Sequence[int]:
     if isinstance(item, int):
         return (item,)
     jobs = resolve(item)
     if not jobs:
-        raise one("depends_on", f"there is no job named {item!r}", "`swell ls --all` shows what there is")
+        raise one(field, f"there is no job named {item!r}", "`swell ls --all` shows what there is")
     return jobs
 
 
@@ -259,6 +271,11 @@ SAME_VALUE: Mapping[str, str] = {
     "run": "command",
     "timeout": "time_limit",
     "dependencies": "depends_on",
+    "afterok": "depends_on",
+    "afterany": "after_any",
+    "afternotok": "after_failure",
+    "output": "outputs",
+    "artifacts": "outputs",
     "max_epochs": "epochs",
     "environment": "env",
 }
@@ -268,7 +285,6 @@ HINTS: Mapping[str, str] = {
     "type": "leave it out; launcher: says how processes are started",
     "min_gpus": "write gpus: {min: 1, max: 4}",
     "max_gpus": "write gpus: {min: 1, max: 4}",
-    "outputs": "leave it out; `swell fetch JOB` copies what a job wrote",
 }
 _FIELDS: Mapping[str, Sequence[str]] = {
     "": tuple(JobModel.model_fields),

@@ -1,7 +1,7 @@
 """The working directory as it was at submit: packed by the command line, unpacked by the daemon, named by its content.
 
 A snapshot is a plain tar whose bytes depend only on names, contents and executable bits, so that its SHA-256 names the
-content: the same files are sent and kept once. Stdlib only, because the command line imports it.
+content: the same files are sent once, and kept once (`contents`). Stdlib only, because the command line imports it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from swell.jobfile.choosing import IGNORE_NAME, choose
+from swell.jobfile.choosing import ALL, IGNORE_NAME, Wanted, choose
+from swell.jobfile.contents import MTIME_S, copy_tree, share, sweep_contents
 from swell.jobfile.unpacking import MIB, Room, SnapshotError, leads_inside, unpack
 
+ARCHIVE_S = 3600.0
 _HASH = re.compile(r"[0-9a-f]{64}")
-_MTIME_S = 1_577_836_800  # 2020-01-01: a time that no tool stumbles over, the same for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +63,15 @@ class _HashingFile:
         return self._digest.hexdigest()
 
 
-def pack(
-    root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path] = (), include: Sequence[str] = ()
-) -> Packed:
-    """Write the snapshot of `root` to `target`. `include`: what is taken although something leaves it out."""
-    chosen = choose(root, exclude, include)
+def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path] = (), wanted: Wanted = ALL) -> Packed:
+    """Write the snapshot of `root` to `target`."""
+    chosen = choose(root, exclude, wanted)
     _check_size(root, chosen.names, max_mib)
     room = Room(max_mib * MIB)
+    for name in chosen.names:
+        room.take(name)
     sink = _HashingFile(target)
-    links_out: list[str] = []
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
-        for name in chosen.names:
-            room.take(name)
-            if not _add(archive, root, name):
-                links_out.append(name)
+    links_out = _write_tar(sink, root, chosen.names)
     return Packed(
         hash=sink.hexdigest(),
         size=sink.size,
@@ -84,10 +81,16 @@ def pack(
     )
 
 
+def _write_tar(sink: _HashingFile, root: Path, names: Sequence[str]) -> list[str]:
+    """The same bytes for the same names, contents and executable bits. Returns links that lead out: they are left."""
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+        return [name for name in names if not _add(archive, root, name)]
+
+
 def _add(archive: tarfile.TarFile, root: Path, name: str) -> bool:
     path = root / name
     info = tarfile.TarInfo(name)
-    info.mtime = _MTIME_S
+    info.mtime = MTIME_S
     try:
         if path.is_symlink():
             return _add_link(archive, info, path)
@@ -132,29 +135,55 @@ def is_hash(text: str) -> bool:
     return _HASH.fullmatch(text) is not None
 
 
-def archive_path(files_dir: Path, content_hash: str) -> Path:
-    return files_dir / f"{content_hash}.tar"
-
-
 def unpacked_path(files_dir: Path, content_hash: str) -> Path:
     return files_dir / content_hash
 
 
+def _contents(files_dir: Path) -> Path:
+    return files_dir / ".contents"
+
+
 def adopt(files_dir: Path, content_hash: str, part: Path, *, max_mib: int) -> Path:
-    """Keep a verified upload: unpack it beside the others, then give both their names. Told twice, done once."""
+    """Keep a verified upload, unpacked, its content shared with the snapshots that are here. Told twice, done once."""
     final = unpacked_path(files_dir, content_hash)
     if not final.is_dir():
         fresh = Path(tempfile.mkdtemp(prefix=".unpack-", dir=files_dir))
         try:
             unpack(part, fresh, max_mib * MIB)
+            share(fresh, _contents(files_dir))
             fresh.rename(final)
         except OSError:
             if not final.is_dir():  # else somebody was faster, with the same content
                 raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    part.replace(archive_path(files_dir, content_hash))
+    os.utime(final)
     return final
+
+
+def write_archive(files_dir: Path, content_hash: str, target: IO[bytes]) -> int:
+    """The snapshot as a tar, for another machine: byte for byte the one that `pack` made. Returns its size."""
+    root = unpacked_path(files_dir, content_hash)
+    sink = _HashingFile(target)
+    names = sorted(
+        os.path.relpath(Path(directory, name), root)
+        for directory, directories, files in os.walk(root)
+        for name in (*files, *(name for name in directories if Path(directory, name).is_symlink()))
+    )
+    _write_tar(sink, root, names)
+    return sink.size
+
+
+def archive(files_dir: Path, content_hash: str) -> Path:
+    """The same in a file, made when it is asked for and swept an hour after it was last."""
+    path = files_dir / f"{content_hash}.tar"
+    if not path.exists():
+        fd, name = tempfile.mkstemp(prefix=".archive-", dir=files_dir)
+        with os.fdopen(fd, "wb") as file:
+            write_archive(files_dir, content_hash, file)
+        Path(name).replace(path)
+    os.utime(path)
+    return path
 
 
 def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
@@ -163,8 +192,8 @@ def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
         return
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        archive = archive_path(files_dir, content_hash)
-        unpack(archive, fresh, archive.stat().st_size)  # within the limit that held when it was sent
+        fresh.chmod(0o755)
+        copy_tree(unpacked_path(files_dir, content_hash), fresh)
         fresh.rename(target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -173,20 +202,24 @@ def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
 def touch(files_dir: Path, content_hash: str) -> bool:
     """Is this snapshot here? Then it is in use from now on: whoever asked is about to submit a job with it."""
     try:
-        os.utime(archive_path(files_dir, content_hash))
+        os.utime(unpacked_path(files_dir, content_hash))
     except FileNotFoundError:
         return False
-    return unpacked_path(files_dir, content_hash).is_dir()
+    return True
 
 
 def sweep(files_dir: Path, needed: Container[str], before_s: float) -> list[str]:
-    """Delete snapshots that no job in `needed` starts from and nobody asked for since `before_s`; their hashes."""
+    """Delete snapshots that no job in `needed` starts from and nobody asked for since `before_s`; their hashes. And
+    archives of snapshots that nobody has asked for lately."""
+    for packed in files_dir.glob("*.tar"):
+        if packed.stat().st_mtime < time.time() - ARCHIVE_S:
+            packed.unlink(missing_ok=True)
     stale = [
-        archive.stem
-        for archive in sorted(files_dir.glob("*.tar"))
-        if is_hash(archive.stem) and archive.stem not in needed and archive.stat().st_mtime < before_s
+        path.name
+        for path in sorted(files_dir.iterdir())
+        if is_hash(path.name) and path.name not in needed and path.stat().st_mtime < before_s
     ]
     for content_hash in stale:
-        archive_path(files_dir, content_hash).unlink(missing_ok=True)
         shutil.rmtree(unpacked_path(files_dir, content_hash), ignore_errors=True)
+    sweep_contents(_contents(files_dir))
     return stale

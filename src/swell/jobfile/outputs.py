@@ -10,14 +10,16 @@ import fnmatch
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from swell.core.errors import SwellError
+from swell.jobfile.contents import MTIME_S, plain_files
 
 MAX_FILES = 100_000
+MAX_TRIES = 100
 _NOT_OUTPUT = ("__pycache__",)
 
 
@@ -31,13 +33,14 @@ class DiskUse:
     bytes: int = 0
 
 
-def disk_use(path: Path) -> DiskUse:
-    """Of everything below, as far as it can be read; nothing if there is nothing."""
-    files = size = 0
-    for _, found in _walk(path):
-        files += 1
-        size += found.st_blocks * 512
-    return DiskUse(files=files, bytes=size)
+def disk_use(path: Path, *, links: int | None = None) -> DiskUse:
+    """Of everything below, as far as it can be read; one file with several names counts once. With `links`, only of
+    files with at most so many names."""
+    seen: dict[int, int] = {}
+    for _, found in plain_files(path):
+        if links is None or found.st_nlink <= links:
+            seen[found.st_ino] = found.st_blocks * 512
+    return DiskUse(files=len(seen), bytes=sum(seen.values()))
 
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -71,6 +74,19 @@ def _size(path: Path) -> int:
         return -1
 
 
+def unchanged(name: str, size: int, mtime_ns: int, snapshot: Path, here: Path | None) -> bool:
+    """Is a file of a working copy as it was submitted? Those on other machines keep the time of the archive until they
+    are written to; of one that is `here`, the content tells."""
+    if _size(snapshot / name) != size:
+        return False
+    return mtime_ns == MTIME_S * 10**9 if here is None else _same(here / name, snapshot / name)
+
+
+def is_output(name: str) -> bool:
+    """Not what Python keeps for itself."""
+    return not any(part in _NOT_OUTPUT for part in PurePosixPath(name).parts[:-1])
+
+
 def _same(path: Path, submitted: Path) -> bool:
     try:
         return submitted.is_file() and filecmp.cmp(path, submitted, shallow=False)
@@ -80,7 +96,11 @@ def _same(path: Path, submitted: Path) -> bool:
 
 def matching(directory: Path, patterns: Sequence[str]) -> list[str]:
     """Files in the working copy: `*.pt` anywhere, `results` or `results/` and all below, `logs/*.txt` from the top."""
-    return [name for name, _ in _walk(directory) if any(_matches(name, pattern) for pattern in patterns)]
+    return [name for name, _ in _walk(directory) if matches(name, patterns)]
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(_matches(name, pattern) for pattern in patterns)
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -90,22 +110,46 @@ def _matches(name: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(head, bare) for head in heads) or fnmatch.fnmatchcase(parts[-1], bare)
 
 
+def deliver(
+    directory: Path, patterns: Sequence[str], target: Path, name: str, submitted: Path | None = None
+) -> tuple[Path, list[str], int]:
+    """Copy what the job wrote and matches to `target`: where, which files, how many bytes. What is there already and
+    differs is left alone: then all of it goes into a directory `name` there, or `name.2`, …, so that files of one job
+    stay together."""
+    own, below = target.resolve(), directory.resolve()
+    new = (n for n in matching(directory, patterns) if submitted is None or not _same(directory / n, submitted / n))
+    names = [n for n in new if own == below or not (below / n).is_relative_to(own)]
+    if own == below:
+        return target, names, 0
+    tried = (target, target / name, *(target / f"{name}.{number}" for number in range(2, MAX_TRIES)))
+    for into in tried:
+        missing = [n for n in names if not _same(directory / n, into / n)]
+        if not any(os.path.lexists(into / n) for n in missing):
+            return into, names, copy(directory, missing, into, replace=False)
+    raise FetchError(f"{target} has {MAX_TRIES} directories {name} with other files in them; remove some")
+
+
 def copy(directory: Path, names: Sequence[str], target: Path, *, replace: bool) -> int:
     """Copy these files below `target`, each whole or not at all; how many bytes. Refuses before it writes anything."""
-    if len(names) > MAX_FILES:
-        raise FetchError(f"these are {len(names):,} files; name fewer, such as 'results/*.csv' (at most {MAX_FILES:,})")
-    sizes = {name: (directory / name).lstat().st_size for name in names}
+    total = check_room({name: (directory / name).lstat().st_size for name in names}, target, replace=replace)
+    for name in names:
+        _copy_one(directory / name, target / name)
+    return total
+
+
+def check_room(sizes: Mapping[str, int], target: Path, *, replace: bool) -> int:
+    """How many bytes these files have. Makes the directory; refuses what does not fit, or is there already."""
+    if len(sizes) > MAX_FILES:
+        raise FetchError(f"these are {len(sizes):,} files; name fewer, such as 'results/*.csv' (at most {MAX_FILES:,})")
     target.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target).free
     total = sum(sizes.values())
     if total > free:
         raise FetchError(f"these are {total:,} bytes and {target} has room for {free:,}; name fewer files")
-    there = [name for name in names if os.path.lexists(target / name)]
+    there = [name for name in sizes if os.path.lexists(target / name)]
     if there and not replace:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise FetchError(f"{target / there[0]}{more} is there already; use --replace, or another directory with --into")
-    for name in names:
-        _copy_one(directory / name, target / name)
     return total
 
 

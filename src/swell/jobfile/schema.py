@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from swell.core.job import PRIORITIES, GpuRequest, Launcher, Preemptible, RestartPolicy
 from swell.jobfile import shorthand
+from swell.jobfile.pods import PodOptionsModel
 from swell.jobfile.units import parse_duration_s, parse_size_mib
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
@@ -183,18 +184,21 @@ class JobModel(_Strict):
         Words, Field(description="Names of variables that are shown as ***; taken from your shell if not in env.")
     ] = ()
     image: Annotated[
-        Text, Field(description="Container image to run in. Not built yet: a job with one is refused.")
+        Text, Field(description="Container image to run in, by podman or docker on the node, or as pods of a cluster.")
     ] = ""
     mounts: Annotated[
         tuple[MountModel, ...],
         BeforeValidator(shorthand.mounts, json_schema_input_type=list[str | MountModel]),
-        Field(description="`source:target[:ro]`, for jobs with an image. Not built yet: refused."),
+        Field(description="`source:target[:ro]`, for jobs with an image, from where `container_mounts` allows."),
     ] = ()
     ports: Annotated[
         dict[str, str],
         BeforeValidator(shorthand.ports, json_schema_input_type=dict[str, str | int] | list[str | int]),
-        Field(default_factory=dict, description="Port of the machine: port inside. Not built yet: refused."),
+        Field(default_factory=dict, description="Port of the machine: port that the job listens on."),
     ]
+    kubernetes: Annotated[
+        PodOptionsModel | None, Field(description="About its pods, on nodes of a Kubernetes cluster.")
+    ] = None
     workdir: Annotated[
         Text,
         Field(description="`/an/absolute/one` as it is when the job runs, or a part of the snapshot taken at submit."),
@@ -259,6 +263,26 @@ class JobModel(_Strict):
         BeforeValidator(shorthand.depends_on, json_schema_input_type=int | str | list[int | str]),
         Field(description="Ids or names of jobs that must complete first."),
     ] = ()
+    after_any: Annotated[
+        tuple[int | str, ...],
+        BeforeValidator(shorthand.depends_on, json_schema_input_type=int | str | list[int | str]),
+        Field(description="Ids or names of jobs that must end first, however they end."),
+    ] = ()
+    after_failure: Annotated[
+        tuple[int | str, ...],
+        BeforeValidator(shorthand.depends_on, json_schema_input_type=int | str | list[int | str]),
+        Field(description="Ids or names of jobs that must end without completing first, as for a job that cleans up."),
+    ] = ()
+    outputs: Annotated[
+        Words,
+        Field(
+            description="Files that are copied back when the job has ended, however it ended: `results/`, `*.pt`. "
+            "Nothing is written over: files that differ go into a directory NAME-ID beside."
+        ),
+    ] = ()
+    outputs_to: Annotated[
+        Text, Field(description="Where outputs are copied to. Left out: the directory you submit from.")
+    ] = ""
     array: Annotated[
         tuple[int, ...],
         BeforeValidator(shorthand.array, json_schema_input_type=int | str | list[int]),

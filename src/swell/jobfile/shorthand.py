@@ -180,8 +180,9 @@ def depends_on(value: object) -> tuple[int | str, ...]:
 
 def array(value: object) -> tuple[int, ...]:
     """Indices: `10` is 0…9, `5-9` is 5…9, or a list."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        low, high = 0, value - 1
+    count = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+    if isinstance(count, int) and not isinstance(count, bool):
+        low, high = 0, count - 1
     elif isinstance(value, list | tuple) and all(_whole(item) and item >= 0 for item in value):
         return _bounded(tuple(dict.fromkeys(value)), len(value))
     else:

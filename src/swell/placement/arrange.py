@@ -316,7 +316,7 @@ class Arrangement:
         options, now_s = self.snapshot.options, self.snapshot.now_s
         if view.pinned or (view.migrated_s and now_s < view.migrated_s + options.move_interval_s):
             return False
-        return now_s >= view.changed_s + options.min_run_s
+        return now_s >= view.settled_at_s(options.min_run_s)
 
     def on_open_ground(self, place: Allocation) -> bool:
         """All its GPUs could be given out again: none is on a node set aside, or unhealthy, or used by others too."""

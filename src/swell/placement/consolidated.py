@@ -61,7 +61,7 @@ class Consolidated:
 def worth_a_look(snapshot: Snapshot, placed: Placed) -> bool:
     """Cheap first test, without any ledger: it could be moved now at all."""
     view, options = placed.view, snapshot.options
-    settled = snapshot.now_s >= view.changed_s + options.min_run_s
+    settled = snapshot.now_s >= view.settled_at_s(options.min_run_s)
     return settled and not view.pinned and snapshot.now_s >= view.migrated_s + options.move_interval_s
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from swell.core.capacity import Need
+from swell.core.capacity import Need, Realm, realm_of
 from swell.core.resources import Allocation, Gpu, Part
 from swell.core.snapshot import JobView
 from swell.placement.room import NodeRoom, Room
@@ -76,10 +76,19 @@ def _candidates(room: Room, need: Need, home: tuple[str, ...], strategy: Strateg
 def split(
     room: Room, need: Need, home: tuple[str, ...] = (), nodes: Iterable[str] | None = None
 ) -> tuple[tuple[str, int], ...] | None:
-    """Fewest nodes (of these): within one rack if that takes no more of them, else anywhere."""
+    """Fewest nodes (of these): of one realm, and within one rack if that takes no more of them."""
     names = _with_gpus(room, need) if nodes is None else nodes
-    open_nodes = [(name, room.nodes[name].most(need)) for name in names]
-    free = {name: most for name, most in open_nodes if most}
+    realms: dict[Realm, dict[str, int]] = {}
+    for name in names:
+        if most := room.nodes[name].most(need):
+            realms.setdefault(realm_of(room.nodes[name].node), {})[name] = most
+    ways = [_within_realm(room, realms[realm], need, home) for realm in sorted(realms)]
+    return min((way for way in ways if way), key=lambda way: (len(way), way[0][0] not in home), default=None)
+
+
+def _within_realm(
+    room: Room, free: dict[str, int], need: Need, home: tuple[str, ...]
+) -> tuple[tuple[str, int], ...] | None:
     if sum(free.values()) < need.gpus:
         return None
     best = _fewest(free, need, home)

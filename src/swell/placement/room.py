@@ -53,7 +53,7 @@ class NodeRoom:
 
     def most(self, need: Need) -> int:
         """The largest number of whole GPUs it could give to this job now."""
-        if need.labels and not need.accepts(self.node):
+        if not need.accepts(self.node):
             return 0
         gpus = len(self.free.get(need.gpu_type, ())) if not need.gpu_memory_mib else len(self.eligible(need))
         return need.most(gpus, self.cpus, self.memory_mib)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from swell.core.capacity import realm_of
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.placement import words
@@ -236,7 +237,7 @@ class Search:
             room = rooms[name]
             if name not in self._homes and sum(map(len, room.free.values())) == len(room.node.gpus):
                 labels = tuple(room.node.labels.items())
-                alike = (len(room.node.gpus), room.node.rack, room.cpus, room.memory_mib, labels)
+                alike = (len(room.node.gpus), realm_of(room.node), room.node.rack, room.cpus, room.memory_mib, labels)
                 if alike in seen:
                     continue
                 seen[alike] = None
@@ -253,7 +254,7 @@ class Search:
             yield best
         free = [(name, most) for name in self._nodes if (most := rooms[name].most(need))]
         widest = len(free) if self._all_splits else len(best)
-        ways = (way for nodes in range(2, widest + 1) for way in _ways(free, need.gpus, nodes))
+        ways = (way for nodes in range(2, widest + 1) for way in self._ways(free, need.gpus, nodes))
         limit = MAX_WAYS if self._all_splits else FEW_WAYS
         for tried, way in enumerate(ways):
             if tried == limit:
@@ -261,11 +262,12 @@ class Search:
                 return
             yield way
 
-
-def _ways(free: Sequence[tuple[str, int]], gpus: int, nodes: int) -> Iterator[Counts]:
-    """Every way to take so many GPUs from exactly so many of these nodes."""
-    for some in combinations(free, nodes):
-        yield from _divide(some, gpus)
+    def _ways(self, free: Sequence[tuple[str, int]], gpus: int, nodes: int) -> Iterator[Counts]:
+        """Every way to take so many GPUs from exactly so many of these nodes, which reach each other."""
+        rooms = self._a.room.nodes
+        for some in combinations(free, nodes):
+            if len({realm_of(rooms[name].node) for name, _ in some}) == 1:
+                yield from _divide(some, gpus)
 
 
 def _divide(nodes: Sequence[tuple[str, int]], gpus: int) -> Iterator[Counts]:

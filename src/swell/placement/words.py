@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swell.core.capacity import Need, free_mib
+from swell.core.capacity import Need, free_mib, most_together
 from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.resources import Allocation
 from swell.placement.room import NodeRoom, Room, open_room
@@ -27,15 +27,15 @@ def _no_gpus(nodes: list[NodeRoom], need: Need) -> Reason:
     if not any(need.accepts_gpu(g) for gpus in typed for g in gpus):
         return _short_of(GPU_MEMORY, need.gpu_memory_mib, max(free_mib(g) for gpus in typed for g in gpus))
     empty = [open_room(n.node) for n in nodes]
-    most = _most([len(n.eligible(need)) for n in empty], need)
+    most = _most(empty, [len(n.eligible(need)) for n in empty], need)
     if most < need.gpus:
         return Reason(code=ReasonCode.SHAPE, detail={"needs": need.gpus, "largest": most})
-    if _most([n.most(need) for n in empty], need) < need.gpus:
+    if _most(empty, [n.most(need) for n in empty], need) < need.gpus:
         return _no_hosts(empty, need)
     free = [len(n.eligible(need)) for n in nodes]
     if sum(free) < need.gpus:
         return Reason(code=ReasonCode.CAPACITY, detail={"needs": need.gpus, "free": sum(free)})
-    if _most(free, need) >= need.gpus:
+    if _most(nodes, free, need) >= need.gpus:
         return _no_hosts(nodes, need)
     detail: dict[str, Detail] = {"needs": need.gpus, "free": sum(free), "largest": max(free)}
     return Reason(code=ReasonCode.FRAGMENTED, detail=detail)
@@ -51,8 +51,8 @@ def _short_of(what: str, needs: int, free: int) -> Reason:
     return Reason(code=ReasonCode.MEMORY, detail={"what": what, "needs": needs, "free": max(0, free)})
 
 
-def _most(on_nodes: list[int], need: Need) -> int:
-    return max(on_nodes) if need.one_node else sum(on_nodes)
+def _most(nodes: list[NodeRoom], counts: list[int], need: Need) -> int:
+    return most_together((room.node for room in nodes), counts, one_node=need.one_node)
 
 
 def _no_share(nodes: list[NodeRoom], need: Need) -> Reason:

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from swell.core.capacity import Need, accepts_type, cpus_of, has_labels, has_memory, need_of_spec
+from swell.core.capacity import (
+    Need,
+    accepts_type,
+    cpus_of,
+    fits_beside,
+    has_labels,
+    has_memory,
+    most_together,
+    need_of_spec,
+    realm_of,
+)
+from swell.core.containers import check_container
 from swell.core.errors import Infeasible
 from swell.core.job import JobSpec, Preemptible
-from swell.core.resources import Gpu, Node, NodeCondition
+from swell.core.pods import check_pods, no_node_for, runs_pods
+from swell.core.resources import Gpu, Node, NodeCondition, Share
 
 
 def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
@@ -20,17 +32,53 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
 
     Cordoned and draining nodes count: they may come back. With no node known at all nothing can be said, and the job
     waits for the first one."""
-    check_built(spec)
+    check_container(spec)
+    check_pods(spec)
     known = [_idle(node) for node in nodes if node.condition is not NodeCondition.LOST]
     if not known:
         return
-    fitting = [node for node in known if has_labels(node, spec.node_labels.items())]
+    of_kind = [node for node in known if runs_pods(node) is (spec.kubernetes is not None)]
+    if not of_kind:
+        raise Infeasible(no_node_for(spec))
+    fitting = [node for node in of_kind if has_labels(node, spec.node_labels.items())]
     if not fitting:
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(spec.node_labels.items()))
         raise Infeasible(f"no node has the labels {wanted}; `swell nodes` shows the labels there are")
     _check_cpu_and_memory(spec, fitting)
     if not spec.cpu_only:
         _check_gpus(spec, fitting)
+
+
+def at_once(spec: JobSpec, node: Node) -> int:
+    """How many such jobs, at their smallest, this node could run at the same time if nothing else ran there."""
+    need = need_of_spec(spec, max(1, spec.gpus.min), "")
+    if not node.schedulable or not need.accepts(node):
+        return 0
+    processes = need.processes(spec.gpus.min, need.servers)
+    bounds = [free // (processes * each) for free, each in _cpu_and_memory(need, node) if each]
+    if not spec.cpu_only:
+        gpus = gpus_for(spec, node)
+        shared = sum(_beside(need, gpu) for gpu in gpus)
+        bounds.append(shared if need.shared else len(gpus) // need.gpus)
+    return min(bounds, default=cpus_of(node))
+
+
+def _cpu_and_memory(need: Need, node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (cpus_of(node), need.cpus), (node.memory_mib, need.memory_mib)
+
+
+def gpus_for(spec: JobSpec, node: Node) -> list[Gpu]:
+    """GPUs of the node that the job may have."""
+    usable = (gpu for gpu in node.usable_gpus() if accepts_type(spec.gpus, gpu.type))
+    return [gpu for gpu in usable if has_memory(gpu, spec.gpus.memory_mib)]
+
+
+def _beside(need: Need, gpu: Gpu) -> int:
+    """How many pieces of this size one GPU holds; one that needs all of it, or an unknown part, has it alone."""
+    share, used, count = need.share_of(gpu), Share(memory_mib=0, milli=0), 0
+    while fits_beside(share, used, gpu, 0):
+        used, count = Share(memory_mib=used.memory_mib + share.memory_mib, milli=used.milli + share.milli), count + 1
+    return count or 1
 
 
 def elasticity_note(spec: JobSpec) -> str:
@@ -49,17 +97,6 @@ def elasticity_note(spec: JobSpec) -> str:
 
 def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
-def check_built(spec: JobSpec) -> None:
-    """Raise Infeasible for what a job file can say and Swell cannot do yet: it is never accepted and ignored."""
-    given = {"image": spec.image, "mounts": spec.mounts, "ports": spec.ports}
-    fields = [name for name, value in given.items() if value]
-    if fields:
-        raise Infeasible(
-            f"{' and '.join(fields)} need containers, which Swell cannot run yet: the command would run on the machine "
-            f"as it is; remove {' and '.join(fields)} from the job"
-        )
 
 
 def _idle(node: Node) -> Node:
@@ -121,10 +158,11 @@ def _check_whole_gpus(spec: JobSpec, least: int, nodes: Sequence[Node], roomy: S
                 f"it needs {least} GPUs in one process and the largest node has {largest}; lower gpus.min to {largest} "
                 "or less, or start a process per node or per GPU (launcher: per-node, per-gpu, torchrun)"
             )
-    most = max(sum(counts) for counts in on_nodes.values())
+    most = max(most_together(nodes, counts, one_node=False) for counts in on_nodes.values())
     if least > most:
+        apart = "" if len({realm_of(node) for node in nodes}) == 1 else " on machines that reach each other"
         raise Infeasible(
-            f"it needs at least {least} GPUs of one type and there are {most}; "
+            f"it needs at least {least} GPUs of one type{apart} and there are {most}; "
             f"lower gpus.min to {most} or less, or add nodes (`swell node add`)"
         )
     hosted = max(_hosted(need_of_spec(spec, least, t), nodes, counts) for t, counts in on_nodes.items())
@@ -138,7 +176,7 @@ def _check_whole_gpus(spec: JobSpec, least: int, nodes: Sequence[Node], roomy: S
 def _hosted(need: Need, nodes: Sequence[Node], counts: Sequence[int]) -> int:
     """How many whole GPUs the job could have on these nodes, by their CPUs and memory as well."""
     each = [need.most(count, cpus_of(node), node.memory_mib) for node, count in zip(nodes, counts, strict=True)]
-    return max(each) if need.one_node else sum(each)
+    return most_together(nodes, each, one_node=need.one_node)
 
 
 def _no_gpu_message(nodes: Sequence[Node]) -> str:

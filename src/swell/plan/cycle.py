@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import attrgetter
 
 from swell.core.decision import Decision, Grant, Layout, Plan
 from swell.core.evolve import maker
+from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.snapshot import Snapshot
 from swell.core.targets import NO_TARGETS, Targets, targets_in
@@ -20,16 +22,40 @@ _make_placed = maker(Placed)
 
 def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[str, object], rng: Random) -> Plan:
     """How many for each, then which ones, then the least disruptive way from here to there."""
-    before = targets_in(memory)
+    before = _without_withdrawn(targets_in(memory), snapshot)
 
-    def decided(keep: Targets) -> tuple[Decision, Layout]:
-        decision = layers.decide(policy, snapshot, memory, rng, keep)
-        return decision, placer.place(snapshot, in_precedence(snapshot, decision, keep), rng)
+    def decided(seen: Snapshot, keep: Targets) -> tuple[Decision, Layout]:
+        decision = layers.decide(policy, seen, memory, rng, keep)
+        return decision, placer.place(seen, in_precedence(seen, decision, keep), rng)
 
-    decision, layout = decided(NO_TARGETS)
+    decision, layout = decided(snapshot, NO_TARGETS)
     if before.missed_by(layout.allocations):  # somebody would have been stopped for nothing
-        decision, layout = decided(before)
+        decision, layout = decided(snapshot, before)
+    if moot := _moot(snapshot, layout, before):
+        snapshot, before = _as_running(snapshot, moot), before.without(moot)
+        decision, layout = decided(snapshot, before)
     return reconcile(snapshot, decision, layout, before)
+
+
+def _without_withdrawn(before: Targets, snapshot: Snapshot) -> Targets:
+    """What jobs are on their way to, without those that were to be stopped and go on as they were."""
+    by_id = snapshot.by_id
+    going_on = {id_ for id_ in before.held if (job := by_id.get(id_)) is not None and job.held_n and not job.stopping}
+    return before.without(going_on) if going_on else before
+
+
+def _moot(snapshot: Snapshot, layout: Layout, before: Targets) -> set[JobId]:
+    """Jobs that are about to stop for a change that will not be (what they were to have is taken or gone), and that can
+    still be left to run."""
+    places = layout.allocations
+    asked = {job.id: job.allocation for job in snapshot.holding if job.withdrawable and job.allocation is not None}
+    return {job for job, had in asked.items() if before.for_nothing(job, places.get(job), had)}
+
+
+def _as_running(snapshot: Snapshot, moot: set[JobId]) -> Snapshot:
+    """As if they had not been asked to stop."""
+    jobs = tuple(replace(job, stopping=False) if job.id in moot else job for job in snapshot.jobs)
+    return snapshot.restricted(jobs, snapshot.capacity)
 
 
 def in_precedence(snapshot: Snapshot, decision: Decision, keep: Targets = NO_TARGETS) -> list[Placed]:

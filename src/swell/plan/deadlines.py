@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from swell.core import events as ev
+from swell.core.dependencies import impossible
 from swell.core.events import VOLUNTARY, Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.resources import Contact
-from swell.core.state import ENDED, JobRecord, JobState, Run, State, unsaved_since_s
+from swell.core.state import JobRecord, JobState, Run, State, may_be_withdrawn, unsaved_since_s
+from swell.plan import quarantine
+from swell.plan.explain import duration
 
 UNKNOWN_BOUNDARY_S = 300.0
 """A preempted run whose next checkpoint cannot be foreseen is expected to write it within this time."""
 AFTER_LAST_EPOCH_S = 900.0
 """So long after its last epoch a run is not stopped for others' sake: it ends by itself."""
+LEAST_WAIT_S = 60.0
+"""So long at least a run that is to be resized or moved is given to come to a checkpoint."""
 URGENT = frozenset({StopWhy.CANCELLED, StopWhy.TIMED_OUT, StopWhy.NOT_WHOLE})
 """Stops that do not wait for a checkpoint."""
 
@@ -29,6 +34,7 @@ class Patience:
 
     gang_timeout_s: float = 120.0  # for the workers of a run to be up
     preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that was preempted or paused
+    resize_wait_s: float = 3600.0  # for a checkpoint that cannot be foreseen, of a run that is to be resized or moved
 
 
 class Force(IntEnum):
@@ -57,12 +63,15 @@ def due(state: State, now_s: float, patience: Patience) -> Due:
             if force is not Force.ASK:
                 signals.append((record.run.id, force))
             times.extend([next_s] if next_s is not None else [])
+            if may_be_withdrawn(record) and _in_reach(record.run, state):
+                _withdrawal(record.run, now_s, patience, events, times)
         elif record.holding and record.run is not None and _in_reach(record.run, state):
             _limit(record, record.run, now_s, patience.gang_timeout_s, events, times)
         elif record.state is JobState.QUEUED:
             events.extend(_impossible(record, state, now_s))
             if record.not_before_s > now_s:
                 times.append(record.not_before_s)
+    events.extend(quarantine.due(state, now_s))
     return Due(events=tuple(events), signals=tuple(signals), next_s=min(times, default=None))
 
 
@@ -76,6 +85,8 @@ def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> t
     term_s = _term_s(record, run, patience)
     if term_s is None:
         return Force.ASK, None
+    if run.stop is not None and run.stop.now:
+        return Force.KILL, None
     kill_s = term_s + record.spec.grace_s
     if now_s >= kill_s:
         return Force.KILL, None
@@ -85,7 +96,7 @@ def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> t
 
 
 def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
-    """When a stopping run is sent SIGTERM; None: never, it leaves by itself at its next checkpoint."""
+    """When a stopping run is sent SIGTERM; None: never, it leaves by itself at its next checkpoint, or goes on."""
     stop = run.stop
     if stop is None:
         return None
@@ -101,6 +112,19 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
         return None
     wait_s = min(patience.preempt_wait_s, 1.5 * boundary_in_s(run, stop.at_s) + 5.0)
     return stop.at_s + max(record.spec.grace_s, wait_s)
+
+
+def _withdrawal(run: Run, now_s: float, patience: Patience, events: list[Event], times: list[float]) -> None:
+    """A resize or move that finds no place to stop is given up: others wait for what it would free, and nobody can say
+    for how long. It is left alone for as long again, or until its next checkpoint."""
+    assert run.stop is not None  # `may_be_withdrawn`
+    every_s = run.boundary_every_s
+    wait_s = max(LEAST_WAIT_S, 2.0 * every_s) if every_s > 0.0 else patience.resize_wait_s
+    if now_s < run.stop.at_s + wait_s:
+        times.append(run.stop.at_s + wait_s)
+        return
+    reason = f"it came to no checkpoint at which it could stop within {duration(wait_s)}"
+    events.append(ev.RunStopWithdrawn(run=run.id, at_s=now_s, reason=reason, until_s=now_s + wait_s))
 
 
 def _last_epoch_s(run: Run) -> float:
@@ -127,8 +151,8 @@ def _limit(
 ) -> None:
     limit_s: float | None = None
     why, reason = StopWhy.NOT_WHOLE, f"not all workers were up after {gang_timeout_s:.0f} s"
-    if run.started_s is None:
-        limit_s = run.planned_s + gang_timeout_s
+    if run.started_s is None:  # fetching an image takes as long as it takes: the node itself gives up on it
+        limit_s = None if run.preparing else max(run.planned_s, run.prepared_s) + gang_timeout_s
     elif record.spec.time_limit_s:
         limit_s = run.started_s + record.spec.time_limit_s - record.ran_s
         why, reason = StopWhy.TIMED_OUT, f"reached its time limit of {record.spec.time_limit_s:.0f} s"
@@ -141,13 +165,5 @@ def _limit(
 
 
 def _impossible(record: JobRecord, state: State, now_s: float) -> Iterable[Event]:
-    for job in record.spec.depends_on:
-        other = state.jobs.get(job)
-        if other is not None and other.state in ENDED and other.state is not JobState.COMPLETED:
-            reason = f"it depends on job {job}, which {_ended_how(other)}"
-            return [ev.JobCancelled(job=record.id, at_s=now_s, reason=reason)]
-    return []
-
-
-def _ended_how(other: JobRecord) -> str:
-    return {"failed": "failed", "cancelled": "was cancelled", "lost": "was lost"}[other.state]
+    reason = impossible(record.spec, state) if record.spec.dependencies else ""
+    return [ev.JobCancelled(job=record.id, at_s=now_s, reason=reason)] if reason else []

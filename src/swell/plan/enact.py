@@ -7,16 +7,26 @@ from swell.core.decision import Plan
 from swell.core.events import Event
 from swell.core.ids import RunId
 from swell.core.resources import Allocation
-from swell.core.state import JobState, State
+from swell.core.state import JobState, State, may_be_withdrawn
 
 
 def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
-    """Stops, resizes, starts, in that order. What no longer applies (the job ended, was paused or cancelled while the
-    plan was made, its node went away) is left out; the next pass sees it as it is."""
-    events: list[Event] = [*_stops(plan, state, now_s), *_resizes(plan, state, now_s), *_starts(plan, state, now_s)]
+    """Withdrawals, stops, resizes, starts. What no longer applies (the job ended, was paused or cancelled
+    while the plan was made, its node went away) is left out; the next pass sees it as it is."""
+    stops = [*_withdrawals(plan, state, now_s), *_stops(plan, state, now_s)]
+    events: list[Event] = [*stops, *_resizes(plan, state, now_s), *_starts(plan, state, now_s)]
     if plan.memory is not state.policy_memory and plan.memory != state.policy_memory:
         events.append(ev.PolicyRemembered(memory=plan.memory, at_s=now_s))
     return events
+
+
+def _withdrawals(plan: Plan, state: State, now_s: float) -> list[Event]:
+    found: list[Event] = []
+    for withdrawal in plan.withdrawals:
+        record = state.jobs.get(withdrawal.job)
+        if record and record.run and may_be_withdrawn(record):
+            found.append(ev.RunStopWithdrawn(run=record.run.id, at_s=now_s, reason=withdrawal.reason))
+    return found
 
 
 def _stops(plan: Plan, state: State, now_s: float) -> list[Event]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swell.core.decision import Detail, Reason, ReasonCode
+from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
 from swell.plan.snapshotter import not_yet
@@ -53,7 +54,7 @@ def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
         stop = record.run.stop
         return f"{stop.why}: {stop.reason}" if stop.reason else str(stop.why)
     if record.holding and record.run:
-        return record.run.reason
+        return f"preparing: {record.run.preparing}" if record.run.preparing else record.run.reason
     current = of_now(record, reasons, now_s)
     if current:
         return sentence(_with_now(current[0], now_s))
@@ -73,7 +74,7 @@ def _over(reason: Reason, now_s: float) -> bool:
 
 
 def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
-    sentences = [_standing(record, now_s)]
+    sentences = [_standing(record, now_s), *_withdrawn(record, now_s)]
     sentences += [sentence(_with_now(reason, now_s)) for reason in of_now(record, reasons, now_s)]
     ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record, now_s)
     if not record.ended and not record.holding and not record.paused:
@@ -90,10 +91,29 @@ def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: f
 def _standing(record: JobRecord, now_s: float) -> str:
     if record.ended:
         return f"{record.state}: {record.message}" if record.message else f"{record.state}"
+    if record.holding and record.run and record.run.preparing:
+        return f"preparing run {record.run.id}: its node fetches the image {record.spec.image} ({record.run.preparing})"
     if record.holding and record.run:
         return f"{record.state} as run {record.run.id}: {record.run.reason}"
     waited_s = max(0.0, now_s - record.queued_since_s)
     return f"queued for {duration(waited_s)} with priority {record.priority}"
+
+
+def _withdrawn(record: JobRecord, now_s: float) -> list[str]:
+    """A change that did not come about, until the next checkpoint."""
+    withdrawn = record.run.withdrawn if record.run and record.state is JobState.RUNNING else None
+    if withdrawn is None:
+        return []
+    what = "move" if withdrawn.why is StopWhy.MIGRATING else "resize"
+    change = f" ({withdrawn.change})" if withdrawn.change else ""
+    ago = duration(max(0.0, now_s - withdrawn.at_s))
+    again = f"; it is left as it is until its next checkpoint, or {_for(withdrawn.until_s - now_s)}"
+    text = f"its {what}{change} was withdrawn {ago} ago: {withdrawn.reason}"
+    return [text + (again if withdrawn.until_s > now_s else "")]
+
+
+def _for(seconds: float) -> str:
+    return f"for {duration(seconds)} more"
 
 
 def _held_for_good(state: State, record: JobRecord) -> list[str]:
@@ -111,7 +131,7 @@ def _held_for_good(state: State, record: JobRecord) -> list[str]:
 
 def _holds_for_good(other: JobRecord) -> str:
     held = other.allocation.gpus if other.allocation else 0
-    return f"job {other.id} ({other.spec.name}) keeps {_gpus(held)} until it ends: {other.spec.why_not_stopped}"
+    return f"job {other.id} ({other.spec.name}) keeps {gpus(held)} until it ends: {other.spec.why_not_stopped}"
 
 
 def _ahead(state: State, record: JobRecord, now_s: float) -> tuple[tuple[Ahead, ...], int]:
@@ -179,7 +199,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
-def _gpus(count: Detail) -> str:
+def gpus(count: Detail) -> str:
+    """For people: 1 GPU, 3 GPUs."""
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
@@ -208,7 +229,7 @@ def _not_worth(detail: Mapping[str, Detail]) -> str:
 
 _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.GRANTED: lambda d: f"gets {d.get('n', 'what it needs')}",
-    ReasonCode.CAPACITY: lambda d: f"needs {_gpus(d.get('needs', '?'))}, free for it: {d.get('free', 0)}",
+    ReasonCode.CAPACITY: lambda d: f"needs {gpus(d.get('needs', '?'))}, free for it: {d.get('free', 0)}",
     ReasonCode.BEHIND: lambda d: _behind(d.get("ahead", "other"), d.get("first")),
     ReasonCode.FRAGMENTED: lambda d: (
         "enough GPUs are free in all, but not where it could use them"
@@ -234,7 +255,7 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
         f"{d.get('nodes', 'its other machines')} has to be gone first"
     ),
     ReasonCode.BACKOFF: lambda d: f"{d.get('why', 'failed before')}; tried again in {_in(d)}",
-    ReasonCode.DEPENDS: lambda d: f"waits for job {d.get('jobs', '?')} to complete",
+    ReasonCode.DEPENDS: lambda d: f"waits for the end of job {d.get('jobs', '?')}",
     ReasonCode.FREEING: lambda d: f"its GPUs are being freed by job {d.get('by', '?')}",
     ReasonCode.NO_GAIN: lambda d: f"more than {d.get('at', 'its')} GPUs would not make it faster",
     ReasonCode.NOT_WORTH: _not_worth,

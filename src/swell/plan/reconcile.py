@@ -25,6 +25,7 @@ from swell.core.decision import (
     Resize,
     Start,
     Stop,
+    Withdraw,
 )
 from swell.core.events import StopWhy
 from swell.core.ids import JobId
@@ -39,6 +40,7 @@ _id = attrgetter("id")
 @dataclass(slots=True)
 class _Draft:
     first: dict[JobId, tuple[Reason, ...]] = field(default_factory=dict)  # reasons that go before the decision's
+    withdrawals: list[Withdraw] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
@@ -76,6 +78,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Ta
         elif target is not None:
             _waiting(draft, job, target, held)
     return Plan(
+        withdrawals=tuple(draft.withdrawals),
         stops=tuple(draft.stops),
         resizes=tuple(draft.resizes),
         starts=tuple(draft.starts),
@@ -92,7 +95,9 @@ def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Target
     that waits for a job that is not about to leave is decided anew: it might wait for ever."""
     if not draft.not_yet and not draft.stops:
         return NO_TARGETS
-    leaving = {stop.job for stop in draft.stops} | {job.id for job in snapshot.holding if job.stopping}
+    staying = {withdrawn.job for withdrawn in draft.withdrawals}
+    stopping = {job.id for job in snapshot.holding if job.stopping or job.withdrawable} - staying
+    leaving = {stop.job for stop in draft.stops} | stopping
     blocked_by = draft.blocked_by
     places = {job: to for job, to in draft.not_yet.items() if leaving.issuperset(blocked_by.get(job, ()))}
     started = {start.job for start in draft.starts}
@@ -105,7 +110,7 @@ def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Target
 def _changing(snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> list[JobView]:
     """All but those that go on with what they hold and those that go on waiting, in order of submission."""
     by_id = snapshot.by_id
-    changing = [job for job in snapshot.holding if places.get(job.id) is not job.allocation or job.stopping]
+    changing = [job for job in snapshot.holding if _asked(job) or places.get(job.id) is not job.allocation]
     changing += [job for job in map(by_id.__getitem__, places) if not job.held_n]
     return sorted(changing, key=_id)
 
@@ -131,7 +136,9 @@ def _running(
     held: Held,
     why: str,
 ) -> None:
-    if job.stopping:
+    if job.withdrawable and not job.stopping and target == job.allocation:
+        draft.withdrawals.append(Withdraw(job=job.id, reason="what it was to have instead is no longer there for it"))
+    elif _asked(job):
         draft.because(job.id, Reason(code=ReasonCode.STOPPING))
         if target is not None:
             draft.not_yet[job.id] = target
@@ -151,6 +158,11 @@ def _running(
     else:
         reason = move.why if move else f"moves from {_nodes(job.allocation)} to {_nodes(target)}"
         draft.stop(job.id, StopWhy.MIGRATING, reason, target)
+
+
+def _asked(job: JobView) -> bool:
+    """It is stopping, whether or not this plan was made as if it were not (`plan.cycle`)."""
+    return job.stopping or job.withdrawable
 
 
 def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held) -> None:

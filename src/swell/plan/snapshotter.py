@@ -10,6 +10,7 @@ from typing import Any
 
 from swell.core.capacity import accepts_type, share_milli
 from swell.core.decision import Reason, ReasonCode
+from swell.core.dependencies import unmet
 from swell.core.events import ExitReason
 from swell.core.evolve import maker
 from swell.core.exits import KILLS
@@ -17,7 +18,7 @@ from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
-from swell.core.state import HOLDING, JobRecord, JobState, State
+from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.ports import Remaining, SpeedBook
 
@@ -171,7 +172,7 @@ class Snapshotter:
             self._ask_again(job, record)
             return
         self._matters[job] = matter
-        if record.paused or record.not_before_s or record.spec.depends_on or _lost_a_machine(record):
+        if record.paused or record.not_before_s or record.spec.dependencies or _lost_a_machine(record):
             self._conditional[job] = None
         else:
             self._conditional.pop(job, None)
@@ -201,8 +202,8 @@ class Snapshotter:
             reason = None if record.holding else not_yet(record, state, now_s)
             if reason is not None:
                 held_back[job] = reason
-            elif record.spec.depends_on and not record.holding:
-                ends_s = [state.jobs[other].ended_s or 0.0 for other in record.spec.depends_on if other in state.jobs]
+            elif (needed := record.spec.dependencies) and not record.holding:
+                ends_s = [state.jobs[other].ended_s or 0.0 for other in needed if other in state.jobs]
                 self._wait_since(job, _waiting_since_s(record, ends_s))
         return held_back
 
@@ -249,7 +250,7 @@ _of_job = attrgetter(
     "restart_cost_s",
     "gpu_memory_mib",
 )
-_of_run = attrgetter("allocation", "planned_s", "started_s", "changed_s")
+_of_run = attrgetter("allocation", "planned_s", "started_s", "changed_s", "stop", "withdrawn")
 
 
 def _matter(record: JobRecord) -> tuple[object, ...]:
@@ -291,7 +292,7 @@ def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
         return _backoff(record)
     if _lost_a_machine(record) and (nodes := may_live_on(record, state)):
         return Reason(code=ReasonCode.CLEANING, detail={"nodes": ", ".join(nodes)})
-    waiting_for = [job for job in record.spec.depends_on if _not_completed(state, job)]
+    waiting_for = unmet(record.spec, state) if record.spec.dependencies else ()
     if waiting_for:
         return Reason(code=ReasonCode.DEPENDS, detail={"jobs": ", ".join(map(str, waiting_for))})
     return None
@@ -318,11 +319,6 @@ def _backoff(record: JobRecord) -> Reason:
     tells = record.run is not None and record.run.exit_reason in (ExitReason.NODE_FULL, *KILLS)
     why = {"why": record.message} if tells and record.message else {}
     return Reason(code=ReasonCode.BACKOFF, detail={"until_s": record.not_before_s, **why})
-
-
-def _not_completed(state: State, job: JobId) -> bool:
-    record = state.jobs.get(job)
-    return record is not None and record.state is not JobState.COMPLETED
 
 
 def usable_types(record: JobRecord, types: tuple[str, ...]) -> tuple[str, ...]:
@@ -372,6 +368,9 @@ def view_of(
         remaining_1_s=remaining.at_speed_1_s,
         as_of_s=remaining.as_of_s,
         rate_now=rate_now,
+        length_median_1_s=remaining.length_median_1_s,
+        length_sigma=remaining.length_sigma,
+        done_1_s=remaining.done_1_s,
         restart_cost_s=_restart_cost_s(record, restart_cost_s),
         attained_gpu_s=attained,
         first_started_s=record.first_started_s,
@@ -380,6 +379,8 @@ def view_of(
         ran_s=record.ran_s,
         changed_s=run.changed_s if run else 0.0,
         migrated_s=run.planned_s if run and record.migrations else 0.0,
+        left_alone_until_s=run.withdrawn.until_s if run and run.withdrawn else 0.0,
+        withdrawable=stopping and may_be_withdrawn(record),
         last_nodes=run.allocation.nodes if run else (),
         weight=spec.weight,
         deadline_s=spec.deadline_s,

@@ -121,7 +121,8 @@ def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Sn
 def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, targets: Targets) -> Jobs:
     """Write down the jobs that are left alone; the others. While jobs are on their way to what a plan of a moment ago
     gave them, the rest of that plan stands too: it left the others as they are."""
-    settled_s = snapshot.now_s - snapshot.options.min_run_s
+    min_run_s = snapshot.options.min_run_s
+    settled_s = snapshot.now_s - min_run_s
     planned_s = targets.at_s if targets.held and targets.at_s >= settled_s else None
     not_ready = [node for node in snapshot.nodes if node.condition is not NodeCondition.READY]
     cordoned = {node.name for node in not_ready if node.condition is NodeCondition.CORDONED}
@@ -136,12 +137,12 @@ def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, targ
             pass
         elif job.id in targets.places:
             continue
-        elif job.changed_s > settled_s or planned_s is not None:
+        elif job.settled_at_s(min_run_s) > snapshot.now_s or planned_s is not None:
             if top_waiting is None:
                 top_waiting = _top_waiting(jobs)
             if top_waiting > job.priority:
                 continue
-            until_s = max(job.changed_s, planned_s or 0.0) + snapshot.options.min_run_s
+            until_s = max(job.settled_at_s(min_run_s), (planned_s or 0.0) + min_run_s)
             why = Reason(code=ReasonCode.SETTLING, detail={"until_s": until_s})
             ledger.wake_at(until_s)
         else:

@@ -35,11 +35,11 @@ class Checkpoint(NamedTuple):
     size: int = 0
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, *parts: bytes) -> None:
     """All of it or nothing, whatever dies in between."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("wb") as file:
-        file.write(data)
+        file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
@@ -51,10 +51,18 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def save(directory: Path, checkpoint: Checkpoint, keep: int = KEEP) -> Path:
+    return write(directory, checkpoint.epochs_done, checkpoint.step, packed(checkpoint), keep)
+
+
+def packed(checkpoint: Checkpoint) -> bytes:
+    """From here on training may change what it holds."""
+    return pickle.dumps(tuple(checkpoint), protocol=4)
+
+
+def write(directory: Path, epochs_done: int, step: int, body: bytes, keep: int) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    body = pickle.dumps(tuple(checkpoint), protocol=4)
-    path = directory / f"checkpoint-{checkpoint.epochs_done:08d}-{checkpoint.step:08d}.pkl"
-    write_whole(path, _HEADER.pack(_MAGIC, zlib.crc32(body), len(body)) + body)
+    path = directory / f"checkpoint-{epochs_done:08d}-{step:08d}.pkl"
+    write_whole(path, _HEADER.pack(_MAGIC, zlib.crc32(body), len(body)), body)
     for _, old in sorted(_found(directory))[:-keep]:
         old.unlink(missing_ok=True)
     return path

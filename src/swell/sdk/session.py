@@ -26,6 +26,7 @@ from swell.sdk.link import Link
 from swell.sdk.meter import Meter, epoch_entry
 from swell.sdk.order import Batches, Order
 from swell.sdk.outbox import Outbox
+from swell.sdk.ranks import wait_for_all
 from swell.sdk.settings import Settings, read_place, read_settings
 from swell.sdk.termination import Termination
 
@@ -340,6 +341,7 @@ class Training:
 
     def leave(self) -> None:
         """Stop here, to be continued by the next attempt: reports, then ends the process with its own exit code."""
+        self._before_leaving()
         done = self._epochs_done
         print(f"swell: stopping as asked after {done} {self.unit}s; the next attempt resumes here", file=sys.stderr)
         self._close(LEAVING_S)
@@ -347,6 +349,11 @@ class Training:
             Path(self._settings.left_mark).touch()
             raise SystemExit(0)
         raise SystemExit(EXIT_STOPPED)
+
+    def _before_leaving(self) -> None:
+        """Nobody leaves while another rank writes for all: an executor gives those who stay behind little time."""
+        if self._gate.agreed is not None and self._place.world_size > 1:
+            wait_for_all()
 
     def finish(self) -> None:
         """Training is over. Called by the context manager, else at the end of the process."""

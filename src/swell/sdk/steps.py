@@ -6,7 +6,7 @@
             loss = train(state, step)
             run.log(loss=loss)
             if run.checkpoint_due():
-                run.save(state)
+                run.save(state)          # or run.save(state, background=True)
 
 A boundary is a checkpoint that was written. `checkpoint_due` asks for one every `save_every` steps and wherever the
 run is to stop; a training with a rule of its own calls `saved` after each checkpoint that it wrote. All ranks must
@@ -19,7 +19,9 @@ import time
 from typing import Any, Iterator  # noqa: UP035  see settings.py
 
 import swell.sdk.checkpoint as ck
+from swell.sdk.saving import Saving
 from swell.sdk.session import Training
+from swell.sdk.settings import read_place
 
 FIRST_REPORT_S, REPORT_EVERY_S = 2.0, 30.0
 """Progress is reported this soon at first, so that the speed is known early; then less and less often."""
@@ -55,6 +57,8 @@ class StepTraining(Training):
         self._reported_done = 0
         self._report_every_s = FIRST_REPORT_S
         self._news = False  # a checkpoint was written since the last report
+        self._saving = Saving(self._note_saved)
+        self.save_stall_s = 0.0  # how long the last save held training up
 
     # The loop
 
@@ -85,7 +89,21 @@ class StepTraining(Training):
     def saved(self) -> None:
         """The training's own code has just written a checkpoint that covers this step: the run may stop after it."""
         self._end_step()
-        self._note_saved()
+        self._saving.wait()
+        self._note_saved(self.done)
+        self._boundary_at(self.step)
+
+    def before_save(self) -> None:
+        """The training's own code is about to write a checkpoint that covers this step: the one before it is done."""
+        self._end_step()
+        self._saving.wait()
+
+    def saved_when(self, write: Any) -> None:
+        """The training's own code is writing a checkpoint that covers this step. `write` is a future of it (as of
+        `torch.distributed.checkpoint.async_save`): it counts once that is done, and a stop waits for it."""
+        self._end_step()
+        self._saving.wait()
+        self._saving.begin(write, self.done)
         self._boundary_at(self.step)
 
     # For frameworks, whose loop is not ours
@@ -93,6 +111,7 @@ class StepTraining(Training):
     def start(self, step: int, total: int) -> None:
         """The framework has restored its own checkpoint, if any: `step` steps are done, of `total`."""
         self._saved = True
+        self._place = read_place()  # it may have started other processes meanwhile
         self._total = total
         self.continue_at(step)
         self._begin()
@@ -119,6 +138,8 @@ class StepTraining(Training):
         if not self._in_step:
             return
         self._in_step = False
+        if self._saving.under_way:
+            self._saving.look()
         self._meter.step()
         if self._reported_done == self.done and self._link is not None and not self._meter.steps > 1:
             self._reported_s = time.monotonic()  # the first step compiles and warms up: it says nothing of the speed
@@ -146,14 +167,35 @@ class StepTraining(Training):
 
     # Checkpoints
 
-    def save(self, value: Any) -> None:
-        """Keep `value` (anything that pickles) with how far training is. Rank 0 writes, the others may call it too."""
+    def save(self, value: Any, background: bool = False) -> None:
+        """Keep `value` (anything that pickles) with how far training is. Rank 0 writes, the others may call it too.
+
+        `background`: only a copy is made now; a thread writes it while training goes on. It counts once it is on disk:
+        a stop, the end and the next save wait for it."""
+        began_s = time.monotonic()
         self._end_step()
         self._saved = True
+        self._saving.wait()
         if self._place.rank == 0:
-            checkpoint = ck.Checkpoint(0, self.step, value, self.done, self.samples_done)
-            ck.save(self.checkpoint_dir, checkpoint, self._keep)
-        self._note_saved()
+            self._write(ck.Checkpoint(0, self.step, value, self.done, self.samples_done), background)
+        else:
+            self._note_saved(self.done)
+        self.stalled(time.monotonic() - began_s)
+
+    def _write(self, checkpoint: ck.Checkpoint, background: bool) -> None:
+        body = ck.packed(checkpoint)
+        write = (self.checkpoint_dir, checkpoint.epochs_done, checkpoint.step, body, self._keep)
+        if background:
+            self._saving.begin(self._saving.submit(ck.write, *write), self.done)
+        else:
+            ck.write(*write)
+            self._note_saved(self.done)
+
+    def stalled(self, seconds: float) -> None:
+        """A save held training up for so long: reported as the metric `save_stall_s`."""
+        self.save_stall_s = seconds
+        if self._settings.inside and self._place.rank == 0:
+            self._outbox.add_point("save_stall_s", time.time(), seconds)
 
     def load(self, default: Any = None) -> Any:
         """The last saved value, or `default`. The loop goes on after the step that it covers."""
@@ -171,20 +213,26 @@ class StepTraining(Training):
         self._epochs_done = self.done
         self._note()
 
-    def _note_saved(self) -> None:
-        self._saved_done, self._saved_s = self.done, time.monotonic()
-        self._epochs_done = self.done
+    def _note_saved(self, done: int) -> None:
+        self._saved_done, self._saved_s = done, time.monotonic()
+        self._epochs_done = done
         self._news = True
         self._note()
 
     # Reports
 
     def _settle(self) -> None:
-        """The end of training: what it did last is reported."""
+        """The end of training: what it did last is saved and reported."""
+        self._saving.wait()
         self._report_progress()
+
+    def _before_leaving(self) -> None:
+        self._saving.wait()
+        super()._before_leaving()
 
     def _in_background(self) -> None:
         self._memory.sample()
+        self._saving.look()
         since_s = time.monotonic() - self._reported_s
         if since_s >= (AFTER_SAVE_S if self._news else self._report_every_s):
             self._report_progress()

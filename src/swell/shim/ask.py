@@ -12,12 +12,14 @@ import os
 import signal
 import time
 
+from swell.shim.containers import preparing, remove
 from swell.shim.files import Json, boot_id, boot_s, claim, read_json, take_lock, touch, touched_s, write_whole
 from swell.shim.members import Members
 from swell.shim.processes import Stat, send, stat_of
 from swell.shim.shim import KILL_NOW
 
 LOOK_SWEEP_S = 2.0
+REMOVE_S = 15.0
 _LINE = 256
 """More than a line of the journal is long."""
 _BUSY = (errno.EAGAIN, errno.EACCES)
@@ -60,7 +62,16 @@ def read_journal(path: str) -> Json | None:
 
 
 def _look(directory: str, rank: int) -> Json:
-    worker: Json = {"rank": rank, "stage": "absent", "up_s": None, "pid": 0, "mark": "", "boot": "", "exit": None}
+    worker: Json = {
+        "rank": rank,
+        "stage": "absent",
+        "up_s": None,
+        "pid": 0,
+        "mark": "",
+        "boot": "",
+        "exit": None,
+        "preparing": "",
+    }
     if not os.path.exists(os.path.join(directory, "claim")):
         _wake(read_json(os.path.join(directory, "lock")))
         return worker
@@ -79,6 +90,7 @@ def _look(directory: str, rank: int) -> Json:
         worker["stage"] = "ended" if ended else "lost"
     elif held and not gone:
         _wake(claimed)
+        worker["preparing"] = preparing(directory)
         worker["stage"] = "ending" if ended else "up" if worker["up_s"] is not None else "starting"
     elif _sweep(directory, claimed):
         touch(directory, "swept")
@@ -117,10 +129,11 @@ def _sweep(directory: str, claimed: Json) -> bool:
     guards = [guard for guard in _helpers(directory) if guard["pid"] != claimed.get("pid")]
     for guard in guards:
         _wake(guard)
-    if not _of_this_boot(claimed):
-        return True  # nothing survives a boot
+    request = read_json(os.path.join(directory, "request.json"))
+    if not _of_this_boot(claimed):  # nothing survives a boot but what a container's runtime remembers
+        return remove(request, REMOVE_S)
     members = Members(claimed.get("mark", ""), claimed.get("cgroup", ""))
-    return members.sweep(LOOK_SWEEP_S, *(guard["pid"] for guard in guards))
+    return members.sweep(LOOK_SWEEP_S, *(guard["pid"] for guard in guards)) and remove(request, REMOVE_S)
 
 
 def is_held(directory: str) -> bool:

@@ -14,12 +14,12 @@ import os
 import secrets
 import socket
 import time
-from typing import Any
+from typing import Any, Dict
 
 from swell.shim.cause import cause_of
 from swell.shim.processes import stat_of
 
-Json = dict[str, Any]
+Json = Dict[str, Any]
 
 
 def boot_s() -> float:
@@ -27,7 +27,7 @@ def boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def boot_id() -> str:
     """Which boot `boot_s` counts from; empty if the system does not tell."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

@@ -73,20 +73,37 @@ def alive(candidates: list[int]) -> dict[int, int]:
 
 def send(pid: int, start: int, sig: int) -> bool:
     """Signal exactly that process: a pid that has come round again has another start."""
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return False
+    fd = _pidfd(pid)
     try:
         stat = stat_of(pid)
         if stat is None or stat.start != start:
             return False
-        signal.pidfd_send_signal(fd, sig)
+        if fd is None:
+            os.kill(pid, sig)
+        else:
+            signal.pidfd_send_signal(fd, sig)  # novermin
         return True
     except OSError:
         return False
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
+
+
+def _pidfd(pid: int) -> int | None:
+    """None where Python (before 3.9) or the kernel (before 5.3) has none: then there is a moment between the look at
+    a process and the signal to it."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)  # novermin
+    except OSError:
+        return None
+
+
+def exit_code(status: int) -> int:
+    """Of a child, from its wait status; below 0: by this signal. `os.waitstatus_to_exitcode` is of Python 3.9."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def oom_kills() -> int:

@@ -29,13 +29,17 @@ import ctypes
 import errno
 import gc
 import json
+import math
+import pwd
 import secrets
+import select
 import signal
 import socket
 import time
 import traceback
 from typing import NoReturn
 
+from swell.shim import containers, lease
 from swell.shim.files import (
     Json,
     boot_id,
@@ -51,7 +55,7 @@ from swell.shim.files import (
     write_whole,
 )
 from swell.shim.members import Members, cgroup_for, join
-from swell.shim.processes import oom_kills, send, stat_of
+from swell.shim.processes import exit_code, oom_kills, send, stat_of
 
 KILL_NOW = signal.SIGUSR1
 """To a shim: SIGKILL everything now. SIGTERM to a shim: SIGTERM to the worker, and SIGKILL after its grace."""
@@ -59,6 +63,7 @@ WATCHED = (signal.SIGCHLD, signal.SIGTERM, KILL_NOW)
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGTERM)
 RECORD_BYTES = 4096  # set aside for the exit record at the start, so that a full disk cannot lose it
 OOM_SAMPLE_S = 5.0
+START_SAMPLE_S = 0.25
 GUARD_ROUND_S = 60.0
 _PDEATHSIG, _SET_NAME, _CHILD_SUBREAPER = 1, 15, 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -94,7 +99,7 @@ def guard(directory: str, request: Json, shim: int) -> None:
     if touched_s(directory, "swept") is not None or claimed.get("pid") != shim:
         return
     members = Members(claimed["mark"], claimed["cgroup"])
-    while not members.sweep(GUARD_ROUND_S, os.getpid()):
+    while not (members.sweep(GUARD_ROUND_S, os.getpid()) and containers.remove(request)):
         reap()
     touch(directory, "swept")
     notify(request.get("notify", ""), f"{request['run']}/{request['rank']}")
@@ -124,6 +129,7 @@ class Holder:
         self.members = members
         self.umask = umask
         self.asked = ""
+        self.leased = bool(request.get("lease"))
         self.child = 0
         self.status: int | None = None
         self.kill_at: float | None = None
@@ -134,8 +140,9 @@ class Holder:
         self._reserve()
         failed = self._start()
         if not failed:
-            touch(self.directory, "up")
-            self._notify()
+            if not self.asked:
+                touch(self.directory, "up")
+                self._notify()
             self._wait()
         self._record(failed)
         self._linger()
@@ -156,6 +163,8 @@ class Holder:
         """Start the worker. If it could not: at which step, and what the system said."""
         if touched_s(os.path.dirname(self.directory), "stop") is not None:
             return {"step": "stopped"}
+        if self.leased and min(lease.order_left_s(self.request["lease"]), self._lease_left_s()) <= 0:
+            return {"step": "lease"}
         become(f"swell {self.request['run']}")
         self.members.make_cgroup()
         self.oom_before = self.oom_now = oom_kills()
@@ -164,14 +173,23 @@ class Holder:
         except OSError as error:
             return {"step": "log", "errno": error.errno, "said": str(error)}
         try:
-            self.child, failed = spawn(self.request, log, self.members, self.umask)
+            self.child, told = spawn(self.request, self.directory, log, self.members, self.umask)
         except OSError as error:
             return {"step": "fork", "errno": error.errno, "said": str(error)}
         finally:
             os.close(log)
+        failed = self._told(told)
         if failed:
             self._reap(wait=True)
         return failed
+
+    def _told(self, told: int) -> Json:
+        """Why the worker's program did not start, if so. A container takes its time, if its image has to be fetched:
+        it can be asked to stop meanwhile."""
+        while self.request.get("container") and not self.asked and not select.select([told], [], [], START_SAMPLE_S)[0]:
+            self._hear(signal.sigtimedwait(WATCHED, 0))
+        with open(told, "rb") as pipe:
+            return {} if self.asked else json.loads(pipe.read() or b"{}")
 
     def _wait(self) -> None:
         while self.status is None:
@@ -180,16 +198,30 @@ class Holder:
                 return
             if info is None:
                 self.oom_before, self.oom_now = self.oom_now, oom_kills()
-            elif info.si_signo == signal.SIGTERM and not self.asked:
-                self.asked = "term"
-                self.kill_at = boot_s() + float(self.request["grace_s"])
-                self._terminate()
-            elif info.si_signo == KILL_NOW:
-                self.asked = "kill"
-                self.kill_at = boot_s()
-            if self.kill_at is not None and boot_s() >= self.kill_at:
-                self.asked = "kill"
-                self._kill()
+            self._hear(info)
+
+    def _hear(self, info: signal.struct_siginfo | None) -> None:
+        if info is not None and info.si_signo == signal.SIGTERM:
+            self._ask("term")
+        elif info is not None and info.si_signo == KILL_NOW:
+            self.asked = self.asked if self.asked == "lease" else "kill"
+            self.kill_at = boot_s()
+        if self._lease_left_s() <= 0:
+            self._ask("lease")
+        if self.kill_at is not None and boot_s() >= self.kill_at:
+            self.asked = self.asked if self.asked == "lease" else "kill"
+            self._kill()
+
+    def _ask(self, why: str) -> None:
+        """SIGTERM, and SIGKILL after the grace. Whoever asks first is remembered."""
+        if not self.asked:
+            self.asked = why
+            self.kill_at = boot_s() + float(self.request["grace_s"])
+            self._terminate()
+
+    def _lease_left_s(self) -> float:
+        """Of the machine's lease, which the daemon renews; a run without one may go on for ever."""
+        return lease.left_s(os.path.dirname(os.path.dirname(self.directory))) if self.leased else math.inf
 
     def _ended(self) -> bool:
         self._reap()
@@ -197,11 +229,15 @@ class Holder:
 
     def _patience_s(self) -> float:
         if self.kill_at is None:
-            return OOM_SAMPLE_S
+            return min(OOM_SAMPLE_S, max(0.05, self._lease_left_s()))
         return min(OOM_SAMPLE_S, max(0.05, self.kill_at - boot_s()))
 
     def _terminate(self) -> None:
         """The worker's group, and those of its descendants that left the group."""
+        if self.request.get("container"):
+            if not containers.terminate(self.members.alive(os.getpid())):
+                self._kill()
+            return
         with contextlib.suppress(PermissionError):  # it has become somebody else (sudo)
             os.killpg(self.child, signal.SIGTERM)
         for pid, start in self.members.alive(os.getpid()).items():
@@ -226,7 +262,7 @@ class Holder:
 
     def _linger(self) -> None:
         """After SIGTERM the descendants have their grace too, though the worker itself may have left at once."""
-        while self.asked == "term" and self._reap() and self.kill_at is not None and boot_s() < self.kill_at:
+        while self.asked in ("term", "lease") and self._reap() and self.kill_at is not None and boot_s() < self.kill_at:
             info = signal.sigtimedwait(WATCHED, self._patience_s())
             if info is not None and info.si_signo == KILL_NOW:
                 return
@@ -235,13 +271,13 @@ class Holder:
         """Nothing of the run outlives it. As a subreaper without children there are no descendants; what remains
         is what carries the mark but was started by somebody else on its behalf, or is in the cgroup."""
         pause_s = 0.005
-        while self._kill() or self._reap():
+        while self._kill() or self._reap() or not containers.remove(self.request):
             signal.sigtimedwait([signal.SIGCHLD], pause_s)
             pause_s = min(1.0, pause_s * 1.5)
         self.members.remove_cgroup()
 
     def _record(self, failed: Json) -> None:
-        code = os.waitstatus_to_exitcode(self.status) if self.status is not None else None
+        code = exit_code(self.status) if self.status is not None else None
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # a shell says 137 for its child
         record: Json = {
             "code": code if code is not None and code >= 0 and not failed else None,
@@ -253,6 +289,8 @@ class Holder:
             "boot_s": boot_s(),
             "boot": boot_id(),
         }
+        if self.request.get("container"):
+            record = containers.outcome(self.directory, record)
         data = json.dumps(record).encode()
         while True:
             try:
@@ -271,19 +309,24 @@ class Holder:
         notify(self.request.get("notify", ""), f"{self.request['run']}/{self.request['rank']}")
 
 
-def spawn(request: Json, log: int, members: Members, umask: int) -> tuple[int, Json]:
-    """Fork and exec the worker's program. Returns its pid, and what failed if it could not be started."""
-    told, tell = os.pipe()  # both close on exec: end of file means that the program has started
+def spawn(request: Json, directory: str, log: int, members: Members, umask: int) -> tuple[int, int]:
+    """Fork what becomes the worker's program, or holds its container. Returns its pid, and a pipe: at its end the
+    program has started, unless it says what failed."""
+    told, tell = os.pipe()  # both close on exec
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(told)
+        os.close(tell)
+        raise
     if pid == 0:
-        _become(request, log, tell, members, umask, parent)
+        _become(request, directory, log, tell, members, umask, parent)
     os.close(tell)
-    with open(told, "rb") as pipe:
-        return pid, json.loads(pipe.read() or b"{}")
+    return pid, told
 
 
-def _become(request: Json, log: int, tell: int, members: Members, umask: int, parent: int) -> NoReturn:
+def _become(request: Json, directory: str, log: int, tell: int, members: Members, umask: int, parent: int) -> NoReturn:
     """In the forked child: a session of its own, then the program."""
     env = {**request["env"], "SWELL_RUN": request["run"], "SWELL_MARK": members.mark}
     step = "setup"
@@ -298,7 +341,16 @@ def _become(request: Json, log: int, tell: int, members: Members, umask: int, pa
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for fd, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
             os.dup2(source, fd)
+        if request.get("container"):
+            os._exit(containers.hold(request, directory, members.mark, tell))
         os.umask(umask)
+        if request.get("user"):
+            step = "user"
+            _belong_to(request["user"])
+            env = {**env, **_account(request["user"])}
+            _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # cleared by a change of user
+            if os.getppid() != parent:
+                os._exit(127)
         step = "cwd"
         os.chdir(request["cwd"] or "/")
         step = "exec"
@@ -306,6 +358,19 @@ def _become(request: Json, log: int, tell: int, members: Members, umask: int, pa
     except BaseException as error:  # whatever it is, only the parent may go on from here
         os.write(tell, json.dumps(_failure(step, error, request)).encode())
     os._exit(127)
+
+
+def _belong_to(user: str) -> None:
+    """From here on the process is this user's, with none of our rights. Only root can do that."""
+    account = pwd.getpwnam(user)
+    os.initgroups(user, account.pw_gid)
+    os.setgid(account.pw_gid)
+    os.setuid(account.pw_uid)
+
+
+def _account(user: str) -> Json:
+    account = pwd.getpwnam(user)
+    return {"HOME": account.pw_dir, "USER": user, "LOGNAME": user, "SHELL": account.pw_shell}
 
 
 def _failure(step: str, error: BaseException, request: Json) -> Json:

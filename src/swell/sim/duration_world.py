@@ -2,7 +2,7 @@
 
 `sim.simulate` makes it; the engine asks it what a run will report. How a job would scale is assumed: each further GPU
 costs a part `loss` of one in communication, each further node `node_loss` more. A job reports its progress in ten
-epochs (fewer if short), so that the daemon's own speed book has something to learn from.
+epochs (fewer if short), so that the daemon's own speed book has something to learn from; a silent one reports nothing.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Task:
     left_s: float
     epochs: int
     fails: bool = False
+    silent: bool = False  # an ad-hoc script: nothing is heard of it before it ends
     as_of_s: float = 0.0
     rate: float = 0.0  # since then
     turns: int = 0  # how often it got on otherwise than was to be expected before
@@ -80,7 +81,7 @@ class Task:
 
 
 class Durations:
-    """The world. `truth` of an arrival: duration_s (on the GPUs asked for), fails, loss."""
+    """The world. `truth` of an arrival: duration_s (on the GPUs asked for), fails, silent, loss."""
 
     def __init__(
         self, *, restart_s: float = 30.0, per_node: int = 8, noise: Noise | None = None, seed: int = 0
@@ -102,14 +103,22 @@ class Durations:
         asked = max(1, request.requested)
         work_s = duration_s * scaling.rate(asked, -(-asked // self._per_node), "")
         epochs = job.spec.epochs or max(1, min(EPOCHS, int(duration_s / REPORT_S)))
-        self.tasks[job.id] = Task(scaling, work_s, work_s, epochs, fails=bool(truth.get("fails", 0.0)))
+        fails, silent = bool(truth.get("fails", 0.0)), bool(truth.get("silent", 0.0))
+        self.tasks[job.id] = Task(scaling, work_s, work_s, epochs, fails=fails, silent=silent)
 
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
         began_s = now_s + self._restart_s
         task.halt(began_s)
-        began = TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs)
-        return (RunStarted(run=run.id, at_s=now_s), began)
+        started = RunStarted(run=run.id, at_s=now_s)
+        if task.silent:
+            return (started, self._silent_end(task, run))
+        return (started, TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs))
+
+    def _silent_end(self, task: Task, run: Run) -> RunEnded:
+        """It makes progress from `as_of_s` on; that is when it will be done."""
+        self._set_rate(task, run)
+        return self._end(task, run, task.as_of_s + task.left_s / task.rate)
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
         if type(event) is EpochEnded:
@@ -133,10 +142,7 @@ class Durations:
     def _next_report(self, task: Task, run: Run, now_s: float) -> EpochEnded:
         allocation = run.allocation
         gpus, nodes, gpu_type = allocation.gpus, len(allocation.parts), allocation.gpu_type
-        foretold, slow = task.scaling.rate(gpus, nodes, gpu_type), self._slow(run)
-        if task.rate != foretold or slow != 1.0:
-            task.turns += 1
-        task.rate = foretold * slow
+        self._set_rate(task, run)
         epoch_1_s = task.work_s / task.epochs
         count = max(1, int(REPORT_S * task.rate / epoch_1_s))
         done = task.done_epochs()
@@ -152,6 +158,13 @@ class Durations:
             nodes=nodes,
             gpu_type=gpu_type,
         )
+
+    def _set_rate(self, task: Task, run: Run) -> None:
+        allocation, slow = run.allocation, self._slow(run)
+        foretold = task.scaling.rate(allocation.gpus, len(allocation.parts), allocation.gpu_type)
+        if task.rate != foretold or slow != 1.0:
+            task.turns += 1
+        task.rate = foretold * slow
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
@@ -171,6 +184,8 @@ class Durations:
         task, run = self.tasks[job.id], _run(job)
         task.left_s, task.as_of_s = task.at(now_s), now_s
         task.turns += 1
+        if task.silent:
+            return (self._silent_end(task, run),)
         return (self._next_report(task, run, now_s),) if run.began_s is not None else ()
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:

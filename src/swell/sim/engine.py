@@ -226,7 +226,7 @@ class Simulation:
         job = self.state.last_job + 1
         event = JobSubmitted(job=job, spec=arrival.spec, at_s=self.now_s)
         apply(self.state, event)
-        self._watch = self._watch or bool(arrival.spec.time_limit_s or arrival.spec.depends_on)
+        self._watch = self._watch or bool(arrival.spec.time_limit_s or arrival.spec.dependencies)
         self._world.submitted(self.state.jobs[job], arrival)
         self._told(event)
 

@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 from swell.core.events import (
     Event,
@@ -35,6 +36,7 @@ from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Setup, Simulation
 from swell.sim.workload import Arrival
+from swell.speed.lengths import Length
 from swell.speed.remaining import LEAST_LEFT
 
 LOOKS = 60_000
@@ -126,13 +128,16 @@ class _Errors:
     seed: int
 
     def factor(self, job: JobId, sigma: float) -> float:
+        return math.exp(self.deviation(job) * min(max(sigma, MIN_SIGMA), 1.5))
+
+    def deviation(self, job: JobId) -> float:
+        """In standard deviations."""
         if self.number == 0:
-            return 1.0
+            return 0.0
         if self.number in (1, 2):
-            z = -1.0 if self.number == 1 else 1.0
-        else:
-            z = random.Random(f"{self.seed}/{self.number}/{job}").gauss(0.0, 1.0)  # noqa: S311 - a forecast
-        return math.exp(max(-3.0, min(3.0, z)) * min(max(sigma, MIN_SIGMA), 1.5))
+            return -1.0 if self.number == 1 else 1.0
+        z = random.Random(f"{self.seed}/{self.number}/{job}").gauss(0.0, 1.0)  # noqa: S311 - a forecast
+        return max(-3.0, min(3.0, z))
 
 
 def run_forward(
@@ -190,7 +195,7 @@ def copy_of(state: State) -> State:
     """A state of its own, with the jobs that have not ended and those they wait for. Records are frozen: shared."""
     jobs = state.jobs
     wanted = {job: jobs[job] for job in state.active}
-    needed = {job for record in wanted.values() if (on := record.spec.depends_on) for job in on if job in jobs}
+    needed = {job for record in wanted.values() if (on := record.spec.dependencies) for job in on if job in jobs}
     if needed - wanted.keys():
         wanted = {job: jobs[job] for job in sorted(needed | wanted.keys())}
     return replace(
@@ -230,10 +235,13 @@ class _Task:
     rate: float = 0.0
     known: bool = False
     sigma: float = 0.5
+    length: Length | None = None  # where nothing better is known of how long it is
+    done_s: float = 0.0  # of that
 
     def settle(self, now_s: float) -> None:
-        done = self.rate * max(0.0, now_s - self.as_of_s) / self.factor
-        self.expected_s = max(0.0, self.expected_s - done)
+        done = self.rate * max(0.0, now_s - self.as_of_s)
+        self.done_s += done
+        self.expected_s = max(0.0, self.expected_s - done / self.factor)
         self.as_of_s, self.rate = now_s, 0.0
 
 
@@ -264,10 +272,15 @@ class Expected:
         task = _Task(speed, left.at_speed_1_s, factor, left.as_of_s, known=left.known, sigma=left.sigma)
         if job.state is JobState.RUNNING and job.run is not None:
             task.rate = self._rate(task, job.run)
+        task.done_s = left.done_1_s
         done = task.rate * max(0.0, now_s - left.as_of_s)
         task.settle(max(now_s, left.as_of_s))
         if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
             task.expected_s = max(task.expected_s, LEAST_LEFT * done)
+        if left.length_median_1_s:  # policies see what they would see; what happens is drawn, given that it still runs
+            task.length = Length(left.length_median_1_s, left.length_sigma)
+            part = NormalDist().cdf(self._errors.deviation(job.id))
+            task.factor = task.length.left_s(task.done_s, part) / max(task.expected_s, 1e-3)
         self._tasks[job.id] = task
         return task
 
@@ -345,7 +358,15 @@ class Expected:
         if cached is not None and cached[0] is job:
             return cached[1]
         task = self._task(job)
-        left = Remaining(at_speed_1_s=task.expected_s, as_of_s=task.as_of_s, sigma=task.sigma, known=task.known)
+        left = Remaining(
+            at_speed_1_s=task.expected_s,
+            as_of_s=task.as_of_s,
+            sigma=task.sigma,
+            known=task.known,
+            length_median_1_s=task.length.median_s if task.length else 0.0,
+            length_sigma=task.length.sigma if task.length else 0.0,
+            done_1_s=task.done_s,
+        )
         self._remaining[job.id] = (job, left)
         return left
 

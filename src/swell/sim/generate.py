@@ -3,7 +3,8 @@
 Arrivals are Poisson with the day's rhythm (Philly, ATC'19: rate swings by about 60 % around its mean between night and
 afternoon). GPUs asked for: most jobs one, few many (Philly: 1 for 70 % …). Durations are log-normal with a long tail
 (median 13 min, mean some hours, as in Helios, SC'21: σ of the logarithm about 2); families follow a Zipf law: few are
-submitted again and again.
+submitted again and again. What a family says of a job's length, what users estimate and how many jobs report nothing
+can be chosen: by default families say nothing, users estimate nothing and every job reports its epochs.
 """
 
 from __future__ import annotations
@@ -35,16 +36,51 @@ class Recipe:
     elastic: float = 0.7  # part of the jobs that may have from one to four times the GPUs asked for
     median_s: float = MEDIAN_S
     sigma: float = SIGMA
+    alike: float = 0.0  # part of the variance of log durations that lies between families, not within them
+    reversed: bool = False  # from the middle of the jobs on, families that were long are short and the other way round
+    estimate_off: float = 0.0  # users' estimates are off by this factor, typically; 0: they give none
+    silent: float = 0.0  # part of the jobs that report nothing before they end
     seed: int = 0
 
 
 def generate(recipe: Recipe) -> Workload:
     if recipe.jobs < 1 or recipe.hours <= 0 or recipe.gpus < 1:
         raise SwellError("a workload has at least one job, some hours and one GPU")
+    if not 0 <= recipe.alike <= 1 or not 0 <= recipe.silent <= 1:
+        raise SwellError("alike and silent are parts of a whole: from 0 to 1")
+    if recipe.estimate_off and recipe.estimate_off < 1:
+        raise SwellError("estimates are off by a factor of 1 or more; 0: users give none")
     rng = random.Random(recipe.seed)  # noqa: S311 - a workload, not a secret
     times = sorted(_time_s(rng, recipe.hours * 3600) for _ in range(recipe.jobs))
     arrivals = tuple(_arrival(rng, recipe, i, at_s) for i, at_s in enumerate(times))
     return Workload(name=f"generated-{recipe.seed}", arrivals=arrivals)
+
+
+class _Aside:
+    """Draws beyond those of every workload, so that a recipe without them gives what it always gave."""
+
+    def __init__(self, recipe: Recipe, index: int) -> None:
+        self._recipe, self._index = recipe, index
+
+    def _rng(self, what: str, of: int) -> random.Random:
+        return random.Random(f"{self._recipe.seed}/{what}/{of}")  # noqa: S311 - a workload, not a secret
+
+    def deviation(self, family: int, own: float) -> float:
+        """Of the log duration, in standard deviations: part the family's, part the job's own."""
+        alike = self._recipe.alike
+        if not alike:
+            return own
+        of_family = self._rng("family", family).gauss(0.0, 1.0)
+        if self._recipe.reversed and self._index >= self._recipe.jobs // 2:
+            of_family = -of_family
+        return math.sqrt(alike) * of_family + math.sqrt(1.0 - alike) * own
+
+    def estimated_s(self, duration_s: float) -> float:
+        off = self._recipe.estimate_off
+        return duration_s * math.exp(math.log(off) * self._rng("estimate", self._index).gauss(0.0, 1.0)) if off else 0.0
+
+    def is_silent(self) -> bool:
+        return self._rng("silent", self._index).random() < self._recipe.silent
 
 
 def _time_s(rng: random.Random, span_s: float) -> float:
@@ -60,17 +96,21 @@ def _arrival(rng: random.Random, recipe: Recipe, index: int, at_s: float) -> Arr
     family = _zipf(rng, recipe.families)
     gpus = min(recipe.gpus, rng.choices([n for n, _ in SIZES], [p for _, p in SIZES])[0])
     most = min(recipe.gpus, 4 * gpus) if rng.random() < recipe.elastic else gpus
-    duration_s = min(MAX_S, recipe.median_s * math.exp(recipe.sigma * rng.gauss(0.0, 1.0)))
+    aside = _Aside(recipe, index)
+    deviation = aside.deviation(family, rng.gauss(0.0, 1.0))
+    duration_s = max(30.0, min(MAX_S, recipe.median_s * math.exp(recipe.sigma * deviation)))
+    silent = aside.is_silent()
     spec = JobSpec(
         name=f"family{family}-{index}",
         command=("python", f"train{family}.py"),
         family=f"family{family}",
         gpus=GpuRequest(min=1 if most > gpus else gpus, max=most, start=gpus),
         launcher=Launcher.PER_GPU,
-        epochs=FAMILY_EPOCHS[family % len(FAMILY_EPOCHS)],
+        epochs=0 if silent else FAMILY_EPOCHS[family % len(FAMILY_EPOCHS)],
+        estimated_s=aside.estimated_s(duration_s),
         uses_library=True,
     )
-    return Arrival(at_s=at_s, spec=spec, truth={"duration_s": max(30.0, duration_s)})
+    return Arrival(at_s=at_s, spec=spec, truth={"duration_s": duration_s, **({"silent": 1.0} if silent else {})})
 
 
 def _zipf(rng: random.Random, count: int) -> int:

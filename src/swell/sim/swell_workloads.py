@@ -1,9 +1,10 @@
 """Workloads in Swell's own formats: job files with arrival times, and the event log of a live daemon.
 
-A job file for the simulator is a job file with two more fields, as many jobs as one likes:
+A job file for the simulator is a job file with three more fields, as many jobs as one likes:
 
     - at: 10m           # after the start; 0 if unset
       takes: 2h         # on the GPUs it asks for; else estimated time, else an hour
+      silent: true      # it reports nothing before it ends; false if unset
       command: python train.py
       gpus: {min: 1, max: 8}
 
@@ -38,11 +39,13 @@ def read_jobs(path: Path) -> Workload:
     for number, document in enumerate(read_documents(path.read_bytes()), start=1):
         at_s = _duration_s(document, "at", path, number) or 0.0
         takes_s = _duration_s(document, "takes", path, number)
+        silent = _flag(document, "silent", path, number)
         for spec in expand(document):
             duration_s = takes_s if takes_s is not None else spec.estimated_s or DEFAULT_TAKES_S
             # A simulated job has its checkpoints unless its file says otherwise.
             able = replace(spec, uses_library=True) if spec.preemptible != "never" else spec
-            arrivals.append(Arrival(at_s=at_s, spec=able, truth={"duration_s": duration_s}))
+            truth = {"duration_s": duration_s, **({"silent": 1.0} if silent else {})}
+            arrivals.append(Arrival(at_s=at_s, spec=able, truth=truth))
     return Workload(name=path.stem, arrivals=tuple(arrivals)).sorted()
 
 
@@ -54,6 +57,13 @@ def _duration_s(document: dict[str, Any], field: str, path: Path, number: int) -
         return parse_duration_s(value)
     except ValueError as error:
         raise SwellError(f"{path}, job {number}, {field}: {error}") from error
+
+
+def _flag(document: dict[str, Any], field: str, path: Path, number: int) -> bool:
+    value = document.pop(field, False)
+    if not isinstance(value, bool):
+        raise SwellError(f"{path}, job {number}, {field}: {value!r} is neither true nor false")
+    return value
 
 
 def write_jobs(workload: Workload, path: Path) -> None:
@@ -76,6 +86,8 @@ def _document(arrival: Arrival) -> dict[str, object]:
         "launcher": str(spec.launcher),
         **({"family": spec.family} if spec.family else {}),
         **({"epochs": spec.epochs} if spec.epochs else {}),
+        **({"estimated_hours": round(spec.estimated_s / 3600, 4)} if spec.estimated_s else {}),
+        **({"silent": True} if arrival.truth.get("silent") else {}),
     }
 
 
@@ -138,4 +150,8 @@ def _scaling(job: _Logged) -> Scaling:
 def _arrival(job: _Logged, first_s: float) -> Arrival:
     asked = job.spec.gpus.requested
     duration_s = job.work_s / _scaling(job).rate(asked, 1, "")
-    return Arrival(at_s=job.at_s - first_s, spec=replace(job.spec, depends_on=()), truth={"duration_s": duration_s})
+    return Arrival(
+        at_s=job.at_s - first_s,
+        spec=replace(job.spec, depends_on=(), after_any=(), after_failure=()),
+        truth={"duration_s": duration_s},
+    )

@@ -65,7 +65,7 @@ def name_of_draw(name: str, seed: int) -> str:
 
 
 def _redraw(arrival: Arrival, number: int, at_s: float) -> Arrival:
-    spec = replace(arrival.spec, name=f"{arrival.spec.name}-{number}", depends_on=())
+    spec = replace(arrival.spec, name=f"{arrival.spec.name}-{number}", depends_on=(), after_any=(), after_failure=())
     return replace(arrival, at_s=at_s, spec=spec)
 
 

@@ -38,6 +38,7 @@ from swell.speed.families import Family, family_of
 from swell.speed.fit import NOTHING_KNOWN, Fit
 from swell.speed.fitting import fit_family, fit_job
 from swell.speed.gpu_type_ratios import NOTHING_COMPARED, type_ratios_of
+from swell.speed.lengths import Lengths
 from swell.speed.measurements import Measurements
 from swell.speed.remaining import estimate
 
@@ -59,11 +60,14 @@ class _Entry:
         "adaptive",
         "allocation",
         "asked",
+        "asked_gpus",
         "edition",
         "epochs_total",
+        "estimated_s",
         "fit",
         "goodput",
         "home",
+        "lengths_edition",
         "made_for",
         "measurements",
         "per_node",
@@ -82,6 +86,9 @@ class _Entry:
         self.adaptive: bool | None = None  # does it report how it splits its batch? None: nothing reported yet
         self.goodput: Goodput | None = None  # the family's, for jobs with an adaptive batch size
         self.epochs_total = 0
+        self.asked_gpus = 1
+        self.estimated_s = 0.0  # by its user, on so many GPUs
+        self.lengths_edition = -1  # of all jobs, when `remaining` was made
         self.allocation: Allocation | None = None
         self.since_s: float | None = None
         self.work_1_s = 0.0  # done in ended runs, at speed 1
@@ -120,8 +127,9 @@ class Book:
         self._priors: dict[str, Fit] = {}  # by reference type
         self._shared: dict[tuple[int, int, int], tuple[Fit, Mapping[str, int], FittedSpeed]] = {}
         self._news: dict[JobId, None] = {}  # jobs to fit again
-        self._ended: deque[_Entry] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
+        self._ended: deque[tuple[JobId, _Entry]] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
+        self._lengths = Lengths()
         self._type_ratios = NOTHING_COMPARED  # between GPU types
         self._type_news: dict[str, None] = {}  # families that may compare types otherwise than before
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
@@ -152,6 +160,7 @@ class Book:
         elif isinstance(event, JobSubmitted):
             entry = self._enter(event.job, family_of(event.spec))
             entry.epochs_total = event.spec.epochs
+            entry.asked_gpus, entry.estimated_s = max(1, event.spec.gpus.requested), event.spec.estimated_s
         elif isinstance(event, TrainingBegan):
             entry = self._enter(event.run.job)
             entry.epochs_total = event.epochs or entry.epochs_total
@@ -245,15 +254,22 @@ class Book:
     def _finished(self, job: JobId, entry: _Entry) -> None:
         """Its length is what its family may expect of the next one."""
         if job in self._news and entry.home is not None:
-            self._ended.append(entry)  # fitted with the others, once: a replay of many short jobs stays quick
+            self._ended.append((job, entry))  # fitted with the others, once: a replay of many short jobs stays quick
         else:
-            self._tell_family(entry)
+            self._tell_family(job, entry)
         self._forget(job)
 
-    def _tell_family(self, entry: _Entry) -> None:
+    def _tell_family(self, job: JobId, entry: _Entry) -> None:
         if entry.home is not None:
             work_1_s = entry.measurements.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
             entry.home.finished(entry.measurements.epochs, work_1_s)
+            self._saw_length(job, entry, work_1_s)
+
+    def _saw_length(self, job: JobId, entry: _Entry, work_1_s: float) -> None:
+        if entry.home is not None:
+            known = entry.fit or entry.home.fit or NOTHING_KNOWN
+            estimated_1_s = entry.estimated_s / known.shape.time(entry.asked_gpus, 1)
+            self._lengths.saw(job, entry.home.name, work_1_s, estimated_1_s)
 
     def _forget(self, job: JobId) -> None:
         self._jobs.pop(job, None)
@@ -297,6 +313,10 @@ class Book:
         if entry is None or entry.home is None:
             entry = self._enter(job.id, family_of(job.spec))
         home = entry.home
+        if entry.lengths_edition != self._lengths.edition:
+            entry.lengths_edition = self._lengths.edition
+            if entry.remaining is not None and entry.remaining.length_median_1_s:
+                entry.record, entry.made_for = None, ()
         if home is not None:
             if entry.edition != home.edition:
                 entry.edition = home.edition
@@ -362,7 +382,7 @@ class Book:
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
-        return estimate(job, entry.measurements, speed, entry.home or Family(), entry.work_1_s)
+        return estimate(job, entry.measurements, speed, entry.home or Family(), self._lengths, entry.work_1_s)
 
     # -- fitting
 
@@ -375,19 +395,19 @@ class Book:
                 if len(fit.log_speeds) > 1:
                     self._type_news[name] = None
         self._family_news.clear()
-        entries = [
-            entry for job in self._news if (entry := self._jobs.get(job)) is not None and entry.measurements.times
-        ]
+        going_on = [(job, entry) for job in self._news if (entry := self._jobs.get(job)) is not None]
         ended = list(self._ended)
-        entries += [entry for entry in ended if entry.measurements.times]
         self._news.clear()
         self._ended.clear()
-        for entry in entries:
+        for job, entry in (*going_on, *ended):
+            if not entry.measurements.times:
+                continue
             prior = (entry.home.fit if entry.home else None) or NOTHING_KNOWN
             entry.fit = self._completed(fit_job(entry.measurements, prior))
             entry.record, entry.made_for = None, ()
-        for entry in ended:
-            self._tell_family(entry)
+            self._saw_length(job, entry, entry.measurements.epoch_1_s(entry.fit.unit_1_s) * entry.epochs_total)
+        for job, entry in ended:
+            self._tell_family(job, entry)
 
     # -- comparing GPU types
 

@@ -1,11 +1,13 @@
 """How much of a job is left, in seconds at speed 1, and how certain that is. `speed.book` calls `estimate`.
 
 In this order: epochs left times the fitted epoch; its user's estimate, for the size asked for, less what has been done;
-what jobs of its family took; the loss curve, for a job that reports epochs but not how many; an hour.
+what jobs of its family took; the loss curve, for a job that reports epochs but not how many; an hour. Before a job's
+own epochs say how long it is, its length is also given as a distribution (`speed.lengths`), for whoever can use one.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log, sqrt
 from statistics import median
 
@@ -16,6 +18,7 @@ from swell.speed.convergence import fit_losses
 from swell.speed.curves import FittedSpeed
 from swell.speed.epoch_work import EpochWork
 from swell.speed.families import Family
+from swell.speed.lengths import Lengths
 from swell.speed.measurements import Measurements
 
 PRIOR_REMAINING_S = 3600.0
@@ -28,10 +31,26 @@ export), rather than nothing."""
 
 
 def estimate(
-    job: JobRecord, measurements: Measurements, speed: FittedSpeed, family: Family, done_1_s: float
+    job: JobRecord,
+    measurements: Measurements,
+    speed: FittedSpeed,
+    family: Family,
+    lengths: Lengths,
+    done_1_s: float,
 ) -> Remaining:
-    as_of_s = _as_of_s(job)
-    fit, family_fit = speed.fit, family.fit
+    measured = _measured(job, measurements, speed, family)
+    if measured is not None:
+        return measured
+    expected = _expected(job, measurements, speed, family, done_1_s)
+    estimated_1_s = job.spec.estimated_s * _requested_speed(job, speed)
+    length = lengths.of(family.name, estimated_1_s, _by_first_epochs_s(job, family))
+    done_1_s = max(done_1_s, measurements.work_1_s(speed.fit.unit_1_s)) if job.may_be_stopped else 0.0
+    return replace(expected, length_median_1_s=length.median_s, length_sigma=length.sigma, done_1_s=done_1_s)
+
+
+def _measured(job: JobRecord, measurements: Measurements, speed: FittedSpeed, family: Family) -> Remaining | None:
+    """By epochs: of the job itself, or of members of its family with adaptive batch sizes."""
+    as_of_s, fit = _as_of_s(job), speed.fit
     if isinstance(speed, GoodputSpeed) and job.epochs_total:
         return _adaptive(job, measurements, speed)
     left = max(0, job.epochs_total - job.epochs_done)
@@ -41,21 +60,35 @@ def estimate(
             at_1_s = max(at_1_s, AFTER_LAST * measurements.work_1_s(fit.unit_1_s))
         sigma = sqrt(0.03**2 + fit.spread**2 / max(1, min(left, fit.epochs)) + (0.2 / (1 + fit.epochs)) ** 2)
         return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=sigma, known=True)
+    return None
+
+
+def _expected(
+    job: JobRecord, measurements: Measurements, speed: FittedSpeed, family: Family, done_1_s: float
+) -> Remaining:
+    as_of_s = _as_of_s(job)
     if job.spec.estimated_s > 0.0:
         total = job.spec.estimated_s * _requested_speed(job, speed)
         return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=0.5, known=True)
     if family.lengths_s:
         total = _length_s(job, family)
         return _rest(total, _done(job, total, done_1_s), as_of_s, sigma=_spread(list(family.lengths_s)), known=False)
-    if job.epochs_total and family_fit is not None and family_fit.first_epoch_1_s > 0.0:
-        at_1_s = family_fit.first_epoch_1_s * _epochs_left(job, family.course)
-        return Remaining(at_speed_1_s=at_1_s, as_of_s=as_of_s, sigma=0.5, known=True)
+    by_first_epochs_s = _by_first_epochs_s(job, family)
+    if by_first_epochs_s:
+        return Remaining(at_speed_1_s=by_first_epochs_s, as_of_s=as_of_s, sigma=0.5, known=True)
     epoch_1_s = _epoch_1_s(job, measurements, speed) if measurements.times else 0.0
     if epoch_1_s:
         epochs, sigma = _epochs(measurements, family)
         left_epochs = max(epochs - job.epochs_done, LEAST_LEFT * job.epochs_done, 1.0)
         return Remaining(at_speed_1_s=left_epochs * epoch_1_s, as_of_s=as_of_s, sigma=sigma)
     return _rest(PRIOR_REMAINING_S, done_1_s, as_of_s, sigma=1.0, known=False)
+
+
+def _by_first_epochs_s(job: JobRecord, family: Family) -> float:
+    """By the first epochs of members of its family; 0: nobody has shown any."""
+    if not job.epochs_total or family.fit is None:
+        return 0.0
+    return family.fit.first_epoch_1_s * _epochs_left(job, family.course)
 
 
 def _epoch_1_s(job: JobRecord, measurements: Measurements, speed: FittedSpeed) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError
 from swell.core.state import State
-from swell.store import chain, codec, replaying
+from swell.store import codec, replaying
 from swell.store.dialect import Connection, Database
 from swell.store.replaying import PAGE, Read, Tip
 from swell.store.schema import VERSION
@@ -18,6 +18,7 @@ from swell.store.schema import VERSION
 SHOWN = 5
 """Of one kind of damage; the number of all is said."""
 LOG_FIX = "restore the database from a copy; as long as a checkpoint after these events is good, the daemon goes on"
+HISTORY_FIX = "; rows of jobs that ended before the log begins are only in a copy of the database"
 TABLES_FIX = "swell down, swell doctor --rebuild, swell up: the log has what these tables show"
 
 
@@ -32,7 +33,7 @@ def check(database: Database) -> list[Damage]:
     try:
         with ExitStack() as stack:
             stack.callback(database.close)
-            connection = _connection(database, stack)
+            connection = connection_to(database, stack)
             return [] if connection is None else _all(database, connection)
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:  # values that nobody wrote
         return [Damage(found=f"{database.where} holds what Swell never wrote ({error!r})", fix=LOG_FIX)]
@@ -43,7 +44,8 @@ def check(database: Database) -> list[Damage]:
         raise said or error from error
 
 
-def _connection(database: Database, stack: ExitStack) -> Connection | None:
+def connection_to(database: Database, stack: ExitStack) -> Connection | None:
+    """One that reads only, also while a daemon uses the database; None if there is nothing yet."""
     try:
         return stack.enter_context(database.examine())
     except StoreBusy:  # a daemon uses it
@@ -89,10 +91,10 @@ def _contents(database: Database, read: Read) -> Iterator[Damage]:
 def _log(read: Read) -> Iterator[Damage]:
     """Every row, also behind a bad one."""
     bad: list[str] = []
-    seq, link = 0, chain.START
+    seq, link = replaying.log_start(read)
     first = read("SELECT min(seq) FROM events", ())[0][0]
-    if first is not None and first < 1:
-        bad.append(f"event {first}, which cannot be")
+    if first is not None and first <= seq:
+        bad.append(f"event {first}, which cannot be: the log begins with event {seq + 1}")
     while page := read(replaying.ROWS, (seq, PAGE)):
         for row in page:
             if row[0] != seq + 1:
@@ -120,7 +122,11 @@ def _remembered(database: Database, tip: Tip) -> Iterator[Damage]:
 
 
 def _tables(read: Read, state: State) -> Iterator[Damage]:
-    bad = [*_unreadable(read, "jobs", "id", codec.decode_record), *_unreadable(read, "runs", "job", codec.decode_run)]
+    bad = [
+        *_unreadable(read, "jobs", "id, record", codec.decode_record),
+        *_unreadable(read, "jobs", "id, reported", codec.decode_reported),
+        *_unreadable(read, "runs", "job, record", codec.decode_run),
+    ]
     shown = dict(read("SELECT id, state FROM jobs", ()))
     listed = dict(read("SELECT id, state FROM jobs WHERE state >= '' ORDER BY state, id", ()))  # by the index
     bad += [
@@ -131,12 +137,14 @@ def _tables(read: Read, state: State) -> Iterator[Damage]:
     if shown != listed:
         bad.append("jobs and their index differ")
     if bad:
-        yield Damage(found=f"tables for reading: {_some(bad)}", fix=TABLES_FIX)
+        fix = TABLES_FIX if replaying.log_start(read)[0] == 0 else TABLES_FIX + HISTORY_FIX
+        yield Damage(found=f"tables for reading: {_some(bad)}", fix=fix)
 
 
-def _unreadable(read: Read, table: str, key: str, decode: Callable[[bytes], object]) -> Iterator[str]:
-    after = 0
-    while page := read(f"SELECT {key}, record FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT ?", (after, PAGE)):  # noqa: S608
+def _unreadable(read: Read, table: str, columns: str, decode: Callable[[bytes], object]) -> Iterator[str]:
+    after, (key, value) = 0, columns.split(", ")
+    rows = f"SELECT {columns} FROM {table} WHERE {key} > ? AND {value} IS NOT NULL ORDER BY {key} LIMIT ?"  # noqa: S608
+    while page := read(rows, (after, PAGE)):
         for number, body in page:
             after = number
             try:

@@ -18,6 +18,7 @@ from swell.core.errors import StoreDamaged, StoreError
 from swell.core.events import EVENT_TYPES, Event
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, Run, State
+from swell.store.reported import Reported
 from swell.store.secrets import concealed
 
 T = TypeVar("T")
@@ -31,9 +32,10 @@ _decode_event: Mapping[str, Callable[[bytes], Event]] = {
 }
 _decode_record = msgspec.msgpack.Decoder(JobRecord).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
+_decode_reported = msgspec.msgpack.Decoder(Reported).decode
 
 
-def encode(value: Event | JobRecord | Run) -> bytes:
+def encode(value: Event | JobRecord | Run | Reported) -> bytes:
     """Without values of secrets."""
     try:
         return _encoder.encode(concealed(value))
@@ -57,6 +59,10 @@ def decode_record(body: bytes) -> JobRecord:
 
 def decode_run(body: bytes) -> Run:
     return _read(_decode_run, body)
+
+
+def decode_reported(body: bytes) -> Reported:
+    return _read(_decode_reported, body)
 
 
 def _read(decoder: Callable[[bytes], T], body: bytes) -> T:

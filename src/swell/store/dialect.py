@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from swell.core.errors import StoreError
@@ -17,6 +18,9 @@ class Cursor(Protocol):
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Any: ...
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
+    def fetchmany(self, size: int = ..., /) -> list[Any]: ...
+    @property
+    def description(self) -> Any: ...
 
 
 class Connection(Protocol):
@@ -35,6 +39,7 @@ class Dialect:
     tables: str  # names of the tables there are
     begin_reading: str = "BEGIN"  # a transaction that sees one moment
     checks: tuple[str, ...] = ()  # statements whose rows say "ok", or what is wrong with the database's own structures
+    reindex: str = "REINDEX"
     mark: str = "?"
     types: Mapping[str, str] = field(default_factory=dict)  # of columns
 
@@ -43,6 +48,8 @@ class Dialect:
         if text.startswith(("CREATE TABLE", "ALTER TABLE")):
             for ours, theirs in self.types.items():
                 text = text.replace(f" {ours}", f" {theirs}")
+        if text.startswith("REINDEX "):
+            text = text.replace("REINDEX", self.reindex)
         return text if self.mark == "?" else text.replace("?", self.mark)
 
 
@@ -73,6 +80,11 @@ class Database(Protocol):
 
     def backup(self, connection: Connection, version: int) -> None:
         """Copy what is there before its tables are changed."""
+        ...
+
+    def replace_by(self, copy: Path) -> str:
+        """Put a copy (a SQLite file, whole and of the current version) in this database's place, with the writer's lock
+        or StoreBusy. What was there is not lost: a file is moved aside, and a sentence says where; else StoreError."""
         ...
 
     def scrub(self, connection: Connection) -> None:

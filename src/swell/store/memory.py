@@ -16,6 +16,10 @@ from swell.store.projection import past_run, project, states_of
 
 class MemoryStore:
     epoch = 1
+    first_seq = 1
+
+    def still_ours(self) -> bool:
+        return True
 
     def __init__(self, cluster_id: str = "memory") -> None:
         self.cluster_id = cluster_id
@@ -36,6 +40,8 @@ class MemoryStore:
             self._state = state
             self._jobs.update(changes.jobs)
             self._runs.update(changes.runs)
+            self._jobs.update(changes.reported)
+            self._runs.update({job.run.id: job.run for job in changes.reported.values() if job.run is not None})
             for job in changes.removed:
                 self._remove(job)
 
@@ -63,6 +69,10 @@ class MemoryStore:
     def book(self) -> tuple[int, bytes]:
         return self._book
 
+    def compact(self, before_s: float, limit: int) -> int:
+        """All of it goes when the process ends."""
+        return 0
+
     def load(self) -> State:
         with self._lock:
             return copy_of(self._state)
@@ -80,6 +90,11 @@ class MemoryStore:
             and (not query.after or job.id < query.after)
         )
         return [job for job, _ in zip(found, range(query.limit), strict=False)]
+
+    def ended_before(self, before_s: float, limit: int) -> Sequence[JobId]:
+        with self._lock:
+            jobs = sorted(self._jobs.items())
+        return [job for job, record in jobs if record.ended_s is not None and record.ended_s < before_s][:limit]
 
     def job(self, job: JobId) -> JobRecord | None:
         with self._lock:

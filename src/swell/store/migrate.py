@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swell.core.ids import JobId
-from swell.store import chain, codec, secrets
+from swell.store import chain, codec, rows, secrets
 from swell.store.dialect import Cursor
 
 Sql = Callable[[str], str]
@@ -44,6 +44,19 @@ def _concealed(
     if job in kept and (values := secrets.rows_of([event])):
         cursor.executemany(sql("INSERT INTO secrets VALUES (?, ?, ?)"), values)
     return seq, at_s, kind, job, codec.encode(event)
+
+
+def fill_plain_columns(cursor: Cursor, sql: Sql) -> None:
+    """Of jobs that are there: new ones have them from the start."""
+    last = 0
+    while True:
+        cursor.execute(sql("SELECT id, record FROM jobs WHERE id > ? ORDER BY id LIMIT ?"), (last, PAGE))
+        found = [(job, codec.decode_record(bytes(body))) for job, body in cursor.fetchall()]
+        if not found:
+            return
+        update = sql("UPDATE jobs SET command = ?, image = ?, metrics = ? WHERE id = ?")
+        cursor.executemany(update, [(*rows.plain_columns(record), job) for job, record in found])
+        last = found[-1][0]
 
 
 def _conceal_records(cursor: Cursor, sql: Sql) -> None:

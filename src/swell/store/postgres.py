@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from swell.store.dialect import Connection, Dialect
+from swell.store.tables import NAMES, copy_table, make_tables
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 LOCK_KEY = 0x5377656C6C  # “Swell”
+LOCK_WAIT_S = 2.0
 CONNECT_S = 10
 
 DIALECT = Dialect(
@@ -21,6 +26,7 @@ DIALECT = Dialect(
     read_writer="SELECT epoch, holder FROM writer FOR UPDATE",
     tables="SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
     begin_reading="BEGIN ISOLATION LEVEL REPEATABLE READ",
+    reindex="REINDEX TABLE",
     mark="%s",
     types={"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"},
 )
@@ -56,7 +62,7 @@ class PostgresDatabase:
         connection = self._connect()
         try:
             connection.execute("SET synchronous_commit = on")
-            if not connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()[0]:
+            if not _locked(connection):
                 raise StoreBusy(
                     f"{self.where} is in use by {self._holder(connection)}. "
                     "One daemon writes to a database; use that one, or stop it first."
@@ -110,6 +116,23 @@ class PostgresDatabase:
             cursor.execute(f"CREATE TABLE {schema}.{table} AS TABLE {table}")
         cursor.execute("COMMIT")
 
+    def replace_by(self, copy: Path) -> str:
+        """In one transaction."""
+        with closing(self.writer()) as connection, closing(sqlite3.connect(copy)) as source:
+            cursor = connection.cursor()
+            cursor.execute(DIALECT.tables)
+            if {name for (name,) in cursor.fetchall()} & {"events", "jobs", "schema_versions"}:
+                raise StoreError(
+                    f"{self.where} has tables already and they are not written over; make an empty database on the "
+                    "server and name it in the setting `database`"
+                )
+            cursor.execute("BEGIN")
+            make_tables(cursor, DIALECT.sql)
+            for (table,) in source.execute(NAMES).fetchall():
+                copy_table(source.cursor(), cursor, table, mark=DIALECT.mark)
+            cursor.execute("COMMIT")
+        return ""
+
     def scrub(self, connection: Connection) -> None:
         connection.cursor().execute("VACUUM secrets")
 
@@ -143,3 +166,14 @@ def _driver() -> ModuleType:
             "PostgreSQL needs the extra `swell[postgres]`, which is not installed: pip install 'swell[postgres]'"
         ) from error
     return psycopg
+
+
+def _locked(connection: Any) -> bool:
+    """A daemon that was just killed, or a store that was just closed, has its session until the server notices."""
+    deadline_s = time.monotonic() + LOCK_WAIT_S
+    while True:
+        if connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()[0]:
+            return True
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)

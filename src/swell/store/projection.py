@@ -25,6 +25,7 @@ from swell.core.resources import Node
 from swell.core.spelling import instead_of
 from swell.core.state import HOLDING, JobRecord, JobState, Run, State
 from swell.ports import JobQuery, PastRun
+from swell.store.reported import only_reported
 
 GROUPS = {
     "all": frozenset(JobState),
@@ -59,6 +60,7 @@ class Changes:
     """What a batch made different, last word only. A node that is None is gone."""
 
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
+    reported: dict[JobId, JobRecord] = field(default_factory=dict)  # of these, only what trainings report
     runs: dict[RunId, Run] = field(default_factory=dict)
     removed: list[JobId] = field(default_factory=list)
     nodes: dict[str, Node | None] = field(default_factory=dict)
@@ -83,14 +85,19 @@ def project(state: State, events: Sequence[Event]) -> Changes:
 def _note_job(changes: Changes, state: State, event: Event, before: JobRecord | None) -> None:
     if isinstance(event, JobRemoved):
         changes.jobs.pop(event.job, None)
+        changes.reported.pop(event.job, None)
         changes.removed.append(event.job)
         return
     job = state.jobs.get(job_of(event) or 0)
     if job is None or job is before:  # a stale report changes nothing
         return
+    if job.id not in changes.jobs and only_reported(event, before, job):
+        changes.reported[job.id] = job
+        return
+    changes.reported.pop(job.id, None)
     changes.jobs[job.id] = job
-    if job.run is not None and (before is None or job.run is not before.run):
-        changes.runs[job.run.id] = job.run
+    if job.run is not None and (job.holding or before is None or job.run is not before.run):
+        changes.runs[job.run.id] = job.run  # while it runs always: it may lack what was reported since it was written
         _note_move(changes, state, event, before, job)
 
 

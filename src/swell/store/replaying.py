@@ -36,17 +36,32 @@ class Tip:
     chain: bytes = chain.START
 
 
+def log_start(read: Read) -> tuple[int, bytes]:
+    """Number and link of the event that the first one in the log follows: the last one that compaction removed."""
+    found = read("SELECT seq, chain FROM log_start", ())
+    return (int(found[0][0]), bytes(found[0][1])) if found else (0, chain.START)
+
+
+def link_at(read: Read, seq: int) -> bytes | None:
+    """Of the event of this number; None if it is not in the log."""
+    found = read("SELECT chain FROM events WHERE seq = ?", (seq,))
+    if found:
+        return bytes(found[0][0])
+    start, link = log_start(read)
+    return link if seq == start else None
+
+
 def tip_of(read: Read, where: str) -> Tip:
     """Latest good checkpoint plus the events after it. Raises StoreDamaged, with the number of the bad event."""
     tip = _latest_checkpoint(read, where)
     with no_garbage_collection():
         while page := read(ROWS, (tip.state.seq, PAGE)):
-            _replay_page(tip, page, where)
+            replay_page(tip, page, where)
     secrets.reveal(tip.state, read("SELECT job, name, value FROM secrets", ()))
     return tip
 
 
-def _replay_page(tip: Tip, page: list[Any], where: str) -> None:
+def replay_page(tip: Tip, page: list[Any], where: str) -> None:
     tip.chain = verified(page, tip.state.seq, tip.chain, where)
     try:
         replay((codec.decode(kind, body) for _, _, kind, _, body, _ in page), tip.state)
@@ -83,6 +98,11 @@ def _latest_checkpoint(read: Read, where: str) -> Tip:
             return checkpoint(read, seq)
         except StoreDamaged as error:
             log.warning("%s: the checkpoint at event %s is not used: %s", where, seq, error)
+    if (start := log_start(read)[0]) > 0:
+        raise StoreDamaged(
+            f"{where}: no checkpoint can be read, and its log begins with event {start + 1}: those before it were "
+            f"removed because checkpoints had them. {RESTORE}"
+        )
     return Tip(State())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -9,6 +11,7 @@ from swell.core.resources import Allocation, Node
 from swell.core.state import JobRecord, Run
 from swell.store import codec
 from swell.store.projection import Moved
+from swell.store.reported import reported_of
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
@@ -16,6 +19,7 @@ Row = tuple[Value, ...]
 JOB_COLUMNS = (
     "id name owner team batch state gpus gpus_min gpus_max nodes priority paused submitted_at started_at ended_at"
     " epochs_done epochs_total attempts failures preemptions resizes migrations waited_s ran_s gpu_s message record"
+    " reported command image metrics"
 )
 RUN_COLUMNS = (
     "job attempt gpus gpu_type nodes planned_at started_at ended_at"
@@ -56,7 +60,24 @@ def job_row(job: JobRecord) -> Row:
         job.gpu_s,
         text(job.message),
         codec.encode(job),
+        None,  # all of it is in the record
+        *plain_columns(job),
     )
+
+
+def reported_row(job: JobRecord) -> Row:
+    return job.epochs_done, job.epochs_total, codec.encode(reported_of(job)), _metrics(job), job.id
+
+
+def plain_columns(job: JobRecord) -> tuple[str, str, str]:
+    """Command, image and last metrics, for people who read with SQL."""
+    spec = job.spec
+    shell = spec.command[:2] == ("/bin/sh", "-c") and len(spec.command) == 3
+    return text(spec.command[2] if shell else shlex.join(spec.command)), text(spec.image), _metrics(job)
+
+
+def _metrics(job: JobRecord) -> str:
+    return text(json.dumps(dict(job.metrics), sort_keys=True)) if job.metrics else "{}"
 
 
 def run_row(run: Run) -> Row:

@@ -54,6 +54,22 @@ SCHEMA_STEPS: tuple[tuple[Step, ...], ...] = (
         migrate.seal_log,
     ),
     ("CREATE TABLE books (seq INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)",),
+    ("ALTER TABLE jobs ADD COLUMN reported BLOB",),
+    (  # compaction of the log
+        "CREATE TABLE log_start (id INTEGER PRIMARY KEY, seq INTEGER NOT NULL, chain BLOB NOT NULL)",
+        "CREATE TABLE allocations (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL, kind TEXT NOT NULL,"
+        " body BLOB NOT NULL)",
+        "CREATE INDEX allocations_job ON allocations (job)",
+    ),
+    (  # for people who read with SQL
+        "ALTER TABLE jobs ADD COLUMN command TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE jobs ADD COLUMN image TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE jobs ADD COLUMN metrics TEXT NOT NULL DEFAULT '{}'",
+        migrate.fill_plain_columns,
+        "CREATE VIEW job_history AS SELECT id, name, owner, team, state, command, image, gpus_min, gpus_max,"
+        " submitted_at, started_at, ended_at, waited_s, ran_s, gpu_s / 3600.0 AS gpu_hours, epochs_done, epochs_total,"
+        " metrics, attempts, failures, preemptions, resizes, migrations, message FROM jobs WHERE ended_at IS NOT NULL",
+    ),
 )
 
 VERSION_TABLE = "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"

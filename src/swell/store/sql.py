@@ -20,12 +20,13 @@ from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFenced, 
 from swell.core.events import Event, job_of
 from swell.core.ids import JobId
 from swell.core.resources import Node
-from swell.core.state import JobRecord, Run, State, copy_of
+from swell.core.state import ENDED, JobRecord, Run, State, copy_of
 from swell.ports import JobQuery, PastRun, Stored
-from swell.store import chain, codec, rebuild, rows, secrets
+from swell.store import chain, codec, compaction, rebuild, rows, secrets, statements
 from swell.store.dialect import Connection, Cursor, Database
-from swell.store.projection import Changes, past_run, project, states_of
-from swell.store.replaying import RESTORE, Read, Tip, tip_of
+from swell.store.projection import Changes, past_run, project
+from swell.store.replaying import RESTORE, Read, Tip, link_at, log_start, tip_of
+from swell.store.reported import run_with_reported, with_reported
 from swell.store.schema import SCHEMA_STEPS, VERSION, VERSION_TABLE
 
 log = logging.getLogger(__name__)
@@ -45,10 +46,12 @@ class SqlStore:
         self._tip: Tip | None = None  # None: to be read
         self._just_opened = True  # and read by that
         self._reader: Connection | None = None
+        self._first_seq = 1
+        self._proven: tuple[int | None, int] = (None, 0)  # with which latest checkpoint, up to which event
         self._epoch = 0
         self._cluster_id = ""
         self._sql = database.dialect.sql
-        self._upserts = {table: self._sql(sql) for table, sql in _UPSERTS.items()}
+        self._upserts = {table: self._sql(sql) for table, sql in statements.UPSERTS.items()}
         self._writer: Connection | None = None
         with self._explained():
             try:
@@ -64,6 +67,19 @@ class SqlStore:
     @property
     def epoch(self) -> int:
         return self._epoch
+
+    def still_ours(self) -> bool:
+        """Nobody else has claimed the database since. False also if that cannot be known now."""
+        try:
+            with closing(self._db.reader()) as reader:
+                self._check_epoch(reader.cursor(), "SELECT epoch, holder FROM writer")
+        except StoreError:
+            return False
+        except Exception as error:
+            if self._db.explain(error) is None:
+                raise
+            return False
+        return True
 
     # Writing
 
@@ -97,11 +113,12 @@ class SqlStore:
     def _write(self, cursor: Cursor, changes: Changes) -> bool:
         """True if secrets were deleted."""
         self._upsert(cursor, "jobs", [rows.job_row(job) for job in changes.jobs.values()])
+        self._upsert(cursor, "reported", [rows.reported_row(job) for job in changes.reported.values()])
         self._upsert(cursor, "runs", [rows.run_row(run) for run in changes.runs.values()])
         self._upsert(cursor, "migrations", [rows.move_row(move) for move in changes.moves])
         erased = 0
         for job in changes.removed:
-            for sql in _REMOVE_JOB:
+            for sql in statements.REMOVE_JOB:
                 cursor.execute(self._sql(sql), (job,))
             erased += cursor.rowcount
         for name, node in changes.nodes.items():
@@ -124,7 +141,9 @@ class SqlStore:
             cursor.execute(self._sql("UPDATE writer SET since = ?"), (rows.when(time.time()),))
 
     def checkpoint(self, state: State, book: bytes = b"") -> None:
-        parts = codec.encode_state(state, self._link_at(state.seq))  # before the lock: appends go on meanwhile
+        parts = codec.encode_state(
+            state, link_at(self._read, state.seq) or chain.START
+        )  # before the lock: appends go on meanwhile
         with self._write_lock:
             last = self._current().state.seq
             if state.seq > last:
@@ -133,18 +152,34 @@ class SqlStore:
                 cursor.execute(self._sql("DELETE FROM checkpoints WHERE seq = ?"), (state.seq,))
                 values = [(state.seq, number, part) for number, part in enumerate(parts)]
                 cursor.executemany(self._sql("INSERT INTO checkpoints VALUES (?, ?, ?)"), values)
-                cursor.execute(self._sql(_FORGET_CHECKPOINTS), (KEEP_CHECKPOINTS,))
+                cursor.execute(self._sql(statements.FORGET_CHECKPOINTS), (KEEP_CHECKPOINTS,))
                 if book:
                     packed = zlib.compress(book, 1)
                     cursor.execute(self._sql("DELETE FROM books WHERE seq = ?"), (state.seq,))
                     row = (state.seq, zlib.crc32(packed), packed)
                     cursor.execute(self._sql("INSERT INTO books VALUES (?, ?, ?)"), row)
-                    cursor.execute(self._sql(_FORGET_BOOKS), (KEEP_CHECKPOINTS,))
+                    cursor.execute(self._sql(statements.FORGET_BOOKS), (KEEP_CHECKPOINTS,))
 
-    def _link_at(self, seq: int) -> bytes:
-        """Of the event of this number, if it is in the log."""
-        found = self._read("SELECT chain FROM events WHERE seq = ?", (seq,))
-        return bytes(found[0][0]) if found else chain.START
+    @property
+    def first_seq(self) -> int:
+        return self._first_seq
+
+    def compact(self, before_s: float, limit: int) -> int:
+        oldest = self._read("SELECT at_s FROM events ORDER BY seq LIMIT 1", ())
+        if not oldest or oldest[0][0] >= before_s:  # mostly; the proof below is not for nothing
+            return 0
+        latest = self._read("SELECT max(seq) FROM checkpoints", ())[0][0]
+        if latest != self._proven[0]:
+            self._proven = latest, compaction.proven(self._read, self._db.where)
+        piece = compaction.next_piece(
+            self._read, self._db.where, through=self._proven[1], before_s=before_s, limit=limit
+        )
+        if piece is None:
+            return 0
+        with self._write_lock, self._transaction() as cursor:
+            compaction.remove(cursor, self._sql, piece)
+        self._first_seq = piece.seq + 1
+        return piece.count
 
     @contextmanager
     def _transaction(self) -> Iterator[Cursor]:
@@ -203,9 +238,10 @@ class SqlStore:
                 writer.close()
 
     def rebuild(self) -> None:
-        """Make the tables for reading anew from the log, or change nothing. Raises StoreDamaged if the log is bad."""
+        """Make the tables for reading anew from the log, or change nothing. Raises StoreDamaged if the log is bad. Of a
+        log that was compacted, the rows of jobs that ended before are kept as they are."""
         with self._write_lock, self._transaction() as cursor:
-            for statement in rebuild.statements():
+            for statement in rebuild.statements(whole=self._first_seq == 1):
                 cursor.execute(self._sql(statement))
             for changes in rebuild.changes(self._read, self._db.where):
                 self._write(cursor, changes)
@@ -226,6 +262,7 @@ class SqlStore:
             self._roll_back()
             raise
         tip = self._current()
+        self._first_seq = log_start(self._read)[0] + 1
         self._db.remember(tip.state.seq, tip.chain)
 
     def _examine(self) -> int:
@@ -255,6 +292,8 @@ class SqlStore:
             return cursor.fetchall()
 
         tip = tip_of(read, self._db.where)
+        self._first_seq = log_start(read)[0] + 1
+        read("SELECT epoch, holder, since, cluster_id FROM writer", ())  # all that opening will touch
         if (known := self._db.remembered()) is not None:
             self._check_remembered(tip, known, read)
         return tip
@@ -288,8 +327,8 @@ class SqlStore:
     def _migrate(self, cursor: Cursor, version: int) -> None:
         if version == 0:
             cursor.execute(self._sql(VERSION_TABLE))
-        for number, statements in enumerate(SCHEMA_STEPS[version:], start=version + 1):
-            for statement in statements:
+        for number, step in enumerate(SCHEMA_STEPS[version:], start=version + 1):
+            for statement in step:
                 if isinstance(statement, str):
                     cursor.execute(self._sql(statement))
                 else:
@@ -311,7 +350,7 @@ class SqlStore:
     # Reading
 
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
-        found = self._read(_EVENTS, (after_seq, ALL if limit is None else limit))
+        found = self._read(statements.EVENTS, (after_seq, ALL if limit is None else limit))
         return [Stored(seq=seq, event=codec.decode(kind, body)) for seq, kind, body in found]
 
     def load(self) -> State:
@@ -336,40 +375,50 @@ class SqlStore:
         return 0, b""
 
     def jobs(self, query: JobQuery) -> Sequence[JobRecord]:
-        sql, values = _jobs_sql(query)
-        return [record for job, body in self._read(sql, values) if (record := self._listed(job, body)) is not None]
+        sql, values = statements.jobs_page(query)
+        return [record for row in self._read(sql, values) if (record := self._listed(row)) is not None]
 
-    def _listed(self, job: JobId, body: bytes) -> JobRecord | None:
+    def _listed(self, row: Sequence[Any]) -> JobRecord | None:
         """One row that cannot be read does not take the others with it."""
         try:
-            return self._whole(job, body)
+            return self._whole(*row)
         except StoreDamaged as error:
-            log.error("job %s is left out of a list: %s", job, error)
+            log.error("job %s is left out of a list: %s", row[0], error)
             return None
 
+    def ended_before(self, before_s: float, limit: int) -> Sequence[JobId]:
+        found = [
+            job
+            for state in sorted(ENDED)
+            for job, ended_at in self._read(statements.ENDED_OF_STATE, (state, limit))
+            if ended_at < rows.when(before_s)
+        ]
+        return sorted(found)[:limit]
+
     def job(self, job: JobId) -> JobRecord | None:
-        found = self._read("SELECT id, record FROM jobs WHERE id = ?", (job,))
+        found = self._read("SELECT id, record, reported FROM jobs WHERE id = ?", (job,))
         return self._whole(*found[0]) if found else None
 
-    def _whole(self, job: JobId, body: bytes) -> JobRecord:
+    def _whole(self, job: JobId, body: bytes, reported: bytes | None) -> JobRecord:
         record = codec.decode_record(body)
+        if reported is not None:
+            record = with_reported(record, codec.decode_reported(reported))
         if not record.spec.secrets:
             return record
         return secrets.revealed(record, self._read("SELECT job, name, value FROM secrets WHERE job = ?", (job,)))
 
     def runs(self, job: JobId) -> Sequence[Run]:
-        found = self._read("SELECT record FROM runs WHERE job = ? ORDER BY attempt", (job,))
-        return [codec.decode_run(body) for (body,) in found]
+        return [_run(*row) for row in self._read(statements.RUNS, (job,))]
 
     def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
-        found = self._read(_RUNS_BETWEEN, (rows.when(from_s), rows.when(to_s), limit))
-        runs = [(codec.decode_run(body), name, user) for body, name, user in found]
+        found = self._read(statements.RUNS_BETWEEN, (rows.when(from_s), rows.when(to_s), limit))
+        runs = [(_run(*row), name, user) for *row, name, user in found]
         resized = {run.id.job for run, _, _ in runs if run.changed_s > run.planned_s}
         changes = {job: self._plans_and_resizes(job) for job in sorted(resized)}
         return [past_run(run, name, user, changes.get(run.id.job, ())) for run, name, user in runs]
 
     def _plans_and_resizes(self, job: JobId) -> list[Event]:
-        return [codec.decode(kind, body) for kind, body in self._read(_PLANS_AND_RESIZES, (job,))]
+        return [codec.decode(kind, body) for _, kind, body in self._read(statements.PLANS_AND_RESIZES, (job, job))]
 
     def _read(self, sql: str, values: Sequence[Any]) -> list[Any]:
         with self._read_lock, self._explained():
@@ -421,50 +470,6 @@ def _log_rows(first_seq: int, events: Sequence[Event]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _jobs_sql(query: JobQuery) -> tuple[str, list[Any]]:
-    states = states_of(query)
-    values: list[Any] = list(states)
-    sql = f"SELECT id, record FROM jobs WHERE state IN ({', '.join('?' * len(states))})"  # noqa: S608 - only marks
-    for column, value in (("owner = ?", query.user), ("batch = ?", query.batch), ("id < ?", query.after)):
-        if value:
-            sql += f" AND {column}"
-            values.append(value)
-    return f"{sql} ORDER BY id DESC LIMIT ?", [*values, query.limit]
-
-
-def _upsert_sql(table: str, columns: str, keys: int) -> str:
-    names = columns.split()
-    marks = ", ".join("?" * len(names))
-    update = ", ".join(f"{name} = excluded.{name}" for name in names[keys:])
-    return (
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - our own names
-        f" ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {update}"
-    )
-
-
-_UPSERTS = {
-    "events": "INSERT INTO events (seq, at_s, kind, job, body, chain) VALUES (?, ?, ?, ?, ?, ?)",
-    "secrets": "INSERT INTO secrets (job, name, value) VALUES (?, ?, ?)",
-    "jobs": _upsert_sql("jobs", rows.JOB_COLUMNS, 1),
-    "runs": _upsert_sql("runs", rows.RUN_COLUMNS, 2),
-    "nodes": _upsert_sql("nodes", rows.NODE_COLUMNS, 1),
-    "gpus": _upsert_sql("gpus", rows.GPU_COLUMNS, 2),
-    "migrations": _upsert_sql("migrations", rows.MOVE_COLUMNS, 1),
-}
-_EVENTS = "SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-_RUNS_BETWEEN = (
-    "SELECT runs.record, jobs.name, jobs.owner FROM runs JOIN jobs ON jobs.id = runs.job"
-    " WHERE (runs.ended_at IS NULL OR runs.ended_at >= ?) AND runs.planned_at < ?"
-    " ORDER BY runs.planned_at DESC, runs.job, runs.attempt LIMIT ?"
-)
-_PLANS_AND_RESIZES = "SELECT kind, body FROM events WHERE job = ? AND kind IN ('RunPlanned', 'RunResized') ORDER BY seq"
-_REMOVE_JOB = (
-    "DELETE FROM jobs WHERE id = ?",
-    "DELETE FROM runs WHERE job = ?",
-    "DELETE FROM migrations WHERE job = ?",
-    "DELETE FROM secrets WHERE job = ?",  # last: its count is asked for
-)
-_FORGET_CHECKPOINTS = (
-    "DELETE FROM checkpoints WHERE seq NOT IN (SELECT DISTINCT seq FROM checkpoints ORDER BY seq DESC LIMIT ?)"
-)
-_FORGET_BOOKS = "DELETE FROM books WHERE seq NOT IN (SELECT seq FROM books ORDER BY seq DESC LIMIT ?)"
+def _run(body: bytes, is_last: bool, reported: bytes | None) -> Run:
+    run = codec.decode_run(body)
+    return run_with_reported(run, codec.decode_reported(reported)) if is_last and reported is not None else run

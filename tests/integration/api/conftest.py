@@ -15,6 +15,7 @@ import uvicorn
 from swell.api.app import create_app
 from swell.api.connections import BoundedProtocol
 from swell.api.deps import Context
+from swell.api.live import Live
 from swell.api.port import PolicyOptions
 from swell.config import Config
 from swell.core import events as ev
@@ -26,11 +27,15 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import apply
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.state import JobRecord, Run, State
+from swell.daemon.accounts import Accounts
+from swell.daemon.latest_order import latest_order
 from swell.daemon.reports import RunReport, Series, StopView
 from swell.daemon.timing import PassTimes
+from swell.executors.files import FileRouter
 from swell.placement.registry import placer_named
+from swell.plan import commands
 from swell.policy.registry import policy_named
-from swell.ports import JobQuery, LogChunk, PastRun, Stored
+from swell.ports import Files, JobQuery, LogChunk, Order, PastRun, Stored
 from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.book import Book
 from swell.store.projection import past_run
@@ -53,6 +58,16 @@ class FakeEngine:
     now: float = 1000.0
     book: Book = field(default_factory=Book)
     watchers: list[Callable[[Sequence[ev.Event]], None]] = field(default_factory=list)
+
+    @property
+    def accounts(self) -> Accounts:
+        return Accounts(lambda: self.state, self._commit, self)
+
+    async def _commit(self, events: Sequence[ev.Event]) -> None:
+        self.record(*events)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
 
     def record(self, *events: ev.Event) -> None:
         for event in events:
@@ -80,7 +95,15 @@ class FakeEngine:
             ids.append(job)
         return ids
 
-    async def cancel(self, job: JobId, *, by: str, reason: str = "") -> None:
+    async def update(self, job: JobId, wanted: commands.Update, *, by: str) -> None:
+        await self.job(job)
+        self.record(*commands.update(self.state, job, wanted, by=by, now_s=self.now))
+
+    async def requeue(self, job: JobId, *, by: str) -> None:
+        await self.job(job)
+        self.record(*commands.requeue(self.state, job, by=by, now_s=self.now))
+
+    async def cancel(self, job: JobId, *, by: str, reason: str = "", at_once: bool = False) -> None:
         record = await self.job(job)
         if record.ended:
             raise Conflict(f"job {job} has ended")
@@ -112,6 +135,10 @@ class FakeEngine:
         if name not in self.state.nodes:
             raise NotFound(f"there is no node {name!r}")
         self.record(ev.NodeConditionChanged(node=name, condition=condition, at_s=self.now, why=why, by=by))
+
+    async def lose_node(self, name: str, *, by: str = "") -> None:
+        for event in commands.lose_node(self.state, name, by=by, now_s=self.now):
+            self.record(event)
 
     async def remove_node(self, name: str, *, by: str = "") -> None:
         self.record(ev.NodeRemoved(node=name, at_s=self.now, by=by))
@@ -168,12 +195,21 @@ class FakeEngine:
     def watch(self, events: Callable[[Sequence[ev.Event]], None], passes: Callable[[PassTimes], None]) -> None:
         self.watchers.append(events)
 
+    first_seq: int = 1
+
     async def subscribe(self, after_seq: int) -> AsyncIterator[Stored]:
         while True:
             for stored in self.events[after_seq:]:
                 after_seq = stored.seq
                 yield stored
             await asyncio.sleep(0.01)
+
+    @property
+    def files(self) -> Files:
+        return FileRouter({})
+
+    async def latest_order(self, job: JobId) -> Order:
+        return latest_order(await self.job(job), await self.runs(job), self.state.nodes)
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         if (run, rank) not in self.log_bytes:
@@ -258,6 +294,7 @@ class Server:
             ev.PolicySet(name="fifo", placer="consolidated", at_s=0.0),
         )
         self.app.state.context = Context(engine=self.engine, config=config)
+        self.app.state.live = Live()  # readers of the test before may not have been missed yet
         self.app.state.attempts._peers.clear()
         return self
 

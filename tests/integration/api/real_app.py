@@ -12,7 +12,7 @@ import logging
 import sys
 from pathlib import Path
 
-from swell import serve
+from swell import listening
 from swell.api import attempts
 from swell.api.app import create_app
 from swell.config import load_config
@@ -23,6 +23,7 @@ from swell.daemon.committer import Committer
 from swell.daemon.engine import Engine, Settings
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.ports import Launch, Order, Worker
+from swell.serve import prepare_home
 from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.open import open_store
@@ -51,7 +52,7 @@ async def play(executor: ScriptedExecutor) -> None:
 async def main(home: Path) -> None:
     attempts.BURST = 1_000_000  # each route is tried with a wrong token, faster than one a second
     config = load_config(home)
-    serve.prepare_home(config)
+    prepare_home(config)
     logging.basicConfig(filename=home / "daemon.log")
     clock, store, book = SystemClock(), open_store(config.database_url), Book()
     executor = ScriptedExecutor(Theatre(nodes=(NODE,)), clock, behave, prepare)
@@ -66,10 +67,10 @@ async def main(home: Path) -> None:
     await engine.start()
     playing = asyncio.create_task(play(executor))
     await engine.submit([JobSpec(name=name, command=("true",)) for name in ("a", "b", "c", "sleeper")])
-    listener = serve._listen(config)
-    server = serve.Server(serve._uvicorn_config(create_app(engine, TOKEN, config)))
-    print(listener.getsockname()[1], flush=True)
-    await server.serve(sockets=[listener])
+    doors = listening.bind(config)
+    server = listening.server_of(create_app(engine, TOKEN, config))
+    print(doors.plain.getsockname()[1], flush=True)
+    await server.serve(sockets=[doors.plain])
     playing.cancel()
 
 

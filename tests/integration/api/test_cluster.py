@@ -60,7 +60,7 @@ def test_files_are_sent_once_and_checked(server: Server, tmp_path: Path, config:
     assert server.client.put(url, content=data).status_code == 201
     assert server.client.get(url).status_code == 200
     assert (config.files_dir / packed.hash / "train.py").read_text() == "print(1)"
-    assert list(config.files_dir.glob(".*")) == []
+    assert [path.name for path in config.files_dir.glob(".*")] == [".contents"]  # nothing half received
     server.submit(f"script: train.py\nfiles: {packed.hash}")
 
 
@@ -130,3 +130,14 @@ def test_uploads_stay_within_the_limits_once_unpacked(
     assert answer.status_code == status, answer.text
     assert says in answer.json().get("detail", "")
     assert status == 201 or list(config.files_dir.iterdir()) == []
+
+
+def test_events_that_are_no_longer_kept_are_answered_as_such(server: Server) -> None:
+    server.engine.first_seq = 3
+    answer = server.client.get("/v1/events?after=0&follow=false")
+    assert answer.status_code == 410
+    assert "events 1 to 2 are no longer kept" in answer.json()["detail"]
+    assert "after=2" in answer.json()["detail"]
+    assert server.client.get("/v1/events", headers={"Last-Event-ID": "1"}).status_code == 410
+    for still in ("after=2&", "last=9&", ""):
+        assert server.client.get(f"/v1/events?{still}follow=false").status_code == 200

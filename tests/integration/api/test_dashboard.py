@@ -12,6 +12,7 @@ import pytest
 from integration.api.conftest import TOKEN, Server
 from swell.api import sessions
 from swell.core import events as ev
+from swell.core.accounts import Way
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import Allocation, Part
@@ -120,24 +121,27 @@ def test_a_wrong_token_opens_nothing(server: Server, stranger: httpx.Client) -> 
     assert answer.status_code == 401
 
 
+ME = (Way.TOKEN, "ana")
+
+
 def test_codes_and_sessions_end_by_time() -> None:
     now = [1000.0]
     kept = sessions.Sessions("s" * 40, lambda: now[0])
-    code, (token, ends_s) = kept.new_code(), kept.open()
-    assert kept.holds(token)
+    code, (token, ends_s) = kept.new_code(ME), kept.open(ME)
+    assert kept.holder(token) == ME
     now[0] += sessions.CODE_S
     assert kept.redeem(code) is None
     now[0] = ends_s
-    assert not kept.holds(token)
+    assert kept.holder(token) is None
 
 
 def test_a_session_outlives_a_restart_but_not_a_new_token_and_cannot_be_prolonged() -> None:
     now = [1000.0]
-    token, _ = sessions.Sessions("s" * 40, lambda: now[0]).open()
-    assert sessions.Sessions("s" * 40, lambda: now[0]).holds(token)
-    assert not sessions.Sessions("other" * 8, lambda: now[0]).holds(token)
+    token, _ = sessions.Sessions("s" * 40, lambda: now[0]).open(ME)
+    assert sessions.Sessions("s" * 40, lambda: now[0]).holder(token) == ME
+    assert sessions.Sessions("other" * 8, lambda: now[0]).holder(token) is None
     prefix, ends, rest = token.partition(".")[0][:3], token[3:].partition(".")[0], token[3:].partition(".")[2]
-    assert not sessions.Sessions("s" * 40, lambda: now[0]).holds(f"{prefix}{int(ends) + 1}.{rest}")
+    assert sessions.Sessions("s" * 40, lambda: now[0]).holder(f"{prefix}{int(ends) + 1}.{rest}") is None
 
 
 # -- timeline ---------------------------------------------------------------------------------------------------------
@@ -288,8 +292,9 @@ def test_what_is_wrong_is_said_with_its_line(server: Server, text: str, path: st
 def test_a_right_file_is_told_where_it_fits_and_nothing_is_submitted(server: Server) -> None:
     found = validated(server, "name: a\ncommand: x\ngpus: {min: 1, max: 4}\n")
     assert found["valid"]
+    limits = [{"node": "here", "at_once": 4, "gpus": [0, 1, 2, 3]}]
     assert found["jobs"] == [
-        {"name": "a", "gpus": {"min": 1, "max": 4}, "why": "", "fits": True, "nodes": ["here"]},
+        {"name": "a", "gpus": {"min": 1, "max": 4}, "why": "", "fits": True, "nodes": ["here"], "limits": limits},
     ]
     assert server.client.get("/v1/jobs").json()["jobs"] == []
 

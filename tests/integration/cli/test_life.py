@@ -65,3 +65,12 @@ def test_a_wrong_setting_is_said_in_one_line(alone: Shell) -> None:
     done = alone("up", code=3)
     assert "polcy" in done.err
     assert "Traceback" not in done.err
+
+
+def test_down_cancel_says_what_it_gave_up_and_leaves_nothing_running(alone: Shell) -> None:
+    alone("up", "--gpus", "1")
+    alone("run", "-d", "--", "sleep", "100")
+    alone("run", "-d", "--", "sleep", "100")
+    said = alone("down", "--cancel").out
+    assert "cancelled 2 jobs" in said
+    assert "still running" not in said

@@ -44,6 +44,19 @@ def test_fetch_brings_what_it_wrote(sh: Shell, job: dict[str, Any]) -> None:
     assert json.loads(sh("fetch", job["id"], "--list", "--json").out)["files"] == ["results/model.pt"]
 
 
+def test_fetch_from_a_daemon_elsewhere_brings_the_same_through_it(
+    sh: Shell, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = json.loads((sh.home / "daemon.json").read_text())["url"]
+    token = (sh.home / "token").read_text().strip()
+    for name, value in (("SWELL_URL", address), ("SWELL_TOKEN", token)):
+        monkeypatch.setitem(sh.env, name, value)
+    assert sh("fetch", job["id"], "--into", "far").out == "results/model.pt\n"
+    assert [str(path.relative_to(sh.work)) for path in (sh.work / "far").rglob("*.pt")] == ["far/results/model.pt"]
+    assert "--replace" in sh("fetch", job["id"], "--into", "far", code=2).err
+    assert "no file in" in sh("fetch", job["id"], "*.nothing", code=2).err
+
+
 def test_a_job_that_ran_in_place_left_its_files_there(sh: Shell) -> None:
     job = json.loads(sh("run", "--json", "--no-snapshot", "--gpus", 0, "--", "true").out)["id"]
     assert f"ran in {sh.work} itself" in sh("fetch", job, code=2).err

@@ -92,7 +92,8 @@ def test_ls_shows_what_people_look_for(sh: Shell) -> None:
     (job,) = submit(sh, "name: listed\ncommand: sleep 30\ngpus: 1-2\nepochs: 5")
     wait(sh, job, "running")
     out = sh("ls").out
-    assert out.splitlines()[0].split() == ["ID", "NAME", "USER", "STATE", "GPUS", "PROGRESS", "ETA", "WHERE", "WHY"]
+    head = "ID NAME USER STATE GPUS PROGRESS WAITED RAN TOTAL ETA WHERE WHY"
+    assert out.splitlines()[0].split() == head.split()
     (mine,) = [line for line in out.splitlines() if "listed" in line]
     assert "RUNNING" in mine
     assert "0/5" in mine
@@ -101,6 +102,14 @@ def test_ls_shows_what_people_look_for(sh: Shell) -> None:
     sh("cancel", job)
     wait(sh, job, "cancelled")
     assert str(job) in sh("ls", "--ended").out
+
+
+def test_a_mistake_in_one_of_several_files_is_told_with_the_file(sh: Shell) -> None:
+    (sh.work / "good.yaml").write_text("command: 'true'")
+    (sh.work / "bad.yaml").write_text("comand: 'true'")
+    refused = sh("submit", "good.yaml", "bad.yaml", code=2).err
+    assert "bad.yaml: comand" in refused
+    assert "jobs[" not in refused
 
 
 def test_show_and_explain_and_priority_and_pause(sh: Shell) -> None:

@@ -57,7 +57,7 @@ def test_never_finds_files_of_another_job_after_the_database_was_deleted(tmp_pat
         assert served.request("GET", "/v1/jobs/last")[0] == 404
         assert served.request("DELETE", f"/v1/jobs/{old[0]}")[0] == 404
         status, answer = served.request("POST", "/v1/jobs", {"command": ["true"], "gpus": 0, "depends_on": [old[0]]})
-        assert (status, f"names job {old[0]}, which does not exist" in answer["detail"]) == (404, True)
+        assert (status, f"wait for job {old[0]}, which does not exist" in answer["detail"]) == (404, True)
         assert served.get("/v1/leftovers")["unknown"] == {"jobs": 2, "ids": [old]}
         assert "note  files      of 2 jobs of another database (ids 1 to 2)" in doctor(home)
         new = trained(served, "new")

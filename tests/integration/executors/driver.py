@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contract.executor_benches import as_is, ready
 from swell.core.ids import RunId
-from swell.executors.hosts import local_executor
+from swell.executors.hosts import LocalExecutor
 from swell.executors.tracking import Tuning
 from swell.ports import Adopted, FilesFound, Launch, Worker
 
@@ -27,7 +27,7 @@ class RealClock:
 
 
 async def drive(runs: Path, known: list[str], launches: dict[str, list[list[str]]]) -> None:
-    executor = local_executor(runs, RealClock(), as_is, tuning=Tuning(poll_s=0.3, straggler_s=0.2, ask_again_s=1.0))
+    executor = LocalExecutor(runs, RealClock(), as_is, tuning=Tuning(poll_s=0.3, straggler_s=0.2, ask_again_s=1.0))
     tasks = []
     for name, argvs in launches.items():
         workers = tuple(

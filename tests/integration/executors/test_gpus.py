@@ -14,7 +14,7 @@ import pytest
 from contract.executor_benches import RUN, RealClock, as_is, ready, watching
 from stubs.nvml import FakeGpu, NvmlStub
 from swell.core.resources import GpuHealth, Node
-from swell.executors.hosts import HostExecutor, local_executor
+from swell.executors.hosts import LocalExecutor
 from swell.executors.inventory import Machine, Ours
 from swell.executors.nvml import GpuProcess, Nvml
 from swell.executors.tracking import Tuning
@@ -73,9 +73,9 @@ class GpuBench:
         self.runs = home / "runs"
         self.machine = Machine(RealClock(), name="here")
 
-    def executor(self) -> HostExecutor:
+    def executor(self) -> LocalExecutor:
         tuning = Tuning(poll_s=0.2, inventory_s=0.1, clean_s=0.3)
-        return local_executor(self.runs, RealClock(), as_is, machine=self.machine, tuning=tuning)
+        return LocalExecutor(self.runs, RealClock(), as_is, machine=self.machine, tuning=tuning)
 
     async def pass_time(self) -> None:
         await asyncio.sleep(0.02)

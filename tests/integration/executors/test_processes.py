@@ -255,7 +255,7 @@ def test_host_discovery_is_a_script_that_a_resize_rewrites(bench: LocalBench) ->
 
 def test_a_nursery_that_dies_with_a_request_is_asked_again(bench: LocalBench, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(watch: Watcher) -> None:
-        nursery = watch.executor._local._nursery  # type: ignore[attr-defined]
+        nursery = watch.executor._here.transport._host.nursery  # type: ignore[attr-defined]
         really_ask, asked = nursery.ask, []
 
         def lose_the_first(directory: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_nursery_that_dies_with_a_request_is_asked_again(bench: LocalBench, mo
                 really_ask(directory)
 
         monkeypatch.setattr(nursery, "ask", lose_the_first)
-        watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.2)  # type: ignore[attr-defined]
+        watch.executor._floor.tuning = replace(watch.executor._floor.tuning, ask_again_s=0.2)  # type: ignore[attr-defined]
         await watch.executor.launch(ready(launch_of(sh("exit 0"))))
         gone = await watch.until(RunGone)
         assert gone.reason is ExitReason.FINISHED
@@ -277,8 +277,8 @@ def test_a_run_whose_shim_never_comes_waits_for_another_try_and_never_starts_lat
     bench: LocalBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(watch: Watcher) -> None:
-        monkeypatch.setattr(watch.executor._local._nursery, "ask", lambda directory: None)  # type: ignore[attr-defined]
-        watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.1, ask_times=2)  # type: ignore[attr-defined]
+        monkeypatch.setattr(watch.executor._here.transport._host.nursery, "ask", lambda directory: None)  # type: ignore[attr-defined]
+        watch.executor._floor.tuning = replace(watch.executor._floor.tuning, ask_again_s=0.1, ask_times=2)  # type: ignore[attr-defined]
         await watch.executor.launch(ready(launch_of(sh("exit 0"))))
         gone = await watch.until(RunGone)
         assert gone.reason is ExitReason.NODE_FULL

@@ -18,9 +18,8 @@ import pytest
 from contract.executor_benches import RUN, LocalBench, Watcher, launch_of, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
-from swell.executors import transport
 from swell.ports import Launch, RunGone, RunUp, Worker
-from swell.shim import ask, files, members
+from swell.shim import ask, files, members, nursery
 from swell.shim import processes as proc
 
 SRC = Path(files.__file__).parents[2]
@@ -35,7 +34,7 @@ ESCAPE = "setsid env -i sh -c 'echo $$ > {pid}; exec sleep 1000' & (env -i setsi
 @pytest.fixture(params=["cgroup", "no cgroup"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBench]:
     if request.param == "no cgroup":
-        monkeypatch.setattr(transport, "NURSERY", (sys.executable, "-ISs", "-c", WITHOUT_CGROUPS))
+        monkeypatch.setattr(nursery, "NURSERY", (sys.executable, "-ISs", "-c", WITHOUT_CGROUPS))
     elif not members.cgroup_for("probe"):
         pytest.skip("no cgroup may be made here")
     made = LocalBench(tmp_path)
@@ -102,7 +101,7 @@ def test_a_shim_that_is_stopped_again_and_again_is_killed_with_all_it_held(bench
     """As by a debugger that holds it: being woken does not help."""
 
     async def scene(watch: Watcher) -> None:
-        watch.executor._tuning = replace(watch.executor._tuning, force_s=0.3)  # type: ignore[attr-defined]
+        watch.executor._floor.tuning = replace(watch.executor._floor.tuning, force_s=0.3)  # type: ignore[attr-defined]
         await watch.executor.launch(ready(shell(ESCAPE.format(pid=tmp_path / "pid"))))
         await watch.until(RunUp)
         escaped, shim_pid = pid_in(tmp_path / "pid"), helper(bench, "claim")
@@ -129,7 +128,7 @@ def keep_stopped(pid: int) -> None:
 
 def test_a_stopped_nursery_is_replaced_and_the_run_starts(bench: LocalBench) -> None:
     async def scene(watch: Watcher) -> None:
-        nursery = watch.executor._local._nursery  # type: ignore[attr-defined]
+        nursery = watch.executor._here.transport._host.nursery  # type: ignore[attr-defined]
         nursery._answer_s = 1.0
         await asyncio.to_thread(nursery.close)
         await asyncio.to_thread(nursery.warm)
@@ -154,7 +153,7 @@ def test_a_guard_that_was_stopped_before_it_had_a_shim_only_delays_the_start(ben
             os.kill(os.getpid(), signal.SIGSTOP)
             os._exit(0)  # once it is woken
         wait_until(lambda: (stat := proc.stat_of(pid)) is not None and stat.state == "T", "a stopped guard")
-        watch.executor._tuning = replace(watch.executor._tuning, ask_again_s=0.3, ask_times=20)  # type: ignore[attr-defined]
+        watch.executor._floor.tuning = replace(watch.executor._floor.tuning, ask_again_s=0.3, ask_times=20)  # type: ignore[attr-defined]
         await watch.executor.launch(launch_of(bench, "finish"))
         gone = await watch.until(RunGone)
         os.waitpid(pid, 0)

@@ -12,10 +12,11 @@ import pytest
 from contract.executor_benches import RUN, SHELL, RealClock, Watcher, as_is, ready, watching
 from swell.core.events import ExitReason
 from swell.core.ids import JobId, RunId
-from swell.executors.hosts import HostExecutor
+from swell.executors.hosts import LocalExecutor
+from swell.executors.places import Place
 from swell.executors.tracking import Tuning
-from swell.executors.transport import LocalTransport, Unreachable
-from swell.ports import Done, Executor, Launch, LogChunk, RunGone, RunUp, Unknown, Worker
+from swell.executors.transport import LocalTransport, Look, Unreachable
+from swell.ports import Done, Executor, JobTree, Launch, LogChunk, Piece, RunGone, RunUp, Unknown, Worker
 
 
 class FarTransport:
@@ -37,9 +38,11 @@ class FarTransport:
     async def start(self, run: RunId, requests: Sequence[dict[str, Any]]) -> None:
         await self._carried(lambda: self.inner.start(run, requests))
 
-    async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Mapping[RunId, dict[str, Any]]:
-        found: Mapping[RunId, dict[str, Any]] = await self._carried(lambda: self.inner.look(runs))
+    async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Look:
+        found: Look = await self._carried(lambda: self.inner.look(runs))
         return found
+
+    async def renew(self, boot_id: str, until_s: float | None) -> None: ...
 
     async def stop(self, run: RunId, ranks: Sequence[int], *, kill: bool, whole: bool) -> None:
         await self._carried(lambda: self.inner.stop(run, ranks, kill=kill, whole=whole))
@@ -65,6 +68,14 @@ class FarTransport:
         found: Sequence[JobId] = await self._carried(self.inner.kept)
         return found
 
+    async def tree(self, job: JobId, below: str) -> JobTree:
+        found: JobTree = await self._carried(lambda: self.inner.tree(job, below))
+        return found
+
+    async def read(self, job: JobId, below: str, path: str, offset: int, limit: int) -> Piece:
+        found: Piece = await self._carried(lambda: self.inner.read(job, below, path, offset, limit))
+        return found
+
     def listen(self, heard: Callable[[RunId], None]) -> None: ...
 
     def close(self) -> None:
@@ -78,8 +89,8 @@ class FarBench:
 
     def executor(self) -> Executor:
         tuning = Tuning(poll_s=0.05, straggler_s=0.1, ask_again_s=0.2, answer_s=5.0)
-        local = LocalTransport(self.home / "runs")
-        return HostExecutor(local, RealClock(), as_is, remote={"far": self.far}, tuning=tuning)
+        far = Place(name="far", transport=self.far)
+        return LocalExecutor(self.home / "runs", RealClock(), as_is, places=[far], tuning=tuning)
 
     async def pass_time(self) -> None:
         await asyncio.sleep(0.02)
@@ -183,7 +194,7 @@ def test_a_run_is_never_told_as_gone_while_it_could_still_start(
 
     async def play() -> None:
         async with watching(bench) as watch:
-            monkeypatch.setattr(watch.executor._local, "start", refuses)  # type: ignore[attr-defined]
+            monkeypatch.setattr(watch.executor._here.transport, "start", refuses)  # type: ignore[attr-defined]
             await watch.executor.launch(ready(gang("near", "far")))
             await watch.moments(40)
             assert watch.of() == []
@@ -203,11 +214,11 @@ def test_a_machine_that_hangs_is_out_of_reach_after_its_time_out(bench: FarBench
     async def play() -> None:
         async with watching(bench) as watch:
             executor = watch.executor
-            patient = executor._tuning  # type: ignore[attr-defined]
-            executor._tuning = Tuning(poll_s=0.05, answer_s=0.5)  # type: ignore[attr-defined]
+            patient = executor._floor.tuning  # type: ignore[attr-defined]
+            executor._floor.tuning = Tuning(poll_s=0.05, answer_s=0.5)  # type: ignore[attr-defined]
             bench.far.start = hangs  # type: ignore[method-assign, assignment]
             assert isinstance(await executor.launch(ready(gang("far"))), Unknown)
-            executor._tuning = patient  # type: ignore[attr-defined]
+            executor._floor.tuning = patient  # type: ignore[attr-defined]
             near = RunId(RUN.job, 2)
             assert await executor.launch(ready(gang("near", run=near))) == Done()
             await watch.until(RunUp, near)

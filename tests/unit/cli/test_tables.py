@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from swell.cli.tables import eta, gpus, holds, job_row, node_row, progress, state
+from swell.cli.tables import JOB_HEAD, NARROW_HEAD, eta, gpus, holds, job_head, job_row, node_row, progress, state
 
 
 def counted(done: int, total: int, unit: str = "epoch") -> dict[str, Any]:
@@ -20,6 +20,9 @@ def job(**changes: Any) -> dict[str, Any]:
         "gpus": {"held": 0, "min": 1, "max": 4, "share": False},
         "progress": counted(0, 0),
         "eta_s": None,
+        "starts_s": None,
+        "waited_s": 65.0,
+        "ran_s": 0.0,
         "where": [],
         "why": "needs 4, 2 free",
         "submitted_s": 100.0,
@@ -29,7 +32,19 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_line() -> None:
-    assert job_row(job()) == ("7", "train", "ada", "QUEUED", "1-4", "-", "-", "-", "needs 4, 2 free")
+    line = ("7", "train", "ada", "QUEUED", "1-4", "-", "-", "-", "needs 4, 2 free")
+    assert job_row(job(), NARROW_HEAD) == line
+    times = dict(zip(JOB_HEAD, job_row(job(ended_s=400.0, state="completed", ran_s=200.0)), strict=True))
+    assert [times[name] for name in ("WAITED", "RAN", "TOTAL", "ETA")] == ["1m05s", "3m20s", "5m00s", "-"]
+
+
+def test_a_waiting_job_says_when_it_starts() -> None:
+    now = time.time()
+    waits = job(starts_s=[now + 600.5, now + 3600.5], eta_s=[now + 7200.0, now + 9000.0])
+    assert job_row(waits, JOB_HEAD)[-3] == "starts 10m-1h00m"
+    assert job_row(waits, NARROW_HEAD)[-3] == "starts 1h00m"
+    assert job_head(80) == NARROW_HEAD
+    assert job_head(200) == job_head(None) == JOB_HEAD
 
 
 @pytest.mark.parametrize(
@@ -85,4 +100,4 @@ def test_a_machine() -> None:
     row = node_row(node)
     assert row[:7] == ("n1", "READY", "0/3", "A100", "8", "16GiB", "3")
     assert "GPU 1 dirty: memory not free" in row[7]
-    assert "1 busy with other people's work" in row[7]
+    assert "1 of 3 GPUs busy with others' work" in row[7]

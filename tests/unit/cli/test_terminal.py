@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from swell.cli import events, explain, ls, show, top
+from swell.cli import events, explain, history, ls, show, top
 from swell.cli import terminal as module
 from swell.cli.main import guarded
 from swell.cli.terminal import LogWriter, safe, say, visible
@@ -90,6 +90,8 @@ JOB: dict[str, Any] = {
     "progress": {"unit": "epoch", "epochs_done": 0, "epochs_total": 0},
     "where": [EVIL],
     "eta_s": None,
+    "starts_s": None,
+    "restart_cost_s": None,
     "ended_s": None,
     "submitted_s": 0.0,
     "waited_s": 1.0,
@@ -105,7 +107,21 @@ JOB: dict[str, Any] = {
     "files": EVIL,
     "message": EVIL,
     "metrics": {EVIL: 1.0},
-    "spec": {"command": [EVIL], "workdir": EVIL, "env": {"A": EVIL}, "shell_env": {"PATH": EVIL}, "python": EVIL},
+    "spec": {
+        "command": [EVIL],
+        "workdir": EVIL,
+        "env": {"A": EVIL},
+        "shell_env": {"PATH": EVIL},
+        "python": EVIL,
+        "outputs": [EVIL],
+        "outputs_to": EVIL,
+    },
+    "outputs": {"into": EVIL, "files": 1, "problem": EVIL},
+    "gpu_s": 1.0,
+    "restarts_s": None,
+    "exit_code": None,
+    "exit_reason": EVIL,
+    "started_s": None,
     "batch": "",
 }
 RUN = {
@@ -121,8 +137,24 @@ RUN = {
     "message": EVIL,
     "reason": EVIL,
 }
-NODE = {"name": EVIL, "gpus": [], "gpus_free": 0, "gpus_total": 0}
-KEPT = {"job": 1, "directory": EVIL, **{key: {"bytes": 1} for key in ("working_copy", "checkpoints", "logs")}}
+NODE = {
+    "name": EVIL,
+    "gpus": [],
+    "gpus_free": 0,
+    "gpus_total": 0,
+    "cpus": 1,
+    "cpus_held": 0,
+    "memory_mib": 1,
+    "memory_held_mib": 0,
+}
+SPEED: dict[str, Any] = {"curves": {}, "points": [], "source": EVIL, "reference_type": EVIL}
+SNAPSHOT = {"files": 1, "bytes": 1, "own_bytes": 1}
+KEPT = {
+    "job": 1,
+    "directory": EVIL,
+    "snapshot": SNAPSHOT,
+    **{key: {"bytes": 1} for key in ("working_copy", "checkpoints", "logs")},
+}
 EXPLAINED = {
     "job": 1,
     "summary": EVIL,
@@ -142,6 +174,7 @@ class Client:
 
     def get(self, path: str, **_: object) -> Any:
         answers = {"/explain": EXPLAINED, "/runs": {"runs": [RUN]}, "/nodes": {"nodes": [NODE]}, "/files": KEPT}
+        answers |= {"/speed": SPEED, "/series": {"series": {EVIL: [(0.0, 1.0), (1.0, 2.0)]}}}
         return next((answer for end, answer in answers.items() if path.endswith(end)), {"policy": EVIL, "jobs": {}})
 
     def job(self, ref: object) -> Any:
@@ -164,12 +197,15 @@ class Client:
         (top.top, ["--once"]),
         (events.events, ["--json"]),
         (show.show, ["1", "--json"]),
+        (history.history, []),
+        (history.history, ["--by", "team"]),
+        (history.history, ["--csv"]),
     ],
 )
 def test_no_verb_lets_orders_through(
     monkeypatch: pytest.MonkeyPatch, verb: click.Command, arguments: list[str]
 ) -> None:
-    for used in (explain, events, show, ls, top):
+    for used in (explain, events, show, ls, top, history):
         monkeypatch.setattr(used, "client", lambda *_: Client(), raising=False)
     done: Result = CliRunner().invoke(verb, arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

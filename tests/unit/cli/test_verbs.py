@@ -20,6 +20,7 @@ from swell.cli.run import job_document
 from swell.cli.show import command_line
 from swell.cli.terminal import LogWriter
 from swell.client.http import parse_messages
+from swell.jobfile.batchfile import RUN_LINE
 
 NOTHING: dict[str, Any] = {
     "gpus": "1",
@@ -74,6 +75,7 @@ def test_policy_options_have_types() -> None:
 
 def test_commands_are_shown_as_written() -> None:
     assert command_line(["/bin/sh", "-c", "a | b"]) == "a | b"
+    assert command_line(["bash", "-c", RUN_LINE, "b.sh.1", "a | b"]) == "a | b"
     assert command_line(["python", "a b.py"]) == "python 'a b.py'"
 
 
@@ -114,7 +116,7 @@ def test_messages_of_a_stream() -> None:
 def test_every_verb_has_help_and_json(verb: str) -> None:
     result = CliRunner().invoke(swell, [verb, "--help"])
     assert result.exit_code == 0, result.output
-    if verb not in ("serve", "node", "demo", "sim"):
+    if verb not in ("serve", "node", "batch", "demo", "sim", "user", "token", "exec"):
         assert "--json" in result.output
 
 

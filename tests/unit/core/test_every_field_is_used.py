@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import swell
-from swell.core.job import GpuRequest, JobSpec, Mount, Roles
+from swell.core.job import GpuRequest, JobSpec, Mount, PodOptions, PodVolume, Roles
+from swell.jobfile.pods import PodOptionsModel, PodVolumeModel
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
 
 SOURCE = Path(swell.__file__).parent
@@ -21,9 +22,11 @@ OWNERS = {
     JobSpec: ("spec", "self"),
     GpuRequest: ("gpus", "request", "self"),
     Roles: ("roles",),
+    Mount: ("mount", "m"),
+    PodOptions: ("options", "kubernetes"),
+    PodVolume: ("volume",),
 }
-"""What values of each kind are called where they are read; `self` only in the class itself. `Mount` is not among them
-as long as jobs with mounts are refused whole (`plan.admit.check_built`)."""
+"""What values of each kind are called where they are read; `self` only in the class itself."""
 FILLED_BY_SWELL: frozenset[str] = frozenset({"unit"})
 """Fields that are worked out at submit from others."""
 OTHER_NAMES = {
@@ -67,12 +70,16 @@ READS = reads()
 )
 def test_every_field_is_read_somewhere(kind: type, name: str) -> None:
     assert any(name in READS.get(owner, ()) for owner in OWNERS[kind]), (
-        f"nothing reads {kind.__name__}.{name}: use it, or refuse it in plan.admit.check_built, or remove it"
+        f"nothing reads {kind.__name__}.{name}: use it, or refuse it in plan.admit, or remove it"
     )
 
 
 @pytest.mark.parametrize(
-    ("kind", "model"), [(JobSpec, JobModel), (GpuRequest, Gpus), (Roles, RolesModel), (Mount, MountModel)]
+    ("kind", "model"),
+    [
+        *((JobSpec, JobModel), (GpuRequest, Gpus), (Roles, RolesModel), (Mount, MountModel)),
+        *((PodOptions, PodOptionsModel), (PodVolume, PodVolumeModel)),
+    ],
 )
 def test_every_field_can_be_written_in_a_job_file(kind: type, model: type[JobModel]) -> None:
     names = [OTHER_NAMES.get(field.name, field.name) for field in fields(kind) if field.name not in FILLED_BY_SWELL]

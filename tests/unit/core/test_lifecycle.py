@@ -39,6 +39,14 @@ def ended(reason: ExitReason, attempt: int = 1, at_s: float = 10.0) -> ev.RunEnd
     return ev.RunEnded(run=RunId(1, attempt), reason=reason, at_s=at_s)
 
 
+RESIZING: list[ev.Event] = [
+    ev.RunStarted(run=RunId(1, 1), at_s=2.0),
+    ev.TrainingBegan(run=RunId(1, 1), at_s=2.5),
+    ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.RESIZING, at_s=3.0, reason="1 -> 2 GPUs"),
+]
+WITHDRAWN = ev.RunStopWithdrawn(run=RunId(1, 1), at_s=9.0, reason="no checkpoint came", until_s=99.0)
+
+
 def in_state(target: JobState, **changes: Any) -> State:
     """A state whose job 1 is in `target`."""
     state = submitted(**changes)
@@ -70,11 +78,15 @@ EVENT_FOR: dict[Trigger, list[ev.Event]] = {
     Trigger.FINISH: [ended(ExitReason.FINISHED)],
     Trigger.REQUEUE: [ended(ExitReason.STOPPED), ended(ExitReason.SHIM_LOST), ended(ExitReason.NODE_FULL)],
     Trigger.FAIL: [ended(ExitReason.USER_ERROR), ended(ExitReason.OUT_OF_MEMORY), ended(ExitReason.START_FAILED)],
+    Trigger.FIND: [ev.ResultStands(run=RunId(1, 1), at_s=5.0)],
     Trigger.EDIT: [
         ev.JobPaused(job=1, at_s=5.0),
         ev.JobResumed(job=1, at_s=5.0),
         ev.PriorityChanged(job=1, priority=5, at_s=5.0),
+        ev.JobUpdated(job=1, gpus=GpuRequest(min=2, max=2), time_limit_s=60.0, at_s=5.0),
     ],
+    Trigger.AGAIN: [ev.JobRequeued(job=1, at_s=5.0)],
+    Trigger.COLLECT: [ev.OutputsCopied(job=1, at_s=5.0, copied=ev.CopiedOutputs(into="/there", files=1))],
 }
 
 
@@ -92,6 +104,70 @@ def test_every_pair_of_state_and_trigger_does_what_the_table_says(state: JobStat
         # A report of a run that is not the current one is recorded and changes nothing.
         assert world.jobs[1].state is (state if target is None else target)
         assert violations(world) == []
+
+
+def test_a_result_that_is_found_later_completes_the_job_whatever_becomes_of_the_newer_attempt() -> None:
+    lost: list[ev.Event] = [planned(), ended(ExitReason.NODE_LOST, at_s=5.0)]
+    found = ev.ResultStands(run=RunId(1, 1), at_s=7.0)
+    assert replay([*lost, found], submitted()).jobs[1].state is JobState.COMPLETED
+    again: list[ev.Event] = [*lost, planned(2, at_s=6.0), found]
+    world = replay(again, submitted())
+    assert world.jobs[1].state is JobState.STARTING
+    stop = ev.RunStopRequested(run=RunId(1, 2), why=StopWhy.CANCELLED, at_s=8.0)
+    world = replay([*again, stop, ended(ExitReason.STOPPED, 2)], submitted())
+    assert world.jobs[1].state is JobState.COMPLETED
+
+
+def test_a_withdrawn_stop_leaves_the_run_as_it_was_and_is_remembered_until_the_next_checkpoint() -> None:
+    world = replay([planned(), *RESIZING], submitted())
+    apply(world, WITHDRAWN)
+    job = world.jobs[1]
+    assert (job.state, job.run and job.run.stop, job.resizes) == (JobState.RUNNING, None, 0)
+    assert job.run
+    assert job.run.withdrawn
+    assert (job.run.withdrawn.change, job.run.withdrawn.until_s) == ("1 -> 2 GPUs", 99.0)
+    apply(world, ev.EpochEnded(run=RunId(1, 1), at_s=20.0, epoch=1))
+    assert (run := world.jobs[1].run)
+    assert run.withdrawn is None
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        ev.StopAgreed(run=RunId(1, 1), epoch=2, at_s=4.0),
+        ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.CANCELLED, at_s=4.0),
+        ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.PREEMPTED, at_s=4.0),
+    ],
+)
+def test_never_is_a_stop_withdrawn_that_ranks_may_have_left_at_or_that_others_need(then: ev.Event) -> None:
+    world = replay([planned(), *RESIZING, then], submitted())
+    with pytest.raises(InvalidTransition, match="withdrawn"):
+        apply(world, WITHDRAWN)
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        RESIZING[:1] + RESIZING[2:],  # it had not begun when it was asked: it was sent SIGTERM
+        [
+            RESIZING[0],
+            RESIZING[2],
+            ev.TrainingBegan(run=RunId(1, 1), at_s=4.0),
+        ],  # and beginning later does not undo that
+    ],
+)
+def test_never_is_a_stop_withdrawn_that_a_signal_was_sent_for(life: list[ev.Event]) -> None:
+    world = replay([planned(), *life], submitted())
+    with pytest.raises(InvalidTransition, match="withdrawn"):
+        apply(world, WITHDRAWN)
+
+
+def test_never_is_the_stop_of_a_script_withdrawn_that_has_just_saved() -> None:
+    asked = [RESIZING[0], RESIZING[2]]
+    apply(replay([planned(), *asked], submitted(checkpoint_dir="/data")), WITHDRAWN)
+    saved = replay([planned(), *asked, ev.CheckpointSeen(run=RunId(1, 1), at_s=4.0)], submitted(checkpoint_dir="/data"))
+    with pytest.raises(InvalidTransition, match="withdrawn"):
+        apply(saved, WITHDRAWN)
 
 
 @pytest.mark.parametrize("state", [s for s in JobState if s is not JobState.QUEUED])

@@ -36,6 +36,7 @@ NAMES = (
     "logs",
     "training checkpoints",
     "cleanup",
+    "outputs",
     "ids",
 )
 NODE = Node(name="n1", gpus=(Gpu(index=0), Gpu(index=1)), cpus=8, memory_mib=8192)

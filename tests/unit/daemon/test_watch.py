@@ -15,7 +15,7 @@ from swell.core.resources import Allocation, Gpu, GpuHealth, Node, NodeCondition
 from swell.core.state import JobState, State
 from swell.daemon.watch import events_seen
 from swell.plan.deadlines import Force
-from swell.ports import NodeSeen, RunGone, RunProgress, RunUp
+from swell.ports import NodeGone, NodeSeen, RunGone, RunProgress, RunUp
 
 RUN = RunId(1, 1)
 NODE = Node(name="n1", gpus=(Gpu(index=0),))
@@ -142,3 +142,15 @@ def test_a_gpu_that_is_quarantined_is_told_whatever_its_measured_use_does() -> N
     now = replace(NODE, gpus=(Gpu(index=0, others_memory_mib=256, health=GpuHealth.QUARANTINED),))
     state = replay([ev.NodeObserved(node=before, at_s=0.0)])
     assert events_seen(state, NodeSeen(node=now, at_s=1.0), signalled=False)
+
+
+def test_a_machine_that_left_its_cluster_takes_its_runs_along_and_they_are_tried_again() -> None:
+    state = running()
+    replay(events_seen(state, NodeGone(node="n1", at_s=9.0), signalled=False), state)
+    assert "n1" not in state.nodes
+    assert state.jobs[1].state is JobState.QUEUED
+    assert state.jobs[1].failures == 0
+
+
+def test_a_machine_that_nobody_knows_leaves_without_a_trace() -> None:
+    assert events_seen(running(), NodeGone(node="n9", at_s=9.0), signalled=False) == []

@@ -1,6 +1,6 @@
 """What a worker finds beneath its own environment."""
 
-from swell.executors.transport import base_environment, completed_environment
+from swell.shim.environment import base_environment, completed_environment
 
 DAEMON = {
     "PATH": "/daemon/bin",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swell.executors.leftovers import Leftovers, _open_up
+from swell.shim.leftovers import Leftovers, _open_up
 
 
 @pytest.fixture

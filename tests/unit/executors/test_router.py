@@ -126,3 +126,26 @@ def test_all_are_observed_and_one_that_breaks_is_not_passed_over_in_silence() ->
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(observe())
     assert found == seen
+
+
+def test_an_executor_is_asked_for_more_only_when_the_last_was_noted() -> None:
+    first, second = (NodeSeen(node=Node(name=name), at_s=1.0) for name in "ab")
+    asked: list[str] = []
+
+    class Telling(Recorder):
+        async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
+            yield first
+            asked.append("after the first")
+            yield second
+
+    async def play() -> None:
+        seen = Router({"local": Telling()}).observe([])
+        assert await anext(seen) == first
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert asked == []
+        assert await anext(seen) == second
+        assert asked == ["after the first"]
+        await seen.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(play())

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from swell.jobfile.choosing import choose
+from swell.jobfile.choosing import Wanted, choose
 from swell.jobfile.files import (
     Packed,
     adopt,
-    archive_path,
+    copy_for_job,
     pack,
     sweep,
     touch,
     unpacked_path,
+    write_archive,
 )
+from swell.jobfile.outputs import disk_use
 from swell.jobfile.unpacking import SnapshotError, unpack
 
 
@@ -73,19 +75,29 @@ def test_environments_caches_and_homes_of_swell_are_left_out_and_told(tmp_path: 
     assert chosen.left_out == {path: list(clutter.values())[n] for path, n in told.items()}
 
 
+def test_only_what_is_named_and_nothing_that_is_excluded(tmp_path: Path) -> None:
+    for name in ("a.py", "data/x.csv", "data/y.bin", "job_results/r.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    chosen = choose(tmp_path, wanted=Wanted(leave_out=["/job_results", "*.bin"]))
+    assert chosen.names == ["a.py", "data/x.csv"]
+    assert chosen.left_out == {"data/y.bin": "--exclude", "job_results": "--exclude"}
+    assert choose(tmp_path, wanted=Wanted(only=["data"], leave_out=["*.bin"])).names == ["data/x.csv"]
+
+
 def test_what_git_ignores_is_told_and_can_be_included(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     tree(tmp_path, {"a.py": "1", ".gitignore": "data/\nout\n", "data/x.csv": "1", "data/y.bin": "1", "out": "1"})
     chosen = choose(tmp_path)
     assert chosen.names == [".gitignore", "a.py"]
     assert chosen.left_out == {"data": ".gitignore", "out": ".gitignore"}
-    assert choose(tmp_path, include=["data"]).names == [".gitignore", "a.py", "data/x.csv", "data/y.bin"]
-    assert choose(tmp_path, include=["*.csv"]).names == [".gitignore", "a.py", "data/x.csv"]
+    assert choose(tmp_path, wanted=Wanted(include=["data"])).names == [".gitignore", "a.py", "data/x.csv", "data/y.bin"]
+    assert choose(tmp_path, wanted=Wanted(include=["*.csv"])).names == [".gitignore", "a.py", "data/x.csv"]
 
 
 def test_keys_are_never_included(tmp_path: Path) -> None:
     tree(tmp_path, {"a.py": "1", ".ssh/id_rsa": "k", ".netrc": "k", "env/pyvenv.cfg": ""})
-    assert choose(tmp_path, include=[".ssh", ".netrc", "*"]).names == ["a.py", "env/pyvenv.cfg"]
+    assert choose(tmp_path, wanted=Wanted(include=[".ssh", ".netrc", "*"])).names == ["a.py", "env/pyvenv.cfg"]
 
 
 def test_of_a_home_directory_no_hidden_file_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +135,9 @@ def test_round_trip_keeps_contents_modes_and_inner_links(tmp_path: Path) -> None
     final = adopt(tmp_path, result.hash, part, max_mib=10)
     assert (final / "link").read_text() == "x"
     assert (final / "run.sh").stat().st_mode & 0o111
-    assert archive_path(tmp_path, result.hash).read_bytes() == data
+    again = io.BytesIO()
+    assert write_archive(tmp_path, result.hash, again) == len(data)
+    assert again.getvalue() == data
     assert not (final / "out").exists()
 
 
@@ -143,7 +157,7 @@ def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_
         result, data = packed(tmp_path / name)
         (tmp_path / "part").write_bytes(data)
         adopt(tmp_path, result.hash, tmp_path / "part", max_mib=10)
-        os.utime(archive_path(tmp_path, result.hash), (100.0, 100.0))
+        os.utime(unpacked_path(tmp_path, result.hash), (100.0, 100.0))
         kept.append(result.hash)
     old, needed, asked = kept
     assert touch(tmp_path, asked)
@@ -152,6 +166,47 @@ def test_old_snapshots_go_but_never_one_that_a_job_needs_or_somebody_just_asked_
     assert not unpacked_path(tmp_path, old).exists()
     assert [touch(tmp_path, one) for one in (needed, asked)] == [True, True]
     assert sweep(tmp_path, (), before_s=200.0) == []
+
+
+def kept(files: Path, source: Path, contents: dict[str, str]) -> str:
+    tree(source, contents)
+    result, data = packed(source)
+    (files / "part").write_bytes(data)
+    adopt(files, result.hash, files / "part", max_mib=10)
+    (files / "part").unlink()
+    return result.hash
+
+
+def test_content_that_did_not_change_is_kept_once(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    large = "x" * 400_000
+    first = kept(files, tmp_path / "source", {"model.py": large, "lr.txt": "1"})
+    before = disk_use(files).bytes
+    second = kept(files, tmp_path / "source", {"model.py": large, "lr.txt": "2"})
+    assert before < 420_000 + 8192  # neither an archive beside it, nor a copy
+    assert disk_use(files).bytes - before <= 8192
+    assert [(files / one / "lr.txt").read_text() for one in (first, second)] == ["1", "2"]
+    os.utime(unpacked_path(files, first), (100.0, 100.0))
+    assert sweep(files, {second}, before_s=200.0) == [first]
+    assert (files / second / "model.py").read_text() == large
+    os.utime(unpacked_path(files, second), (100.0, 100.0))
+    sweep(files, (), before_s=200.0)
+    assert disk_use(files).files == 0
+
+
+def test_a_job_that_writes_into_its_copy_never_changes_another(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    snapshot = kept(files, tmp_path / "source", {"d/data.txt": "as submitted", "run.sh": "#!/bin/sh"})
+    for job in ("1", "2"):
+        copy_for_job(files, snapshot, tmp_path / job)
+    with (tmp_path / "1" / "d" / "data.txt").open("r+") as file:
+        file.write("CHANGED")
+    (tmp_path / "1" / "run.sh").chmod(0o777)
+    assert (tmp_path / "2" / "d" / "data.txt").read_text() == "as submitted"
+    assert (files / snapshot / "d" / "data.txt").read_text() == "as submitted"
+    assert (tmp_path / "2" / "run.sh").stat().st_mode & 0o777 == 0o644
 
 
 def test_too_large_names_the_largest_and_the_setting(tmp_path: Path) -> None:

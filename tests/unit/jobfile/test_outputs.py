@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swell.jobfile import outputs
-from swell.jobfile.outputs import FetchError, copy, disk_use, matching, written, wrote_anything
+from swell.jobfile.outputs import FetchError, copy, deliver, disk_use, matching, written, wrote_anything
 
 
 @pytest.fixture
@@ -80,5 +80,32 @@ def test_what_is_too_much_is_refused_before_anything_is_written(
 
 def test_disk_use_counts_what_is_on_disk(job: Path, tmp_path: Path) -> None:
     assert disk_use(tmp_path / "nothing").bytes == 0
-    assert disk_use(job).files == 3
+    assert disk_use(job).files == 4
     assert disk_use(job).bytes >= 5000
+
+
+def test_outputs_go_where_nothing_else_is_written_over(job: Path, tmp_path: Path) -> None:
+    into = tmp_path / "into"
+    patterns = ["log.txt", "results/"]
+    assert deliver(job, patterns, into, "train-1")[0] == into
+    assert deliver(job, patterns, into, "train-2") == (into, ["log.txt", "results/model.pt"], 0)  # the same: left alone
+    (job / "log.txt").write_text("other")
+    assert deliver(job, patterns, into, "train-3")[0] == into / "train-3"
+    (job / "log.txt").write_text("another")
+    assert deliver(job, patterns, into, "train-3")[0] == into / "train-3.2"
+    assert (into / "log.txt").read_text() == "b"
+    assert (into / "train-3" / "log.txt").read_text() == "other"
+
+
+def test_outputs_are_what_the_job_wrote_not_what_was_submitted(job: Path, tmp_path: Path) -> None:
+    submitted = tmp_path / "submitted"
+    (submitted / "log.txt").write_text("b")
+    names = deliver(job, ["log.txt", "results/"], tmp_path / "into", "train-1", submitted)[1]
+    assert names == ["results/model.pt"]
+
+
+def test_outputs_of_a_job_that_ran_in_place_are_there_already(job: Path) -> None:
+    assert deliver(job, ["log.txt"], job, "train-1") == (job, ["log.txt"], 0)
+    into = job / "kept"
+    assert deliver(job, ["*.txt"], into, "train-1")[1] == ["log.txt"]
+    assert deliver(job, ["*.txt"], into, "train-2")[1] == ["log.txt"]  # not the copy of the copy

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from swell.core.capacity import cpus_of
+from swell.core.capacity import cpus_of, realm_of
 from swell.core.decision import Grant, Layout
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Allocation, Gpu, Node, NodeCondition, Part, Share
@@ -129,7 +129,13 @@ def breaches(snapshot: Snapshot, wanted: Sequence[Placed], layout: Layout) -> li
         allocation = layout.allocations.get(placed.view.id)
         if allocation is not None and allocation != placed.view.allocation:
             found.extend(_wrong_place(snapshot, placed, allocation))
+            found.extend(_spans_realms(snapshot, placed, allocation))
     return found
+
+
+def _spans_realms(snapshot: Snapshot, placed: Placed, allocation: Allocation) -> list[str]:
+    realms = {realm_of(n) for n in snapshot.nodes if n.name in allocation.nodes}
+    return [f"job {placed.view.id} spans {sorted(realms)}"] if len(realms) > 1 else []
 
 
 def _not_accounted(wanted: Sequence[Placed], layout: Layout) -> list[str]:

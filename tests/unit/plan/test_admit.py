@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from swell.core.errors import Infeasible
-from swell.core.job import GpuRequest, JobSpec, Launcher, Mount, Preemptible
+from swell.core.job import GpuRequest, JobSpec, Launcher, Mount, PodOptions, Preemptible
 from swell.core.resources import Gpu, Node, NodeCondition
-from swell.plan.admit import check_feasible, elasticity_note
+from swell.plan.admit import at_once, check_feasible, elasticity_note
 
 A100 = tuple(Gpu(index=i, type="A100", memory_mib=40_000) for i in range(4))
 T4 = tuple(Gpu(index=i, type="T4", memory_mib=16_000) for i in range(2))
@@ -61,14 +61,17 @@ def test_what_no_node_could_ever_hold_is_refused_with_the_numbers(job: JobSpec, 
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("image", "pytorch"), ("mounts", (Mount(source="/data", target="/data"),)), ("ports", {"8080": "80"})],
+    ("field", "value", "says"),
+    [
+        ("mounts", (Mount(source="/data", target="/data"),), "mounts need an image"),
+        ("ports", {"8080": "80"}, "write 80:80"),
+    ],
 )
 @pytest.mark.parametrize("nodes", [NODES, ()])
-def test_what_needs_a_container_is_refused_by_name_and_never_runs_bare(
-    field: str, value: object, nodes: tuple[Node, ...]
+def test_what_needs_a_container_is_refused_without_an_image_and_never_runs_bare(
+    field: str, value: object, says: str, nodes: tuple[Node, ...]
 ) -> None:
-    with pytest.raises(Infeasible, match=f"^{field} need containers, which Swell cannot run yet.*remove {field}"):
+    with pytest.raises(Infeasible, match=says):
         check_feasible(replace(spec(), **{field: value}), nodes)  # type: ignore[arg-type]
 
 
@@ -120,3 +123,48 @@ def test_what_elasticity_needs_is_said_at_submit() -> None:
 )
 def test_nothing_is_said_of_jobs_that_are_resized_or_never_asked_for_it(more: dict[str, Any]) -> None:
     assert elasticity_note(replace(JobSpec(name="j", command=("x",), gpus=GpuRequest(min=1, max=4)), **more)) == ""
+
+
+def test_a_job_that_says_kubernetes_runs_on_nodes_of_a_cluster_and_others_never_do() -> None:
+    cluster = tuple(replace(node, executor="kubernetes") for node in NODES)
+    pods = replace(spec(), image="train:1", kubernetes=PodOptions())
+    check_feasible(pods, cluster)
+    check_feasible(pods, (*cluster, *NODES))
+    with pytest.raises(Infeasible, match=r"add `kubernetes: {}` and an `image:`"):
+        check_feasible(replace(spec(), image="train:1"), cluster)
+    with pytest.raises(Infeasible, match="no node of a Kubernetes cluster"):
+        check_feasible(pods, NODES)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"image": ""}, "a pod needs an image"),
+        ({"gpus": GpuRequest(share=True)}, "pods cannot share a GPU"),
+        ({"ports": {"80": "80"}}, "pods have no `mounts:` or `ports:`"),
+    ],
+)
+def test_what_no_pod_can_be_is_refused_with_what_to_do(change: dict[str, Any], words: str) -> None:
+    pods = replace(spec(), image="train:1", kubernetes=PodOptions())
+    with pytest.raises(Infeasible, match=words):
+        check_feasible(replace(pods, **change), ())
+
+
+@pytest.mark.parametrize(
+    ("job", "count"),
+    [
+        (spec(), 4),
+        (spec(GpuRequest(min=2, max=4)), 2),
+        (spec(GpuRequest(min=0, max=0)), 32),
+        (spec(cpus=10), 3),
+        (spec(cpus=0, memory_mib=60_000), 1),
+        (spec(GpuRequest(share=True, memory_mib=10_000)), 16),
+        (spec(GpuRequest(share=True, utilisation_milli=400)), 8),
+        (spec(GpuRequest(share=True)), 4),
+        (spec(GpuRequest(memory_mib=50_000)), 0),
+        (spec(node_labels={"zone": "y"}), 0),
+    ],
+)
+def test_how_many_such_jobs_a_node_runs_at_once(job: JobSpec, count: int) -> None:
+    assert at_once(job, NODES[0]) == count
+    assert at_once(job, NODES[1]) == 0  # cordoned: nothing new starts there

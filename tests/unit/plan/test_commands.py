@@ -15,6 +15,7 @@ from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.state import JobState, State
 from swell.plan import commands
+from swell.plan.deadlines import Force, Patience, force_of
 
 RUN = RunId(1, 1)
 NODE = Node(name="n1", gpus=(Gpu(index=0),))
@@ -146,3 +147,62 @@ def test_several_jobs_of_one_submission_share_a_batch_and_get_ids_in_order() -> 
     replay(commands.submit(world, specs, key="k", batch="", now_s=1.0), world)
     assert [world.jobs[i].batch for i in (2, 3, 4)] == ["b2"] * 3
     assert world.keys == {"k": 2}
+
+
+# -- update and requeue -----------------------------------------------------------------------------------------------
+
+
+def test_update_of_a_job_that_waits_changes_its_spec_and_priority() -> None:
+    world = state()
+    wanted = commands.Update(gpus=GpuRequest(min=2, max=8), time_limit_s=60.0, priority=7)
+    replay(commands.update(world, 1, wanted, by="ada", now_s=5.0), world)
+    record = world.jobs[1]
+    assert (record.spec.gpus.max, record.spec.time_limit_s, record.priority) == (8, 60.0, 7)
+
+
+def test_update_never_takes_a_size_from_a_run_that_cannot_be_resized() -> None:
+    world = running(uses_library=False)
+    with pytest.raises(Conflict, match="runs on 1 GPU and cannot be resized"):
+        commands.update(world, 1, commands.Update(gpus=GpuRequest(min=2, max=4)), by="", now_s=5.0)
+    assert commands.update(world, 1, commands.Update(gpus=GpuRequest(min=1, max=2)), by="", now_s=5.0)
+    with pytest.raises(Conflict, match="only change while it waits"):
+        commands.update(world, 1, commands.Update(gpus=GpuRequest(min=0, max=0)), by="", now_s=5.0)
+
+
+def test_update_never_sets_a_limit_that_is_over_already() -> None:
+    world = running(uses_library=False)
+    with pytest.raises(Conflict, match="has run for 98 s already"):
+        commands.update(world, 1, commands.Update(time_limit_s=50.0), by="", now_s=100.0)
+
+
+def test_an_ended_job_is_requeued_and_not_updated() -> None:
+    world = running(uses_library=False)
+    replay([ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=9.0)], world)
+    with pytest.raises(Conflict, match="swell requeue 1"):
+        commands.update(world, 1, commands.Update(priority=1), by="", now_s=10.0)
+    replay(commands.requeue(world, 1, by="ada", now_s=10.0), world)
+    record = world.jobs[1]
+    assert (record.state, record.failures, record.attempts, record.ended_s) == ("queued", 0, 1, None)
+    assert list(world.active) == [1]
+    assert not world.ended
+    assert commands.requeue(world, 1, by="", now_s=11.0) == []
+
+
+def test_requeue_of_a_running_job_stops_it_only_if_it_can_go_on() -> None:
+    with pytest.raises(Conflict, match="would lose its work"):
+        commands.requeue(running(uses_library=False), 1, by="", now_s=5.0)
+    (event,) = commands.requeue(running(), 1, by="ada", now_s=5.0)
+    assert isinstance(event, ev.RunStopRequested)
+    assert (event.why, event.reason) == (StopWhy.PREEMPTED, "queued again by ada")
+
+
+def test_cancel_at_once_after_a_cancel_that_takes_its_time() -> None:
+    world = running(uses_library=False)
+    replay(commands.cancel(world, 1, by="", reason="", now_s=5.0), world)
+    assert commands.cancel(world, 1, by="", reason="", now_s=6.0) == []
+    (event,) = commands.cancel(world, 1, by="", reason="", now_s=6.0, at_once=True)
+    replay([event], world)
+    assert commands.cancel(world, 1, by="", reason="", now_s=7.0, at_once=True) == []
+    record = world.jobs[1]
+    assert record.run is not None
+    assert force_of(record, record.run, 6.0, Patience()) == (Force.KILL, None)

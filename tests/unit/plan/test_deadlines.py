@@ -9,9 +9,9 @@ from swell.core.events import ExitReason, StopWhy
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
-from swell.core.resources import Allocation, Gpu, Node, Part
+from swell.core.resources import Allocation, Contact, Gpu, Node, Part
 from swell.core.state import State
-from swell.plan.deadlines import AFTER_LAST_EPOCH_S, Force, Patience, due
+from swell.plan.deadlines import AFTER_LAST_EPOCH_S, Due, Force, Patience, due
 
 RUN = RunId(1, 1)
 ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
@@ -29,7 +29,8 @@ def world(*events: ev.Event, **changes: object) -> State:
 PLANNED = ev.RunPlanned(run=RUN, allocation=ALLOCATION, at_s=1.0)
 STARTED = ev.RunStarted(run=RUN, at_s=2.0)
 BEGAN = ev.TrainingBegan(run=RUN, at_s=3.0, epochs=9)
-PATIENCE = Patience(gang_timeout_s=120.0, preempt_wait_s=3600.0)
+AGREED = ev.StopAgreed(run=RUN, epoch=1, at_s=101.0)
+PATIENCE = Patience(gang_timeout_s=120.0, preempt_wait_s=3600.0, resize_wait_s=3600.0)
 
 
 def stop(why: StopWhy = StopWhy.PREEMPTED, at_s: float = 100.0) -> ev.RunStopRequested:
@@ -92,10 +93,42 @@ def test_a_preemption_waits_no_longer_than_its_setting() -> None:
 
 @pytest.mark.parametrize("why", [StopWhy.RESIZING, StopWhy.MIGRATING])
 def test_a_resize_or_move_never_kills_however_long_the_epoch_takes(why: StopWhy) -> None:
-    state = world(PLANNED, STARTED, BEGAN, stop(why))
+    state = world(PLANNED, STARTED, BEGAN, stop(why), AGREED)
     week_s = 7 * 86400.0
-    assert due(state, week_s, PATIENCE).signals == ()
-    assert due(state, week_s, PATIENCE).next_s is None
+    assert due(state, week_s, PATIENCE) == Due()
+
+
+@pytest.mark.parametrize("why", [StopWhy.RESIZING, StopWhy.MIGRATING])
+def test_a_resize_or_move_that_finds_no_place_to_stop_is_withdrawn(why: StopWhy) -> None:
+    state = world(PLANNED, STARTED, BEGAN, stop(why))
+    assert due(state, 3699.0, PATIENCE) == Due(next_s=3700.0)
+    [event] = due(state, 3700.0, PATIENCE).events
+    assert isinstance(event, ev.RunStopWithdrawn)
+    assert event.until_s == 7300.0, "it is left alone for as long again"
+    assert "within 60 min" in event.reason
+    replay([event], state)
+    assert due(state, 3700.0, PATIENCE) == Due()
+
+
+def test_a_resize_waits_twice_as_long_as_checkpoints_are_apart_before_it_is_withdrawn() -> None:
+    epoch = ev.EpochEnded(run=RUN, at_s=43.0, epoch=1, epoch_s=4000.0)
+    state = world(PLANNED, STARTED, BEGAN, epoch, stop(StopWhy.RESIZING))
+    assert due(state, 8000.0, PATIENCE) == Due(next_s=8100.0)
+    saved = ev.EpochEnded(run=RUN, at_s=8050.0, epoch=2, epoch_s=4000.0)
+    replay([saved], state)
+    assert due(state, 8100.0, PATIENCE).events, "a rank that never speaks does not put it off with each checkpoint"
+
+
+def test_nothing_is_withdrawn_while_a_machine_of_the_run_does_not_answer() -> None:
+    away = ev.NodeContactChanged(node="n1", contact=Contact.AWAY, at_s=200.0)
+    assert due(world(PLANNED, STARTED, BEGAN, stop(StopWhy.RESIZING), away), 9999.0, PATIENCE) == Due()
+
+
+def test_a_resize_of_a_script_that_never_saves_is_withdrawn_not_killed() -> None:
+    state = world(PLANNED, STARTED, stop(StopWhy.RESIZING), checkpoint_dir="/data")
+    found = due(state, 3700.0, PATIENCE)
+    assert found.signals == ()
+    assert [type(event) for event in found.events] == [ev.RunStopWithdrawn]
 
 
 @pytest.mark.parametrize("why", [StopWhy.RESIZING, StopWhy.PREEMPTED])

@@ -18,7 +18,7 @@ from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import POLICIES
 from unit.policy.views import NOW_S, counts, decide, power, snapshot, view
 
-LONG_S = 7 * 3600.0
+LONG_S = Options().starvation_s + 3600.0
 UNSTOPPABLE = JobSpec(name="fixed", command=("true",))
 
 

@@ -284,7 +284,7 @@ def test_a_late_job_moves_to_another_type_for_less() -> None:
 
 def test_a_short_job_is_not_left_on_a_slow_type_for_the_sake_of_one_that_gains_more_on_the_fast_one() -> None:
     types = ("a100", "t4")
-    fast, faster = tuple(3.5 * k for k in range(9)), tuple(40.0 * k for k in range(9))
+    fast, faster = tuple(3.5 * k for k in range(9)), tuple(80.0 * k for k in range(9))
     # Half of the fast type takes the short one 286 s and a start, all of the slow one 500 s: 1.7 times that.
     short = view(1, 8, 8, rem=4000, curves={"a100": fast, "t4": linear(8)}, types=types, at=NOW_S)
     long = view(2, 8, 8, rem=400_000, curves={"a100": faster, "t4": linear(8)}, types=types, at=NOW_S)
@@ -312,3 +312,16 @@ def test_a_costly_restart_makes_a_job_keep_its_size() -> None:
     dear = view(1, 1, 8, rem=90_000, curve=curve, held=4, restart_cost_s=250.0)
     assert counts(bare("swell", snapshot([cheap], 8)), [cheap]) == [8]
     assert counts(bare("swell", snapshot([dear], 8)), [dear]) == [4]
+
+
+def test_efficiency_goes_from_least_mean_to_most_work_per_gpu() -> None:
+    # A second GPU brings the short job 0.6 of the first, the long one 0.9.
+    short = view(1, 1, 2, rem=100.0, curve=(0.0, 1.0, 1.6), restart_cost_s=0.0, at=NOW_S)
+    long = view(2, 1, 2, rem=100_000.0, curve=(0.0, 1.0, 1.9), restart_cost_s=0.0, at=NOW_S)
+
+    def given(efficiency: float) -> list[int]:
+        options = Options(policy={"efficiency": efficiency})
+        return counts(bare("swell", snapshot([short, long], 3, options)), [short, long])
+
+    assert given(1.0) == [1, 2]
+    assert given(0.0) == [2, 1]

@@ -74,14 +74,17 @@ def test_the_steps_in_the_order_in_which_they_are_sold() -> None:
     steps.sort(key=lambda step: -step[0])
     rows = table("step | value | per GPU | GPUs left before |")
     assert [row[0] for row in rows] == [name for _, name, _ in steps]
-    left = 8
+    left, blocked = 8, set[str]()
     for (per_gpu, name, value), row in zip(steps, rows, strict=True):
         assert [float(row[1]), float(row[2])] == [round(value, 4), round(per_gpu, 4)], name
         assert int(row[3]) == left
         first, _, then = name.partition(": ")[2].partition(" → ")
-        needs = int(then) - int(first)
-        assert row[4] == ("bought" if needs <= left else f"needs {needs}: does not fit")
-        left -= needs if needs <= left else 0
+        needs, whose = int(then) - int(first), name.partition(":")[0]
+        fits = "the step before it did not fit" if whose in blocked else f"needs {needs}: does not fit"
+        bought = needs <= left and whose not in blocked
+        assert row[4] == ("bought" if bought else fits)
+        left -= needs if bought else 0
+        blocked |= set() if bought else {whose}
     assert left == 1
 
 
@@ -97,8 +100,14 @@ def test_what_each_job_gets_from_the_reference_and_from_the_policy() -> None:
         ReasonCode.BEHIND,
         4,
         ReasonCode.CAPACITY,
-        {"needs": 2, "free": 0},
+        {"needs": 3, "free": 0},
     )
+
+
+def test_a_step_that_did_not_fit_is_tried_first() -> None:
+    smaller = view(9, sizes=(2, 3, 4), rem=18000.0, curve=(0.0, 0.0, 1.8, 2.4, 2.8), at=NOW_S, restart_cost_s=0.0)
+    decided = reference.decide([*jobs()[:-1], smaller], CLUSTER, settings_of(snapshot(jobs())))
+    assert decided == {3: 2, 5: 1, 6: 2, 7: 1, 9: 2}
 
 
 def test_what_would_change_it() -> None:

@@ -52,3 +52,14 @@ def test_what_was_said_of_a_job_that_gets_on_as_foretold_stays_true() -> None:
 def test_of_a_slow_run_it_is_said_anew_with_each_report() -> None:
     reports = said(Noise(straggler=1.0, slowdown=0.5))
     assert len({which for *_, which in reports}) == len(reports)
+
+
+def test_a_silent_job_ends_when_its_work_is_done_and_reports_nothing_before() -> None:
+    world, heard = Durations(), list[Event]()
+    setup = Setup(nodes=parse_cluster("1x2"), policy=policy_named("swell"), placer=placer_named("consolidated"))
+    spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(min=2, max=2), uses_library=True)
+    truth = {"duration_s": HOURS_S, "silent": 1.0}
+    workload = Workload(name="w", arrivals=(Arrival(at_s=0.0, spec=spec, truth=truth),))
+    state = Simulation(setup, world, TrueDurations(world), (lambda _, event: heard.append(event),)).run(workload)
+    assert not any(isinstance(event, EpochEnded) for event in heard)
+    assert state.jobs[1].ended_s == pytest.approx(HOURS_S + 30.0)

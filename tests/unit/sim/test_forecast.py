@@ -22,6 +22,7 @@ from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Change, copy_of, forecast, what_if
 from swell.sim.forecast_accuracy import Accuracy
 from swell.sim.generate import Recipe, generate
+from swell.sim.workload import Arrival, Workload
 from swell.speed.book import Book
 
 module = importlib.import_module("swell.sim.forecast")
@@ -155,3 +156,20 @@ def test_with_very_many_jobs_it_looks_as_far_as_it_may_and_says_how_far(monkeypa
     starts = {job: interval.start_mid_s for job, interval in whole.intervals.items()}
     assert median(starts[job] for job in later) > median(starts[job] for job in near.intervals)
     assert "starts in more than" in forecast_sentence(live.state.jobs[max(later)], None, near.until_s, live.now_s)
+
+
+def test_the_longer_a_silent_job_has_run_the_later_and_wider_its_end_is_forecast() -> None:
+    spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(min=1, max=1), uses_library=True)
+    arrival = Arrival(at_s=0.0, spec=spec, truth={"duration_s": 1e6, "silent": 1.0})
+
+    def left_s(now_s: float) -> tuple[float, float]:
+        policy, placer, book = policy_named("swell"), placer_named("consolidated"), Book()
+        setup = Setup(nodes=parse_cluster("1x1"), policy=policy, placer=placer, until_s=now_s)
+        state = Simulation(setup, Durations(), book).run(Workload(name="w", arrivals=(arrival,)))
+        found = forecast(state, book, policy, placer, Options(), now_s).intervals[1]
+        return found.end_mid_s - now_s, found.end_high_s - found.end_low_s
+
+    early, late, very_late = left_s(60.0), left_s(20_000.0), left_s(200_000.0)
+    assert early[0] < late[0] < very_late[0]
+    assert early[1] < late[1] < very_late[1]
+    assert very_late[0] > 0.2 * 200_000.0

@@ -7,7 +7,9 @@ import pytest
 from swell.core.errors import SwellError
 from swell.core.job import JobSpec
 from swell.sim.cluster import gpus_by_type, parse_cluster
+from swell.sim.generate import Recipe, generate
 from swell.sim.simulate import Case, scenes, simulate
+from swell.sim.swell_workloads import read_jobs, write_jobs
 from swell.sim.workload import Arrival, Workload, at_load, drawn, name_of_draw
 
 
@@ -72,3 +74,27 @@ def test_gpus_of_public_profiles_are_called_by_what_they_are(profiles: Path, one
 def test_a_cluster_that_cannot_be_read_says_how_to_write_one() -> None:
     with pytest.raises(SwellError, match="write 16x4"):
         parse_cluster("16 nodes")
+
+
+def test_a_recipe_says_what_families_and_estimates_mean_and_who_is_silent(tmp_path: Path) -> None:
+    recipe = Recipe(jobs=60, gpus=8, families=3, alike=1.0, estimate_off=3.0, silent=0.5, seed=4)
+    made = generate(recipe)
+    lengths = {arrival.spec.family: arrival.truth["duration_s"] for arrival in made.arrivals}
+    assert all(arrival.truth["duration_s"] == lengths[arrival.spec.family] for arrival in made.arrivals)
+    ratios = [arrival.spec.estimated_s / arrival.truth["duration_s"] for arrival in made.arrivals]
+    assert min(ratios) < 0.5 < 2.0 < max(ratios)
+    silent = [arrival for arrival in made.arrivals if arrival.truth.get("silent")]
+    assert 15 < len(silent) < 45
+    assert not any(arrival.spec.epochs for arrival in silent)
+    write_jobs(made, tmp_path / "jobs.yaml")
+    again = read_jobs(tmp_path / "jobs.yaml")
+    assert [a.truth.get("silent", 0.0) for a in again.arrivals] == [a.truth.get("silent", 0.0) for a in made.arrivals]
+    assert again.arrivals[0].spec.estimated_s == pytest.approx(made.arrivals[0].spec.estimated_s, rel=0.01, abs=1.0)
+
+
+def test_what_is_not_asked_for_changes_no_workload() -> None:
+    plain = generate(Recipe(jobs=20, seed=4))
+    other = generate(Recipe(jobs=20, seed=4, estimate_off=3.0))
+    assert [a.truth for a in plain.arrivals] == [a.truth for a in other.arrivals]
+    with pytest.raises(SwellError, match="from 0 to 1"):
+        generate(Recipe(alike=2.0))

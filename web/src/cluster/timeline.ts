@@ -84,6 +84,8 @@ export function applyRunEvent(event: RunEvent, job: Job | undefined): void {
     current.started_s = event.at_s;
   } else if (current && event.type === "RunStopRequested") {
     Object.assign(current, { stop: event.why ?? "", stop_reason: event.reason ?? "", stop_s: event.at_s });
+  } else if (current && event.type === "RunStopWithdrawn") {
+    Object.assign(current, { stop: "", stop_reason: "", stop_s: null });
   } else if (current && event.type === "RunEnded") {
     Object.assign(current, { to_s: event.at_s, exit: event.reason ?? "" });
     open.delete(event.run);

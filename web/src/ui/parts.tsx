@@ -33,7 +33,8 @@ export function Notice() {
 }
 
 export function State({ job }: { job: Job }) {
-  const name = job.paused && job.state === "queued" ? "paused" : job.state;
+  const waits = job.state === "starting" && job.preparing ? "preparing" : job.state;
+  const name = job.paused && job.state === "queued" ? "paused" : waits;
   return <span class={`state ${name}`}>{name}</span>;
 }
 

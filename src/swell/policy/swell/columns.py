@@ -20,7 +20,8 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, Node, gpus_per_node
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy._envelope import NONE, Envelopes, Floats, Ints, chain_at
-from swell.policy.swell.settings import LEAST_LEFT, MOST_URGENT
+from swell.policy._gittins import lasting_rank_s
+from swell.policy.swell.settings import LEAST_LEFT, LEVEL, MOST_URGENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,9 @@ class Columns:
     left_1_s: Floats
     as_of_s: Floats
     rate: Floats
+    length_median_1_s: Floats
+    length_sigma: Floats
+    done_1_s: Floats
     restart_s: Floats
     weight: Floats
     milli: Ints
@@ -76,9 +80,16 @@ class Columns:
     top_speed: Floats
 
     def remaining_s(self, now_s: float) -> Floats:
-        """At speed 1, as `JobView.remaining_s`. A job that is overdue by x seconds is assumed to need x more."""
+        """At speed 1, as `measures.left_s`: of a job whose length is only known as a distribution its Gittins rank."""
         done = self.rate * np.maximum(0.0, now_s - self.as_of_s)
-        return np.maximum(np.maximum(np.abs(self.left_1_s - done), LEAST_LEFT * self.left_1_s), 1e-3)
+        left_s = np.maximum(np.maximum(np.abs(self.left_1_s - done), LEAST_LEFT * self.left_1_s), 1e-3)
+        guessed = self.length_median_1_s.nonzero()[0]
+        if len(guessed):
+            done_s = self.done_1_s[guessed] + done[guessed]
+            level_s = LEVEL * np.maximum(self.restart_s[guessed], 1.0)
+            median_s, sigma = self.length_median_1_s[guessed], self.length_sigma[guessed]
+            left_s[guessed] = lasting_rank_s(median_s, sigma, done_s, level_s)
+        return left_s
 
     def standing(self, left_s: Floats, now_s: float) -> Standing:
         """What is done is taken from the service attained: so long at the average size. Of an overdue job the estimate
@@ -91,6 +102,7 @@ class Columns:
         gpus = np.divide(service, ran_s, out=np.zeros(len(ran_s)), where=ran_s > 0)
         share_speed, speed = self._speeds_on(gpus)
         overdue_s = np.maximum(self.rate * since_s - self.left_1_s, 0.0)
+        overdue_s[self.length_median_1_s > 0] = 0.0  # nothing certain was expected of them
         work_s = np.maximum(ran_s * speed + left_s - 2 * overdue_s, LEAST_LEFT * self.left_1_s)
         return Standing(age_s=age_s, left_s=left_s, work_s=work_s, share_speed=share_speed)
 
@@ -125,6 +137,9 @@ _PLAIN = {
     "left_1_s": "remaining_1_s",
     "as_of_s": "as_of_s",
     "rate": "rate_now",
+    "length_median_1_s": "length_median_1_s",
+    "length_sigma": "length_sigma",
+    "done_1_s": "done_1_s",
     "restart_s": "restart_cost_s",
     "weight": "weight",
     "milli": "gpu_milli",
@@ -213,6 +228,9 @@ class Reader:
             left_1_s=at["left_1_s"],
             as_of_s=at["as_of_s"],
             rate=at["rate"],
+            length_median_1_s=at["length_median_1_s"],
+            length_sigma=at["length_sigma"],
+            done_1_s=at["done_1_s"],
             restart_s=at["restart_s"],
             weight=at["weight"],
             milli=at["milli"].astype(np.int64),

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Curve, JobView
 from swell.policy._envelope import envelope
-from swell.policy.swell.settings import LEAST_LEFT, MOST_URGENT
+from swell.policy._gittins import lasting_rank_s
+from swell.policy.swell.settings import LEAST_LEFT, LEVEL, MOST_URGENT
 
 Chain = list[tuple[int, float]]
 """(size, speed or value): the vertices of a concave curve from (0, 0), rising."""
@@ -55,9 +57,38 @@ class Bidder:
         return -n, speed
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From one size of a job to the next."""
+
+    gain: float  # in value, per thousandth of a GPU
+    job: JobId
+    n: int  # GPUs after it
+    cost: int  # thousandths of a GPU
+    value: float  # of all that the job then has
+
+
+@dataclass(slots=True)
+class Sale:
+    """The last step of each job that bought one; what is left, in thousandths of a GPU."""
+
+    left: int
+    sold: dict[JobId, Step] = field(default_factory=dict)
+    bound: float = 0.0  # no sale has a greater value
+    blocked: list[Step] = field(default_factory=list)  # did not fit while something was left
+
+    @property
+    def value(self) -> float:
+        return sum(step.value for step in self.sold.values())
+
+
 def left_s(job: JobView, now_s: float) -> float:
-    """Seconds of work left at speed 1. A job that is overdue by x seconds is assumed to need x more."""
+    """Seconds of work left at speed 1. A job that is overdue by x seconds is assumed to need x more; one whose length
+    is only known as a distribution is taken for one that certainly has its Gittins rank left."""
     done = job.rate_now * max(0.0, now_s - job.as_of_s)
+    if job.length_median_1_s:
+        level_s = LEVEL * max(job.restart_cost_s, 1.0)
+        return float(lasting_rank_s(job.length_median_1_s, job.length_sigma, job.done_1_s + done, level_s))
     return max(abs(job.remaining_1_s - done), LEAST_LEFT * job.remaining_1_s, 1e-3)
 
 
@@ -71,7 +102,7 @@ def lateness(bidder: Bidder, jobs: int, cluster: Cluster) -> float:
     service = job.attained_gpu_s + job.held_n * job.gpu_milli / GPU_MILLI * since
     gpus = service / ran if ran > 0 else 0.0  # on average, while it ran
     speed = height(bidder.chain, gpus) if bidder.held else gpus * bidder.gpu_speed
-    overdue = max(job.rate_now * since - job.remaining_1_s, 0.0)
+    overdue = 0.0 if job.length_median_1_s else max(job.rate_now * since - job.remaining_1_s, 0.0)
     work = max(ran * speed + bidder.left_s - 2 * overdue, LEAST_LEFT * job.remaining_1_s)
     return (age * height(bidder.chain, cluster.milli / GPU_MILLI / jobs) + bidder.left_s) / work
 

@@ -20,8 +20,20 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView
 from swell.policy._envelope import useful_sizes
-from swell.policy.swell.measures import Bidder, Chain, Cluster, concave, lateness, left_s, median, speed_at, urgency
-from swell.policy.swell.settings import MOST_LATE, START, Settings
+from swell.policy.swell.measures import (
+    Bidder,
+    Chain,
+    Cluster,
+    Sale,
+    Step,
+    concave,
+    lateness,
+    left_s,
+    median,
+    speed_at,
+    urgency,
+)
+from swell.policy.swell.settings import BETTER, FIRST_TRIES, MOST_LATE, START, WORTH_TRYING, Settings
 
 
 def decide(jobs: Sequence[JobView], cluster: Cluster, settings: Settings) -> dict[JobId, int]:
@@ -41,11 +53,13 @@ def _bidder(job: JobView, cluster: Cluster) -> Bidder:
 
 
 def _weigh(bidders: Sequence[Bidder], cluster: Cluster, settings: Settings) -> None:
-    """The user's weight, times up to 10 for a deadline, times a power of lateness beyond that of the median job."""
+    """The user's weight, times up to 10 for a deadline, times a power of lateness beyond that of the median job. Of a
+    job of unknown length nobody can say whether it is late."""
     late = [lateness(bidder, len(bidders), cluster) for bidder in bidders]
     usual = max(1.0, median(late)) if len(bidders) > 1 else 1.0
     for bidder, rho in zip(bidders, late, strict=True):
-        excess = min(max(rho / (usual * settings.tolerance), 1.0), MOST_LATE)
+        known = not bidder.job.length_median_1_s
+        excess = min(max(rho / (usual * settings.tolerance), 1.0), MOST_LATE) if known else 1.0
         bidder.weight = max(bidder.job.weight, 1e-6) * urgency(bidder, cluster.now_s) * excess**settings.fairness
 
 
@@ -57,8 +71,16 @@ def _find_worth(bidders: Sequence[Bidder], cluster: Cluster, settings: Settings)
         bidder = bidders[index]
         gpu_price = settings.price * (longer + settings.arrivals) / (cluster.milli / GPU_MILLI)
         gpu = bidder.job.gpu_milli / GPU_MILLI
-        bidder.worth = min(((bidder.weight + gpu_price * (n * gpu)) / s for n, s in bidder.chain), default=0.0)
+        speeds = [(n, _first_speed(bidder, s)) for n, s in bidder.chain]
+        bidder.worth = min(((bidder.weight + gpu_price * (n * gpu)) / s for n, s in speeds), default=0.0)
+        progress = bidder.weight / bidder.gpu_speed if bidder.worth else 0.0  # worth of a GPU's, the same to all jobs
+        bidder.worth = bidder.worth ** (1.0 - settings.efficiency) * progress**settings.efficiency
         longer += bidder.weight
+
+
+def _first_speed(bidder: Bidder, speed: float) -> float:
+    """What a waiting job must do before it trains is part of what is left of it."""
+    return speed if bidder.held else _after_restarts(START, bidder, speed)
 
 
 def _values(bidder: Bidder, settings: Settings) -> Chain:
@@ -79,23 +101,47 @@ def _after_restarts(restarts: float, bidder: Bidder, speed: float) -> float:
 
 
 def _sell(bidders: Sequence[Bidder], milli: int, settings: Settings) -> int:
-    """Steps from size to size, the best value per GPU first. A job that a step did not fit takes no later one. What is
-    left, in thousandths of a GPU."""
-    steps: list[tuple[float, Bidder, int, int]] = []
+    """Steps from size to size, the best value per GPU first. Where a step did not fit and much could be gained by it,
+    also with that step first: the way that makes the sum of values greatest. What is left, in thousandths of a GPU."""
+    steps: list[Step] = []
     for bidder in bidders:
         gain, n, value = float("inf"), 0, 0.0
         for more, better in _values(bidder, settings):
             cost = (more - n) * bidder.job.gpu_milli
             gain = min(gain, (better - value) / cost)
-            steps.append((gain, bidder, more, cost))
+            steps.append(Step(gain, bidder.job.id, more, cost, better))
             n, value = more, better
-    blocked = set[JobId]()
-    for gain, bidder, more, cost in sorted(steps, key=lambda step: -step[0]):
-        if cost > milli:
-            blocked.add(bidder.job.id)
-        elif gain > 0 and bidder.job.id not in blocked:
-            bidder.n, milli = more, milli - cost
-    return milli
+    steps = sorted((step for step in steps if step.gain > 0), key=lambda step: -step.gain)
+    in_order = best = _in_order(steps, milli)
+    if in_order.bound > in_order.value * WORTH_TRYING:
+        for step in in_order.blocked[:FIRST_TRIES]:
+            trial = _in_order(steps, milli, step)
+            best = trial if trial.value > best.value * BETTER else best
+    for bidder in bidders:
+        bidder.n = best.sold[bidder.job.id].n if bidder.job.id in best.sold else 0
+    return best.left
+
+
+def _in_order(steps: Sequence[Step], milli: int, first: Step | None = None) -> Sale:
+    """A job that a step did not fit takes no later one. `first`: this step, with those before it, before all others."""
+    sale = Sale(left=milli)
+    if first is not None:
+        before = [step for step in steps if step.job == first.job and step.n <= first.n]
+        sale.sold[first.job], sale.left = first, milli - sum(step.cost for step in before)
+        steps = [step for step in steps if step not in before]
+    too_large: dict[JobId, Step] = {}
+    for step in steps:
+        if sale.left > 0 and step.job not in too_large:
+            if step.cost <= sale.left:
+                sale.sold[step.job], sale.left = step, sale.left - step.cost
+            else:
+                sale.bound = sale.bound or sale.value + sale.left * step.gain
+                too_large[step.job] = step
+    costs = {
+        job: sum(step.cost for step in steps if step.job == job and step.n <= at.n) for job, at in too_large.items()
+    }
+    sale.blocked = [at for job, at in too_large.items() if costs[job] <= milli]
+    return sale
 
 
 def _use_leftovers(bidders: Sequence[Bidder], milli: int, settings: Settings) -> None:

@@ -18,6 +18,12 @@ OPTIONS: opts.Options = {
     "arrivals": opts.Option(
         default=1.0, low=0, high=1000, doc="jobs counted as longer than even the longest: those that will arrive"
     ),
+    "efficiency": opts.Option(
+        default=0.0,
+        low=0,
+        high=1,
+        doc="0: least mean completion time; 1: most work per GPU hour, whoever's it is; between: in between",
+    ),
     "restart": opts.Option(default=3.0, low=0, high=1000, doc="how many restarts a change of size is charged with"),
     "horizon_s": opts.Option(
         default=600.0, low=1, high=1e9, doc="how long a size is expected to last: a change must pay its restart in that"
@@ -38,6 +44,14 @@ OPTIONS: opts.Options = {
 
 START = 1.0
 """How many restarts the start of a waiting job is charged with."""
+LEVEL = 20.0
+"""In restarts: a job of unknown length is taken for a longer one when it has done so much, twice as much, and so on."""
+FIRST_TRIES = 12
+"""So many steps that did not fit into what was left are tried first."""
+WORTH_TRYING = 1.01
+"""They are tried where the sum of values may grow by this factor: on a small cluster, or for a very large job."""
+BETTER = 1 + 1e-9
+"""Greater by less than this is rounding."""
 MOST_LATE = 4.0
 """Lateness beyond this makes no further difference: the starvation guard is for that."""
 MOST_URGENT = 10.0
@@ -58,6 +72,7 @@ class Settings:
 
     price: float
     arrivals: float
+    efficiency: float
     restart: float
     horizon_s: float
     tolerance: float

@@ -129,13 +129,13 @@ def _second_thoughts(
     offers: list[Offers], kind: Ints, shares: list[Shares], surplus: Floats
 ) -> tuple[Ints, list[Shares]]:
     """Try the other type for the jobs that were closest to choosing it (and for those that got nothing)."""
-    total = [_value(o, s) for o, s in zip(offers, shares, strict=True)]
+    total = [share.value for share in shares]
     for job, other in _closest(kind, shares, surplus):
         was = int(kind[job])
         trial = kind.copy()
         trial[job] = other
         fresh = {i: buy(offers[i], trial == i) for i in (was, other)}
-        value = {i: _value(offers[i], s) for i, s in fresh.items()}
+        value = {i: s.value for i, s in fresh.items()}
         if sum(value.values()) > (total[was] + total[other]) * (1 + 1e-9):
             kind = trial
             for i, s in fresh.items():
@@ -154,8 +154,3 @@ def _closest(kind: Ints, shares: list[Shares], surplus: Floats) -> list[tuple[in
     loss = np.where(vertex[None, :] < 0, loss - np.abs(loss).max(where=usable, initial=0.0), loss)
     order = np.argsort(loss, axis=None, kind="stable")[:TRIES]
     return [(int(at) % len(kind), int(at) // len(kind)) for at in order if np.isfinite(loss.ravel()[at])]
-
-
-def _value(offer: Offers, shares: Shares) -> float:
-    rows = np.flatnonzero(shares.vertex >= 0)
-    return float(offer.values[rows, shares.vertex[rows]].sum())

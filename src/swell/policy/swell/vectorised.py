@@ -48,6 +48,8 @@ class Round:
         lateness = standing.lateness()
         usual = median_lateness(lateness)
         late = np.minimum(np.maximum(lateness / (usual * settings.tolerance), 1.0), MOST_LATE) ** settings.fairness
+        late[columns.length_median_1_s > 0] = 1.0  # nobody can say whether a job of unknown length is
+        self.start_drag = np.where(columns.held > 0, 0.0, START * columns.restart_s / self.left_s)
         self.worth = self._worth(now_s, late)
         self.drag = settings.restart * columns.restart_s / self.left_s
         self.needed: Floats | None = None
@@ -73,11 +75,17 @@ class Round:
         worth = np.full(len(self.jobs), np.inf)
         for kind in range(len(columns.capacity)):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
+            speeds = speeds / (1.0 + self.start_drag[:, None] * speeds)
             gpus = sizes * (columns.milli / GPU_MILLI)[:, None] * columns.relative_value[kind]
             cost = weight[:, None] + gpu_price[:, None] * gpus
             at_size = np.divide(cost, speeds, out=np.full(speeds.shape, np.inf), where=speeds > 0)
             worth = np.minimum(worth, np.minimum.reduce(at_size, axis=1))
-        return np.where(np.isfinite(worth), worth, 0.0)
+        worth = np.where(np.isfinite(worth), worth, 0.0)
+        efficiency = self.settings.efficiency
+        if not efficiency:
+            return worth
+        progress = np.where(worth > 0.0, weight / columns.gpu_speed, 0.0)  # of one GPU: worth the same to all jobs
+        return np.asarray(worth ** (1.0 - efficiency) * progress**efficiency)
 
     def give(self) -> None:
         """Sell GPUs in the sizes that pack into nodes."""
@@ -92,8 +100,7 @@ class Round:
 
     def _offers(self) -> tuple[list[Offers], list[Ints]]:
         columns = self.columns
-        start_drag = START * columns.restart_s / self.left_s
-        drag = np.where(columns.held > 0, self.drag, start_drag)[:, None]
+        drag = np.where(columns.held > 0, self.drag, self.start_drag)[:, None]
         offers: list[Offers] = []
         all_sizes: list[Ints] = []
         for kind, capacity in enumerate(columns.capacity):

@@ -90,7 +90,6 @@ class SwellCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._leaving:
-            _wait_for_all()
             self._run.leave()
         self._run.finish()
 
@@ -106,11 +105,3 @@ def _state(checkpoint: Path) -> Any:
         return json.loads((checkpoint / "trainer_state.json").read_text())
     except (OSError, ValueError):
         return None
-
-
-def _wait_for_all() -> None:
-    """Rank 0 writes for everybody: nobody leaves before it has."""
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        dist.barrier()

@@ -1,5 +1,6 @@
 """What jobs leave on a machine: directories of their runs, working copies, checkpoints. Found and deleted by job id, in
 directories that are Swell's own; what a user named is not among them. Deleting may end at any moment and begin again.
+Runs on that machine.
 """
 
 from __future__ import annotations
@@ -9,26 +10,25 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from swell.core.ids import JOB_ID, JobId
-
+JOB_ID = "[1-9][0-9]{0,11}"
+"""The same as `core.ids.JOB_ID`, which this may not import."""
 _OF_RUN = re.compile(rf"({JOB_ID})\.[0-9]+")
 _OF_JOB = re.compile(rf"({JOB_ID})|\.({JOB_ID})-[a-z0-9_]{{8}}")
 """`7`, or a copy for job 7 that a crash left half made (see jobfile.files.copy_for_job). Not `7-backup`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
+class Leftovers(NamedTuple):
     runs_dir: Path  # holds a directory a run: 7.2
     job_dirs: tuple[Path, ...] = ()  # each holds a directory a job: 7
 
-    def kept(self) -> list[JobId]:
+    def kept(self) -> list[int]:
         """Jobs of which there is something, ascending."""
         return sorted({job for job, _, _ in self._all()})
 
-    def delete(self, job: JobId) -> None:
+    def delete(self, job: int) -> None:
         """Raises OSError if something cannot be deleted; the rest is deleted all the same."""
         failed: OSError | None = None
         for path in [directory / name for other, directory, name in self._all() if other == job]:
@@ -39,11 +39,11 @@ class Leftovers:
         if failed is not None:
             raise failed
 
-    def _all(self) -> Iterator[tuple[JobId, Path, str]]:
+    def _all(self) -> Iterator[tuple[int, Path, str]]:
         """By name only, for there may be tens of thousands, and a start waits for them."""
         for directory, pattern in ((self.runs_dir, _OF_RUN), *((own, _OF_JOB) for own in self.job_dirs)):
             with contextlib.suppress(FileNotFoundError):
-                for name in os.listdir(directory):  # noqa: PTH208 - names, at half the cost of paths
+                for name in os.listdir(directory):
                     if match := pattern.fullmatch(name):
                         yield int(match[match.lastindex or 0]), directory, name
 

@@ -1,0 +1,65 @@
+"""What `swell show` says of a job's speed: by number of GPUs with what was measured, as bars, and its losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from swell.cli.pictures import bar, sparkline
+from swell.jobfile.units import format_duration
+
+BAR = 20
+SPARK = 32
+SIZES = 9
+"""Lines of the picture at most."""
+LOSSES = ("loss", "train_loss", "val_loss")
+
+
+def speed_lines(speed: Mapping[str, Any], held: int) -> list[str]:
+    """A line per number of GPUs: speed-up over one, efficiency, a bar, and where that is known from."""
+    gpu_type, curve = _curve(speed)
+    one = dict(curve).get(1) or (curve[0][1] / curve[0][0] if curve else 0.0)
+    if one <= 0.0 or len(curve) < 2:
+        return []
+    measured = {point["gpus"]: point for point in speed["points"] if point["gpu_type"] == gpu_type}
+    sizes = _chosen([size for size, _ in curve], {*measured, held})
+    most = max(rate / one for _, rate in curve)
+    lines = ["GPUS  SPEED-UP  EFFICIENCY"]
+    for size, rate in curve:
+        if size in sizes:
+            up = rate / one
+            known = _known(measured.get(size), speed["source"]) + (", has now" if size == held else "")
+            lines.append(f"{size:>4}  {up:>7.2f}x  {up / size:>9.0%}   {bar(up / most, BAR):<{BAR}}  {known}")
+    return lines
+
+
+def _curve(speed: Mapping[str, Any]) -> tuple[str, list[tuple[int, float]]]:
+    """Of the GPU type that most was measured on, else of the reference type."""
+    curves = speed["curves"]
+    epochs = {name: sum(p["epochs"] for p in speed["points"] if p["gpu_type"] == name) for name in curves}
+    best = max(curves, key=lambda name: (epochs[name], name == speed["reference_type"]), default="")
+    return best, [(int(size), float(rate)) for size, rate in curves.get(best, [])]
+
+
+def _chosen(sizes: Sequence[int], always: set[int]) -> set[int]:
+    """All if they are few; else powers of two, ends, and those of interest."""
+    if len(sizes) <= SIZES:
+        return set(sizes)
+    powers = {size for size in sizes if size & (size - 1) == 0}
+    return {size for size in sizes if size in powers or size in always or size in (sizes[0], sizes[-1])}
+
+
+def _known(point: Mapping[str, Any] | None, source: str) -> str:
+    if point is None:
+        return {"measured": "expected", "family": "as jobs like it", "prior": "a guess"}[source]
+    epochs = "1 epoch" if point["epochs"] == 1 else f"{point['epochs']} epochs"
+    return f"measured, {epochs} of {format_duration(point['epoch_s'])}"
+
+
+def loss_line(series: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """The course of the loss since the daemon started; empty if none was reported."""
+    name = next((n for n in LOSSES if n in series), next((n for n in series if "loss" in n), ""))
+    values = [float(value) for _, value in series.get(name, ())]
+    if len(values) < 2:
+        return ""
+    return f"{sparkline(values, SPARK)}  {name} {values[0]:.4g} to {values[-1]:.4g}, least {min(values):.4g}"

@@ -1,0 +1,43 @@
+"""`swell update JOB FIELD=VALUE…`: change what a job asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swell.cli import completion
+from swell.cli.acts import act_on
+from swell.cli.common import connected
+
+FIELDS = ("gpus", "time_limit", "priority")
+NEXT = "submit the job again for anything else"
+
+
+@click.command()
+@click.argument("job", shell_complete=completion.jobs)
+@click.argument("changes", nargs=-1, required=True, metavar="FIELD=VALUE...")
+@connected
+def update(home: Path | None, as_json: bool, job: str, changes: tuple[str, ...]) -> None:
+    """Change what JOB asks for, as in its file: gpus=1-4, time_limit=2h, priority=high.
+
+    Works while it has not ended. A running job is resized if it can be; else a change that its run cannot follow is
+    refused.
+    """
+    act_on(home, [job], "update", as_json=as_json, body=dict(_change(text) for text in changes))
+
+
+def _change(text: str) -> tuple[str, Any]:
+    from swell.core.spelling import instead_of
+    from swell.jobfile.read import read_value
+
+    name, equals, value = text.partition("=")
+    name = name.replace("-", "_")
+    if not equals or not value:
+        raise click.BadParameter(f"{text!r} changes nothing; write FIELD=VALUE, such as gpus=2", param_hint="CHANGES")
+    if name not in FIELDS:
+        may = ", ".join(FIELDS)
+        hint = f"{name!r} cannot be changed after submit ({may} can; {instead_of(name, FIELDS)}); {NEXT}"
+        raise click.BadParameter(hint, param_hint="CHANGES")
+    return name, read_value(value)

@@ -1,0 +1,119 @@
+"""What a job with an image may ask for, decided at submit; and where its paths are outside. Pure.
+
+Called by `plan.admit`. What only a node can know (is the image there, where does a symbolic link lead, which sources
+its operator allows) is checked on the node, by `shim.containers`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from swell.core.errors import Infeasible
+from swell.core.job import JobSpec, Launcher, Mount
+
+UNCONTAINED = frozenset({Launcher.HOROVOD, Launcher.MPI})
+"""Launchers that start their processes on other hosts by themselves, outside of any container."""
+OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
+MAX_ENV_BYTES = 60_000
+"""Runtimes read their files of variables line by line, and refuse lines of 64 KiB."""
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,254}")
+_UNFIT = re.compile(r'[\x00-\x1f\x7f,:"\\]')
+
+
+def check_container(spec: JobSpec) -> None:
+    """Raise Infeasible for what no node could run, with what to write instead."""
+    if not spec.image:
+        _check_without_image(spec)
+        return
+    if not _IMAGE.fullmatch(spec.image) or "//" in spec.image:
+        raise Infeasible(
+            f"image {spec.image!r} is not the name of an image; write one such as pytorch/pytorch:2.4.0 or "
+            "registry.example.org/team/train@sha256:…"
+        )
+    if spec.launcher in UNCONTAINED:
+        raise Infeasible(
+            f"launcher {spec.launcher} starts processes by itself, outside of the image; use per-gpu, per-node or "
+            "torchrun, or leave out image"
+        )
+    if spec.python:
+        raise Infeasible(
+            "python names an interpreter of the machine, and an image has its own; write it in the command"
+        )
+    for mount in spec.mounts:
+        _check_mount(mount)
+    _check_targets(spec)
+    _check_env(spec)
+
+
+def _check_without_image(spec: JobSpec) -> None:
+    if spec.mounts:
+        raise Infeasible("mounts need an image: without one the job sees the machine's directories as they are")
+    other = next((host for host, inside in spec.ports.items() if host != inside), None)
+    if other:
+        raise Infeasible(
+            f"port {other} can be mapped to port {spec.ports[other]} for a job with an image only; without one the job "
+            f"listens on the machine itself: write {spec.ports[other]}:{spec.ports[other]}"
+        )
+
+
+def _check_mount(mount: Mount) -> None:
+    for what, path in (("source", mount.source), ("target", mount.target)):
+        if _UNFIT.search(path) or not _encodable(path):
+            raise Infeasible(
+                f"mount {what} {path!r} has a character that container runtimes read as something else (a comma, "
+                "colon, quote, backslash or control character); use a path without"
+            )
+        if not path.startswith("/"):
+            raise Infeasible(f"mount {what} {path!r} is not absolute; write the whole path, beginning with /")
+        if ".." in path.split("/"):
+            raise Infeasible(f"mount {what} {path!r} has .. in it; write the path that it leads to")
+    if posixpath.normpath(mount.target) in ("/", "//") or _below(mount.target, OF_THE_SYSTEM):
+        raise Infeasible(f"mount target {mount.target!r} would cover the image's own system; choose another directory")
+    if _below(mount.source, OF_THE_SYSTEM):
+        raise Infeasible(f"mount source {mount.source!r} is part of the machine's system; GPUs need no mount")
+
+
+def _check_targets(spec: JobSpec) -> None:
+    targets = [posixpath.normpath(mount.target) for mount in spec.mounts]
+    twice = next((target for target in targets if targets.count(target) > 1), None)
+    if twice:
+        raise Infeasible(f"two mounts have the target {twice}; give each its own")
+    for path in (spec.workdir, spec.checkpoint_dir):
+        if path.startswith("/") and (_UNFIT.search(path) or ".." in path.split("/") or not _encodable(path)):
+            raise Infeasible(f"{path!r} is not a plain path; write an absolute one without .. and control characters")
+
+
+def _check_env(spec: JobSpec) -> None:
+    for name, value in {**spec.env, **spec.array_parameters}.items():
+        if "\n" in value or "\r" in value or not _encodable(value):
+            raise Infeasible(
+                f"the value of {name} has a line break or is not valid text, which container runtimes cannot pass on; "
+                "put it into a file and mount that, or write it in base64"
+            )
+        if len(value.encode()) > MAX_ENV_BYTES:
+            raise Infeasible(
+                f"the value of {name} is longer than {MAX_ENV_BYTES} bytes; put it into a file, and mount that"
+            )
+
+
+def _encodable(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _below(path: str, tops: tuple[str, ...]) -> bool:
+    normal = "/" + posixpath.normpath(path).lstrip("/")
+    return any(normal == top or normal.startswith(top + "/") for top in tops)
+
+
+def outside(spec: JobSpec, path: str) -> str:
+    """The machine's own name of a path that a job with an image knows by another: where it is mounted from."""
+    for mount in sorted(spec.mounts, key=lambda mount: len(mount.target), reverse=True):
+        target = posixpath.normpath(mount.target)
+        if path == target or path.startswith(target + "/"):
+            return mount.source.rstrip("/") + path[len(target) :]
+    return path

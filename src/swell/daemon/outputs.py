@@ -1,0 +1,72 @@
+"""Copies the outputs of ended jobs to where their users want them: in the background, one job after the other.
+
+That a job has ended is on disk before, and what became of its outputs is an event too; so what a crash leaves undone is
+found, and done, at the next start. How files are copied is `Collect`'s affair."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from swell.core.errors import InvalidTransition, StoreError
+from swell.core.events import CopiedOutputs, Event, JobCancelled, OutputsCopied, RunEnded, job_of
+from swell.core.ids import JobId
+from swell.core.state import JobRecord, State
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+Collect = Callable[[JobRecord], CopiedOutputs]
+"""Called in a thread."""
+
+
+class Outputs:
+    def __init__(
+        self,
+        state: Callable[[], State],
+        collect: Collect,
+        commit: Callable[[Sequence[Event]], Awaitable[None]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._state = state
+        self._collect = collect
+        self._commit = commit
+        self._now_s = now_s
+        self._waiting: asyncio.Queue[JobId] = asyncio.Queue()
+
+    def happened(self, events: Sequence[Event]) -> None:
+        """Of events that are durable."""
+        for event in events:
+            if isinstance(event, RunEnded | JobCancelled) and (job := job_of(event)) is not None:
+                self._want(job)
+
+    def _want(self, job: JobId) -> None:
+        record = self._state().jobs.get(job)
+        if record is not None and self._is_due(record):
+            self._waiting.put_nowait(job)
+
+    def _is_due(self, record: JobRecord) -> bool:
+        return record.ended and bool(record.spec.outputs) and record.outputs is None and record.run is not None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        for job in self._state().ended:
+            self._want(job)
+        while True:
+            await self._copy(await self._waiting.get())
+
+    async def _copy(self, job: JobId) -> None:
+        record = self._state().jobs.get(job)
+        if record is None or not self._is_due(record):
+            return
+        try:
+            copied = await asyncio.to_thread(self._collect, record)
+        except OSError as error:
+            copied = CopiedOutputs(into=record.spec.outputs_to, problem=str(error))
+        try:
+            await self._commit([OutputsCopied(job=job, at_s=self._now_s(), copied=copied)])
+        except InvalidTransition:
+            log.info("job %d was removed, or queued again, while its outputs were copied", job)
+        except StoreError:  # it is copied again, to the same place, which changes nothing
+            asyncio.get_running_loop().call_later(RETRY_S, self._want, job)

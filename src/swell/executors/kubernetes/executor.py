@@ -1,0 +1,550 @@
+"""Runs as pods. The cluster's objects are the truth about what runs; what has ended is noted on the daemon's disk
+before the cluster may forget it. Pods of others, and of another Swell, are counted and never touched."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from swell.core.errors import SwellError
+from swell.core.events import EXIT_STOPPED, ExitReason
+from swell.core.ids import JobId, RunId
+from swell.core.resources import Node
+from swell.executors.kubernetes import inventory
+from swell.executors.kubernetes.api import Api, Refusal, namespaced
+from swell.executors.kubernetes.logs import Logs, Source, read
+from swell.executors.kubernetes.manifests import Manifest, RunObjects, labels_of, name_of, owned
+from swell.executors.kubernetes.objects import (
+    ADDRESSES,
+    CLUSTER,
+    FINALIZER,
+    LAUNCHED,
+    STOP,
+    KubeNode,
+    Pod,
+    node_of,
+    pod_of,
+)
+from swell.executors.kubernetes.settings import KubernetesSettings
+from swell.executors.kubernetes.tracking import Notes, Tracked
+from swell.executors.kubernetes.verdict import judge, lost
+from swell.executors.kubernetes.watch import Reflector
+from swell.executors.transport import Unreachable
+from swell.executors.verdict import End, breaks_gang, conclusion, sorted_ends
+from swell.ports import (
+    Adopted,
+    Answer,
+    Clock,
+    Done,
+    FilesFound,
+    LogChunk,
+    NodeGone,
+    NodeHeard,
+    NodeSeen,
+    Observation,
+    Order,
+    Refused,
+    RunGone,
+    RunProgress,
+    RunUp,
+    Unknown,
+)
+from swell.shim.files import cause_in
+from swell.shim.leftovers import Leftovers
+
+log = logging.getLogger(__name__)
+
+POLL_S = 2.0
+"""Runs are judged so often, events or not: some things follow from time alone."""
+HEARTBEAT_S = 5.0
+STRAGGLER_S = 5.0
+"""From the first failure in a gang to the deletion of its other pods."""
+KILL_GRACE_S = 1
+"""Not 0: that would forget the pod while its kubelet may still run it."""
+SYNC_S = 10.0
+_WITH_CAUSE = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
+
+
+class KubernetesExecutor:
+    """See `ports.Executor`. `make` turns an order into objects, in a thread; `library` are objects that all runs of a
+    namespace need first. `cluster` tells this Swell's objects from others'."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        cluster: str,
+        make: Callable[[Order], RunObjects],
+        library: Callable[[str], Manifest],
+        *,
+        settings: KubernetesSettings,
+        directory: Path,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._cluster = cluster
+        self._make = make
+        self._library = library
+        self._settings = settings
+        self._notes = Notes(directory)
+        self._logs = Logs(api)
+        self._tracked: dict[RunId, Tracked] = {}
+        self._of_run: dict[RunId, dict[str, Pod]] = {}
+        self._pods = Reflector(api, "/api/v1/pods", lambda data: pod_of(data, settings.gpu_resource), self._pod_changed)
+        self._nodes = Reflector(api, "/api/v1/nodes", node_of, self._node_changed)
+        self._told: asyncio.Queue[Observation] = asyncio.Queue()
+        self._seen: dict[str, Node] = {}
+        self._dirty: dict[RunId, None] = {}
+        self._stale_inventory = True
+        self._wake = asyncio.Event()
+        self._libraries: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- the port ----
+
+    async def launch(self, order: Order) -> Answer:
+        run = order.run
+        try:
+            tracked = self._tracked.get(run) or await self._found(run)
+        except OSError as error:
+            return Unknown(why=str(error))
+        if tracked is not None and tracked.launched:
+            self._tracked.setdefault(run, tracked)
+            self._hint(run)
+            return Done()
+        try:
+            objects = await asyncio.to_thread(self._make, order)
+        except (SwellError, OSError, ValueError) as error:
+            return Refused(why=str(error), errno=error.errno if isinstance(error, OSError) else None)
+        tracked = self._tracked.setdefault(run, Tracked(roster=objects.roster, namespace=objects.namespace))
+        async with tracked.lock:
+            if tracked.launched:
+                return Done()
+            return await self._create(tracked, objects)
+
+    async def resize(self, order: Order) -> Answer:
+        """Pods take no resize in place: a job that could is stopped and started again, as any other."""
+        return Done() if order.run in self._tracked else Refused(why="the run has no pods that could be resized")
+
+    async def signal(self, run: RunId, *, kill: bool) -> Answer:
+        try:
+            tracked = self._tracked.get(run) or await self._found(run)
+            if tracked is None or (tracked.ended and run not in self._tracked):
+                await self._delete_all(list(self._of_run.get(run, {}).values()), kill=kill)
+                return Done()
+            async with tracked.lock:
+                await self._stop(tracked, kill=kill)
+                tracked.launched = True  # what was not created by now never will be: its end can be told
+                self._tracked.setdefault(run, tracked)
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except OSError as error:
+            return Refused(why=str(error))
+        finally:
+            self._hint(run)
+        return Done()
+
+    async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
+        work = (self._pods.run, self._nodes.run, self._keep_judging, self._keep_hearing)
+        tasks = [asyncio.create_task(task()) for task in work]
+        try:
+            jobs = await asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).kept)
+            self._told.put_nowait(FilesFound(jobs=tuple(jobs)))
+            adopting = asyncio.create_task(self._adopt(known))
+            tasks.append(adopting)
+            while True:
+                told = await self._told.get()
+                yield told
+                if isinstance(told, RunGone):  # whoever observes has taken note of it
+                    self._later(self._forget(told.run))
+        finally:
+            for task in (*tasks, *self._tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+            await self._logs.close()
+            await self._api.close()
+
+    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        tracked = self._tracked.get(run) or await asyncio.to_thread(self._notes.load, run)
+        ended = tracked is not None and rank in tracked.ends
+        path = self._notes.of(run) / str(rank) / "log"
+        return await asyncio.to_thread(lambda: read(path, offset, limit, ended=ended))
+
+    async def remove(self, job: JobId) -> Answer:
+        """What the daemon keeps of it. Its directory on the cluster's storage is left: nothing of ours runs there."""
+        if any(run.job == job for run in self._tracked):
+            return Done()
+        try:
+            await asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).delete, job)
+        except OSError as error:
+            return Refused(why=str(error))
+        return Done()
+
+    # ---- creating and deleting ----
+
+    async def _create(self, tracked: Tracked, objects: RunObjects) -> Answer:
+        """Sent again, it finds what is there. A refusal after something was created is told once that is gone."""
+        run, namespace = tracked.run, tracked.namespace
+        try:
+            await asyncio.to_thread(self._notes.save, tracked)
+            await self._ensure_library(namespace)
+            owner = await self._claim(objects)
+            if STOP in (owner["metadata"].get("annotations") or {}):
+                tracked.stop = True
+            name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
+            if not tracked.stop:
+                await self._ensure(namespaced(namespace, "secrets"), owned(objects.secret, name, uid))
+                for pod in objects.pods:
+                    await self._ensure(namespaced(namespace, "pods"), owned(pod, name, uid))
+            await self._annotate("configmaps", namespace, name, {LAUNCHED: "true"})
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except OSError as error:
+            full = isinstance(error, Refusal) and "exceeded quota" in error.message
+            reason = ExitReason.NODE_FULL if full else ExitReason.START_FAILED
+            why = f"the cluster refused the pod: {error}"
+            tracked.failed = End(rank=0, reason=reason, at_s=self._clock.now_s(), message=why)
+        tracked.launched, tracked.asked_s = True, self._clock.monotonic_s()
+        await asyncio.to_thread(self._notes.save, tracked)
+        self._hint(run)
+        return Done()
+
+    async def _claim(self, objects: RunObjects) -> Manifest:
+        """The run's ConfigMap, made or found."""
+        path = namespaced(objects.namespace, "configmaps")
+        try:
+            made: Manifest = await self._api.create(path, objects.config_map)
+        except Refusal as refusal:
+            if refusal.reason != "AlreadyExists":
+                raise
+            made = await self._api.get(f"{path}/{objects.config_map['metadata']['name']}")
+        return made
+
+    async def _ensure(self, path: str, manifest: Manifest) -> None:
+        try:
+            await self._api.create(path, manifest)
+        except Refusal as refusal:
+            if refusal.reason != "AlreadyExists":
+                raise
+
+    async def _ensure_library(self, namespace: str) -> None:
+        if namespace not in self._libraries:
+            await self._ensure(namespaced(namespace, "configmaps"), self._library(namespace))
+            self._libraries.add(namespace)
+
+    async def _annotate(self, kind: str, namespace: str, name: str, values: dict[str, str]) -> None:
+        await self._api.patch(namespaced(namespace, kind, name), {"metadata": {"annotations": values}})
+
+    async def _stop(self, tracked: Tracked, *, kill: bool) -> None:
+        """The fence first: a launch that is sent again after this creates nothing."""
+        if not tracked.stop:
+            tracked.stop = True
+            await asyncio.to_thread(self._notes.save, tracked)
+            try:
+                name = name_of(self._cluster, tracked.run)
+                await self._annotate("configmaps", tracked.namespace, name, {STOP: "true"})
+            except Refusal as refusal:
+                if refusal.code != 404:
+                    raise
+        await self._delete_all(list(self._of_run.get(tracked.run, {}).values()), kill=kill)
+        seen = {pod.name for pod in self._of_run.get(tracked.run, {}).values()}
+        for rank in range(len(tracked.nodes)):  # created a moment ago, and not seen yet
+            name = f"{name_of(self._cluster, tracked.run)}-{rank}"
+            if name not in seen:
+                await self._api.delete(namespaced(tracked.namespace, "pods", name), KILL_GRACE_S if kill else None)
+
+    async def _delete_all(self, pods: Sequence[Pod], *, kill: bool) -> None:
+        for pod in pods:
+            if kill or pod.deleted_s is None:
+                grace_s = KILL_GRACE_S if kill else None
+                await self._api.delete(namespaced(pod.namespace, "pods", pod.name), grace_s, pod.uid)
+
+    async def _let_go(self, pod: Pod) -> None:
+        """Its ends are noted: the cluster may forget it."""
+        path = namespaced(pod.namespace, "pods", pod.name)
+        if pod.deleted_s is None:
+            await self._api.delete(path, uid=pod.uid)
+        if pod.held:
+            kept = [finalizer for finalizer in pod.finalizers if finalizer != FINALIZER]
+            try:
+                await self._api.patch(path, {"metadata": {"finalizers": kept, "uid": pod.uid}})
+            except Refusal as refusal:
+                if refusal.code not in (404, 409):
+                    raise
+
+    async def _forget(self, run: RunId) -> None:
+        """The end of the run is on record: nothing of it is needed in the cluster any more."""
+        tracked = await asyncio.to_thread(self._notes.load, run)
+        if tracked is not None:
+            await self._api.delete(namespaced(tracked.namespace, "configmaps", name_of(self._cluster, run)))
+
+    def _later(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(self._safely(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- finding what is there ----
+
+    async def _found(self, run: RunId) -> Tracked | None:
+        """A run that another daemon launched, from the disk: its pods may be there, or over."""
+        return await asyncio.to_thread(self._notes.load, run)
+
+    async def _adopt(self, known: Sequence[RunId]) -> None:
+        """What is known to have been launched is told as it is; of the rest of ours, what is over is cleaned away."""
+        for run in known:
+            tracked = self._tracked.get(run) or await asyncio.to_thread(self._notes.load, run)
+            if tracked is not None and tracked.launched:
+                tracked.up_told = False  # whoever observes anew hears it again
+                self._tracked[run] = tracked
+        try:
+            async with asyncio.timeout(SYNC_S):
+                await self._pods.synced.wait()
+                await self._nodes.synced.wait()
+            for tracked in list(self._tracked.values()):
+                await self._safely(self._judge(tracked))
+            self._take_inventory()
+        except TimeoutError:
+            log.warning("the cluster has not answered within %.0f s; its runs are looked at when it does", SYNC_S)
+        if known:
+            self._told.put_nowait(Adopted())
+        await self._pods.synced.wait()
+        await self._safely(self._collect(frozenset(known)))
+
+    async def _collect(self, known: frozenset[RunId]) -> None:
+        """ConfigMaps of runs that are on record as ended: a daemon that died in between could not delete them."""
+        path = namespaced(self._api.namespace, "configmaps")
+        found = await self._api.get(path, labelSelector=f"{CLUSTER}={self._cluster}")
+        wanted = {name_of(self._cluster, run) for run in (*known, *self._tracked, *self._of_run)}
+        for item in found["items"]:
+            meta = item["metadata"]
+            of_run = labels_of(self._cluster, RunId(0, 0)).keys() <= (meta.get("labels") or {}).keys()
+            if of_run and meta["name"] not in wanted:
+                await self._api.delete(f"{path}/{meta['name']}", uid=meta["uid"])
+
+    # ---- watching ----
+
+    def _pod_changed(self, pod: Pod, gone: bool) -> None:
+        self._stale_inventory = True
+        if pod.run is not None and pod.cluster == self._cluster:
+            pods = self._of_run.setdefault(pod.run, {})
+            if not gone:
+                pods[pod.name] = pod
+            elif pods.get(pod.name, pod).uid == pod.uid:
+                pods.pop(pod.name, None)
+            if not pods:
+                self._of_run.pop(pod.run, None)
+            self._hint(pod.run)
+        self._wake.set()
+
+    def _node_changed(self, node: KubeNode, gone: bool) -> None:
+        self._stale_inventory = True
+        if gone:
+            for run in self._of_run:
+                self._dirty[run] = None
+        self._wake.set()
+
+    def _hint(self, run: RunId) -> None:
+        self._dirty[run] = None
+        self._wake.set()
+
+    async def _keep_judging(self) -> None:
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        poll_s = 0.0
+        while True:
+            now_s = self._clock.monotonic_s()
+            if now_s >= poll_s:
+                self._dirty.update(dict.fromkeys((*self._tracked, *self._of_run)))
+                poll_s = now_s + POLL_S
+            runs, self._dirty = list(self._dirty), {}
+            for run in runs:
+                await self._safely(self._look(run))
+            if self._stale_inventory:
+                self._take_inventory()
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(max(0.05, poll_s - self._clock.monotonic_s())):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _safely(self, work: Awaitable[None]) -> None:
+        """Whatever goes wrong with one look, the next one comes."""
+        try:
+            await work
+        except Unreachable as error:
+            log.warning("%s; looking again", error)
+        except Exception:
+            log.exception("looking at pods failed; looking again")
+
+    async def _look(self, run: RunId) -> None:
+        tracked = self._tracked.get(run)
+        if tracked is not None:
+            await self._judge(tracked)
+            return
+        for pod in list(self._of_run.get(run, {}).values()):  # of an old attempt; the daemon is told of those that run
+            if pod.over and pod.held:
+                await self._let_go(pod)
+
+    async def _keep_hearing(self) -> None:
+        """Machines answer through the API server: a node that it calls ready, while it answers itself."""
+        await self._nodes.synced.wait()
+        while True:
+            await self._safely(self._hear())
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _hear(self) -> None:
+        await self._api.get("/version")
+        running: dict[str, dict[RunId, None]] = {}
+        for run, pods in self._of_run.items():
+            for pod in pods.values():
+                running.setdefault(pod.node, {})[run] = None
+        for node in self._nodes.items.values():
+            if node.ready and node.name in self._seen:
+                runs = tuple(running.get(node.name, ()))
+                at_s = self._clock.now_s()
+                self._told.put_nowait(NodeHeard(node=node.name, boot_id=node.boot_id, running=runs, at_s=at_s))
+
+    def _take_inventory(self) -> None:
+        self._stale_inventory = False
+        now_s = self._clock.now_s()
+        pods = self._pods.items.values()
+        found = inventory.nodes_of(self._nodes.items.values(), pods, self._cluster, self._settings, self._held())
+        for node in found:
+            if self._seen.get(node.name) != node:
+                self._told.put_nowait(NodeSeen(node=node, at_s=now_s))
+        gone = self._seen.keys() - {node.name for node in found}
+        self._seen = {node.name: node for node in found}
+        for name in sorted(gone):
+            self._told.put_nowait(NodeGone(node=name, at_s=now_s))
+
+    def _held(self) -> dict[str, set[int]]:
+        """Slots of runs whose pods may not have been seen yet."""
+        held: dict[str, set[int]] = {}
+        for tracked in self._tracked.values():
+            for member in tracked.roster.members:
+                held.setdefault(member.node, set()).update(member.gpus)
+        return held
+
+    # ---- judging ----
+
+    async def _judge(self, tracked: Tracked) -> None:
+        if tracked.lock.locked():
+            return  # it is being launched or signalled: that hints again
+        async with tracked.lock:
+            if not tracked.launched:
+                return
+            pods = list(self._of_run.get(tracked.run, {}).values())
+            for pod in pods:
+                await self._judge_pod(tracked, pod)
+            await self._note_missing(tracked, {pod.rank for pod in pods})
+            await self._introduce(tracked, pods)
+            self._tell_up(tracked)
+            if tracked.ended and not self._of_run.get(tracked.run):
+                self._tell_gone(tracked)
+            else:
+                await self._tend(tracked)
+
+    async def _judge_pod(self, tracked: Tracked, pod: Pod) -> None:
+        now_s = self._clock.now_s()
+        judged = judge(pod, stopped=tracked.stop or tracked.told_rest, now_s=now_s)
+        tracked.up.update(judged.up)
+        tracked.epochs = judged.epochs or tracked.epochs
+        ends = [end for end in judged.ends if end.rank not in tracked.ends]
+        left = bool(pod.node) and f"/{pod.node}" not in self._nodes.items
+        if left:
+            known = {*tracked.ends, *(end.rank for end in ends)}
+            ranks = [container.rank for container in pod.containers if container.rank not in known]
+            ends += lost(ranks, f"its node {pod.node} has left the cluster", now_s, ExitReason.NODE_LOST)
+        for container in pod.containers:
+            if container.state == "running" and not left:
+                self._logs.follow(self._source(tracked, pod, container.rank))
+        for end in ends:
+            if left or await self._logs.drain(self._source(tracked, pod, end.rank)):
+                tracked.ends[end.rank] = self._with_cause(tracked.run, end)
+        if ends:
+            await asyncio.to_thread(self._notes.save, tracked)
+        noted = all(container.rank in tracked.ends for container in pod.containers)
+        if noted and (pod.over or left) and (pod.held or pod.deleted_s is None):
+            await self._let_go(pod)
+
+    def _source(self, tracked: Tracked, pod: Pod, rank: int) -> Source:
+        directory = self._notes.of(tracked.run) / str(rank)
+        return Source(namespace=pod.namespace, pod=pod.name, container=f"rank-{rank}", directory=directory)
+
+    def _with_cause(self, run: RunId, end: End) -> End:
+        """With the line of its log that says why."""
+        if end.reason not in _WITH_CAUSE or end.code == EXIT_STOPPED:
+            return end
+        cause = cause_in(str(self._notes.of(run) / str(end.rank) / "log"), [])
+        return replace(end, message=f"{end.message}: {cause}") if cause else end
+
+    async def _note_missing(self, tracked: Tracked, there: set[int]) -> None:
+        """Pods that are gone although nobody noted how they ended: asked for by name, for the watch may be behind."""
+        for rank, node in enumerate(tracked.nodes):
+            ranks = [worker for worker in tracked.ranks_on(node) if worker not in tracked.ends]
+            if rank in there or not ranks:
+                continue
+            try:
+                name = f"{name_of(self._cluster, tracked.run)}-{rank}"
+                await self._api.get(namespaced(tracked.namespace, "pods", name))
+            except Refusal as refusal:
+                if refusal.code != 404:
+                    raise
+                for end in self._ends_of_missing(tracked, ranks):
+                    tracked.ends[end.rank] = end
+                await asyncio.to_thread(self._notes.save, tracked)
+
+    def _ends_of_missing(self, tracked: Tracked, ranks: Sequence[int]) -> list[End]:
+        now_s = self._clock.now_s()
+        if tracked.failed is not None:
+            return [replace(tracked.failed, rank=rank, at_s=now_s) for rank in ranks]
+        if tracked.stop:
+            return lost(ranks, "stopped before it started", now_s, ExitReason.STOPPED)
+        return lost(ranks, "its pod was removed from the cluster by force; no exit code is known", now_s)
+
+    async def _introduce(self, tracked: Tracked, pods: Sequence[Pod]) -> None:
+        """Tell the pods of a run on several nodes each other's addresses, once all have one."""
+        if len(tracked.nodes) < 2 or len(pods) < len(tracked.nodes) or not all(pod.address for pod in pods):
+            return
+        addresses = " ".join(pod.address for pod in sorted(pods, key=lambda pod: pod.rank))
+        for pod in pods:
+            if not pod.addresses:
+                await self._annotate("pods", pod.namespace, pod.name, {ADDRESSES: addresses})
+
+    def _tell_up(self, tracked: Tracked) -> None:
+        if tracked.up_told or not tracked.up >= set(tracked.roster.ranks):
+            return
+        if tracked.up_s is None:
+            tracked.up_s = self._clock.now_s()
+            self._notes.save(tracked)
+        tracked.up_told = True
+        self._told.put_nowait(RunUp(run=tracked.run, at_s=tracked.up_s))
+
+    def _tell_gone(self, tracked: Tracked) -> None:
+        gone = conclusion(tracked.roster, sorted_ends(tracked.roster, list(tracked.ends.values())))
+        if (epochs := tracked.epochs) is not None:
+            began_s, at_s = (gone.at_s - epochs[f"{name}_ago"] for name in ("began", "at"))
+            place = {"resumed": epochs["resumed"], "epochs": epochs["done"], "total": epochs["total"]}
+            self._told.put_nowait(RunProgress(run=tracked.run, began_s=began_s, at_s=at_s, **place))
+        del self._tracked[tracked.run]
+        self._told.put_nowait(replace(gone, at_s=max(gone.at_s, tracked.up_s or 0.0)))
+
+    async def _tend(self, tracked: Tracked) -> None:
+        """Stop the rest of a gang of which one has ended badly, or that could not be created whole."""
+        breaker = tracked.failed or breaks_gang(
+            tracked.roster, sorted_ends(tracked.roster, list(tracked.ends.values()))
+        )
+        if breaker is None or tracked.told_rest:
+            return
+        now_s = self._clock.monotonic_s()
+        tracked.broken_s = now_s if tracked.broken_s is None else tracked.broken_s
+        at_once = breaker.reason in (ExitReason.START_FAILED, ExitReason.NODE_FULL, ExitReason.FINISHED)
+        patience_s = tracked.roster.grace_s if breaker.reason is ExitReason.STOPPED else STRAGGLER_S
+        if at_once or now_s >= tracked.broken_s + patience_s:
+            pods = list(self._of_run.get(tracked.run, {}).values())
+            await self._delete_all(pods, kill=breaker.reason in (ExitReason.START_FAILED, ExitReason.NODE_FULL))
+            tracked.told_rest = True

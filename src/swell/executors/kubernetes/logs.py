@@ -1,0 +1,173 @@
+"""Logs of containers, kept on the daemon's disk: followed while they run, complete before their pod is let go.
+
+The API server serves a log from a time on, not from an offset, so each line is asked for with its time, and the last
+one that is on disk is remembered beside the log: whoever comes later goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from swell.executors.kubernetes.api import Api, Refusal, namespaced
+from swell.executors.transport import Unreachable
+from swell.ports import LogChunk
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+DRAIN_S = 20.0
+FOLLOWED_S = 5.0
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[0-9.:Z+-]*", re.ASCII)
+"""Of each line of a log; a line without one is the kubelet's own word ("unable to retrieve container logs")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One container, and the directory that its log is kept in."""
+
+    namespace: str
+    pod: str
+    container: str
+    directory: Path
+
+
+class Logs:
+    """One task per container that is followed. Not safe for several event loops."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._following: dict[Source, asyncio.Task[None]] = {}
+        self._ending: set[Source] = set()
+
+    def follow(self, source: Source) -> None:
+        task = self._following.get(source)
+        if task is None or task.done():
+            self._following[source] = asyncio.create_task(self._follow(source))
+
+    async def _follow(self, source: Source) -> None:
+        while True:
+            with suppress(OSError):  # not started yet, or no answer: asked again
+                await self._pull(source, follow=True)
+                if source in self._ending:
+                    return
+            await asyncio.sleep(AGAIN_S)
+
+    async def drain(self, source: Source) -> bool:
+        """All that the container, which has ended, ever wrote. False: it could not be had now. Who follows it is let
+        come to its end: the kubelet may have deleted the log of a pod that is to go."""
+        self._ending.add(source)
+        if source in self._following:
+            await asyncio.wait([self._following[source]], timeout=FOLLOWED_S)
+        await self._stop(source)
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._pull(source, follow=False)
+        except Refusal:  # there is no log: the container never ran, or its node has forgotten it
+            return True
+        except (Unreachable, TimeoutError):
+            return False
+        return True
+
+    async def _stop(self, source: Source) -> None:
+        self._ending.discard(source)
+        task = self._following.pop(source, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        for source in list(self._following):
+            await self._stop(source)
+
+    async def _pull(self, source: Source, *, follow: bool) -> None:
+        params = {"container": source.container, "timestamps": "true", "follow": "true" if follow else "false"}
+        path = f"{namespaced(source.namespace, 'pods', source.pod)}/log"
+        keeper = _Keeper(source.directory)
+        if keeper.last:
+            params["sinceTime"] = keeper.last
+        try:
+            async with self._api.stream(path, params) as chunks:
+                async for chunk in chunks:
+                    keeper.take(chunk)
+            keeper.take_rest()
+        finally:
+            keeper.close()
+
+
+class _Keeper:
+    """Appends to a log what is newer than what it has. The time of the last line is written after the line: what a
+    crash left without its time is cut off, and comes again."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._mark = directory / "log.at"
+        size, self.last = self._read_mark()
+        self._known = self.last  # lines up to here are there; later ones may come in another order than their times
+        self._log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._log, size)
+        self._size = size
+        self._rest = b""
+
+    def _read_mark(self) -> tuple[int, str]:
+        try:
+            size, _, last = self._mark.read_text(encoding="ascii").partition(" ")
+            return int(size), last
+        except (OSError, ValueError):
+            return 0, ""
+
+    def take(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._write([line + b"\n" for line in lines])
+
+    def take_rest(self) -> None:
+        """The end of the log, without a newline."""
+        if self._rest:
+            self._write([self._rest])
+            self._rest = b""
+
+    def _write(self, lines: list[bytes]) -> None:
+        fresh, last = b"", self.last
+        for line in lines:
+            time, _, text = line.partition(b" ")
+            stamp = time.decode("ascii", "replace")
+            if _STAMP.fullmatch(stamp) and _after(stamp, self._known):
+                fresh, last = fresh + text, stamp if _after(stamp, last) else last
+        if not fresh:
+            return
+        os.pwrite(self._log, fresh, self._size)
+        self._size, self.last = self._size + len(fresh), last
+        beside = self._mark.with_suffix(".tmp")
+        beside.write_text(f"{self._size} {last}", encoding="ascii")
+        beside.replace(self._mark)
+
+    def close(self) -> None:
+        os.close(self._log)
+
+
+def _after(stamp: str, last: str) -> bool:
+    """Of two times like 2026-11-17T05:00:00.12Z, whose fractions differ in length."""
+    return _sortable(stamp) > _sortable(last)
+
+
+def _sortable(stamp: str) -> str:
+    whole, _, fraction = stamp.removesuffix("Z").partition(".")
+    return f"{whole}.{fraction:0<9}" if whole else ""
+
+
+def read(path: Path, offset: int, limit: int, *, ended: bool) -> LogChunk:
+    """Raises OSError if it cannot be read for another reason than that there is none."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(offset)
+            data = file.read(max(0, limit))
+    except FileNotFoundError:
+        return LogChunk(data=b"", offset=offset, next_offset=offset, end=ended)
+    after = offset + len(data)
+    return LogChunk(data=data, offset=offset, next_offset=after, end=ended and after >= size)

@@ -1,0 +1,249 @@
+"""Objects of the API server, reduced to what Swell reads of them. Pure; unknown fields and missing ones do no harm.
+
+Swell marks what is its own with labels (`swell/cluster`, `swell/job`, `swell/attempt`, `swell/rank`) and touches
+nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from swell.core.ids import RunId
+
+Json = Mapping[str, Any]
+
+CLUSTER, JOB, ATTEMPT, RANK = "swell/cluster", "swell/job", "swell/attempt", "swell/rank"
+FINALIZER = "swell/record"
+"""Keeps a pod's object until its exit code and log are stored: a pod that was collected early cannot run again."""
+ADDRESSES, GPUS, STOP, LAUNCHED = "swell/addresses", "swell/gpus", "swell/stop", "swell/launched"
+"""Annotations. Of a pod: the addresses of its run's pods; the slots that it holds of its node. Of a run's ConfigMap:
+the run was asked to stop; all its pods were created."""
+
+_QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
+_SUFFIX: Mapping[str, float] = {
+    "": 1.0,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+    "Ei": 2.0**60,
+}
+_RANK_NAME = re.compile(r"rank-([0-9]+)")
+
+
+def quantity(text: object) -> float:
+    """`500m`, `4`, `16Gi`, `1e3` as a number; 0 for what is no quantity."""
+    match = _QUANTITY.fullmatch(str(text))
+    return float(match[1]) * _SUFFIX[match[2] or ""] if match else 0.0
+
+
+def time_s(text: str | None) -> float | None:
+    """Of `2026-11-17T05:00:00Z`, in seconds since the epoch."""
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """What a pod asks of its node."""
+
+    gpus: int = 0
+    cpus: float = 0.0
+    memory_mib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One worker. `state` is waiting, running or terminated; empty before its kubelet has said anything."""
+
+    rank: int
+    state: str = ""
+    started: bool = False  # its program runs, or ran
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    finished_s: float | None = None  # in whole seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    namespace: str
+    name: str
+    uid: str = ""
+    cluster: str = ""
+    run: RunId | None = None  # set for pods of Swell only
+    rank: int = 0  # of its node within the run
+    slots: tuple[int, ...] = ()
+    node: str = ""
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    address: str = ""
+    addresses: str = ""  # those of its run's pods, as they were announced to it
+    created_s: float | None = None
+    deleted_s: float | None = None  # since when it is to end
+    let_go: bool = False  # it is to end, and its kubelet has confirmed that nothing of it is left (or nobody had it)
+    finalizers: tuple[str, ...] = ()
+    unschedulable: str = ""
+    disrupted: str = ""  # why Kubernetes itself ends it (preemption, taint, eviction); from version 1.26 on
+    uses: Uses = Uses()
+    containers: tuple[Container, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """By Swell, until its end is noted."""
+        return FINALIZER in self.finalizers
+
+    @property
+    def over(self) -> bool:
+        """Its kubelet says that none of its containers runs, nor will."""
+        if self.phase in ("Succeeded", "Failed"):
+            return True
+        if self.let_go and not any(container.state == "running" for container in self.containers):
+            return True
+        return bool(self.containers) and all(container.state == "terminated" for container in self.containers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeNode:
+    """A node as the API server has it. Amounts are the allocatable ones."""
+
+    name: str
+    boot_id: str = ""
+    ready: bool = False
+    why_not_ready: str = ""
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str]
+    resources: Mapping[str, str]
+
+
+def pod_of(data: Json, gpu_resource: str) -> Pod:
+    meta, spec, status = data["metadata"], data.get("spec") or {}, data.get("status") or {}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    conditions = {found.get("type", ""): found for found in status.get("conditions") or ()}
+    return Pod(
+        namespace=meta.get("namespace", ""),
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        cluster=labels.get(CLUSTER, ""),
+        run=_run(labels),
+        rank=_whole(labels.get(RANK)),
+        slots=tuple(int(slot) for slot in annotations.get(GPUS, "").split(",") if slot.isdecimal()),
+        node=spec.get("nodeName", ""),
+        phase=status.get("phase", ""),
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        address=status.get("podIP", ""),
+        addresses=annotations.get(ADDRESSES, ""),
+        created_s=time_s(meta.get("creationTimestamp")),
+        deleted_s=time_s(meta.get("deletionTimestamp")),
+        let_go=meta.get("deletionTimestamp") is not None and not meta.get("deletionGracePeriodSeconds"),
+        finalizers=tuple(meta.get("finalizers") or ()),
+        unschedulable=_unmet(conditions.get("PodScheduled"), "Unschedulable"),
+        disrupted=_disruption(conditions.get("DisruptionTarget")),
+        uses=_uses(spec, gpu_resource),
+        containers=_containers(spec, status),
+    )
+
+
+def _run(labels: Json) -> RunId | None:
+    job, attempt = labels.get(JOB, ""), labels.get(ATTEMPT, "")
+    ours = labels.get(CLUSTER) and job.isdecimal() and attempt.isdecimal()
+    return RunId(int(job), int(attempt)) if ours else None
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def _unmet(condition: Json | None, reason: str) -> str:
+    if not condition or condition.get("status") != "False" or condition.get("reason") != reason:
+        return ""
+    return condition.get("message") or reason
+
+
+def _disruption(condition: Json | None) -> str:
+    if not condition or condition.get("status") != "True":
+        return ""
+    return condition.get("message") or condition.get("reason") or "disrupted"
+
+
+def _uses(spec: Json, gpu_resource: str) -> Uses:
+    """What the scheduler counts: the sum over its containers, or the largest init container if that is more."""
+    main = [_requested(container, gpu_resource) for container in spec.get("containers") or ()]
+    first = [_requested(container, gpu_resource) for container in spec.get("initContainers") or ()]
+    gpus, cpus, memory_mib = (
+        max([sum(one[index] for one in main), *(one[index] for one in first)]) for index in range(3)
+    )
+    return Uses(gpus=int(gpus), cpus=cpus, memory_mib=memory_mib)
+
+
+def _requested(container: Json, gpu_resource: str) -> tuple[float, float, float]:
+    """A limit without a request is a request as well."""
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    gpus, cpus, memory = (quantity(asked.get(name, 0)) for name in (gpu_resource, "cpu", "memory"))
+    return gpus, cpus, memory / 2**20
+
+
+def _containers(spec: Json, status: Json) -> tuple[Container, ...]:
+    """Those that are workers, in order of rank, whether or not their kubelet has said anything of them."""
+    told = {found.get("name", ""): found for found in status.get("containerStatuses") or ()}
+    names = [container.get("name", "") for container in spec.get("containers") or ()]
+    ranks = {name: int(match[1]) for name in names if (match := _RANK_NAME.fullmatch(name))}
+    return tuple(_container(rank, told.get(name) or {}) for name, rank in ranks.items())
+
+
+def _container(rank: int, told: Json) -> Container:
+    states: Json = told.get("state") or {}
+    state = next(iter(states), "")
+    found: Json = states.get(state) or {}
+    return Container(
+        rank=rank,
+        state=state,
+        started=bool(told.get("started")),
+        reason=found.get("reason", ""),
+        message=found.get("message", ""),
+        exit_code=found.get("exitCode"),
+        finished_s=time_s(found.get("finishedAt")),
+    )
+
+
+def node_of(data: Json) -> KubeNode:
+    meta, spec, status = data["metadata"], data.get("spec") or {}, data.get("status") or {}
+    conditions: Sequence[Json] = status.get("conditions") or ()
+    ready = next((found for found in conditions if found.get("type") == "Ready"), {})
+    return KubeNode(
+        name=meta["name"],
+        boot_id=(status.get("nodeInfo") or {}).get("bootID", ""),
+        ready=ready.get("status") == "True",
+        why_not_ready=ready.get("message") or "its kubelet has not reported yet",
+        cordoned=bool(spec.get("unschedulable")),
+        taints=tuple(
+            Taint(key=found.get("key", ""), value=found.get("value", ""), effect=found.get("effect", ""))
+            for found in spec.get("taints") or ()
+        ),
+        labels=dict(meta.get("labels") or {}),
+        resources=dict(status.get("allocatable") or {}),
+    )

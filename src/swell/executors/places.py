@@ -1,0 +1,120 @@
+"""The machines of an executor and the runs on them: shared by whoever launches, watches and judges. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from swell.core.ids import RunId
+from swell.core.resources import Node
+from swell.executors.inventory import Ours
+from swell.executors.tracking import Tracked, Tuning
+from swell.executors.transport import Transport, Unreachable
+from swell.executors.verdict import OVER, Roster
+from swell.ports import Clock, Observation
+
+_T = TypeVar("_T")
+
+
+class Inspected(Protocol):
+    """What a machine has."""
+
+    async def read(self, ours: Ours) -> Node: ...
+
+    async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
+        """May these GPUs be given to the next run?"""
+        ...
+
+
+@dataclass(slots=True)
+class Place:
+    """A machine, as it is watched: in a task of its own, so that one that does not answer delays nobody else."""
+
+    name: str  # empty: this machine
+    transport: Transport
+    machine: Inspected | None = None  # None: it is not asked what it has
+    node: str = ""  # under which name it is told of, if another
+    lease_s: float = 0.0  # 0: it is not watched for contact
+    boot_id: str = ""  # as it answered last
+    running: dict[RunId, tuple[int, ...]] = field(default_factory=dict)  # as it answered last
+    seen: Node | None = None  # what it has, as told
+    dirty: dict[RunId, None] = field(default_factory=dict)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    watch: asyncio.Task[None] | None = None
+
+
+class Floor:
+    """`here` serves every node that has no place of its own; None: there is no such machine."""
+
+    def __init__(self, clock: Clock, tuning: Tuning, here: Place | None) -> None:
+        self.clock = clock
+        self.tuning = tuning
+        self.here = here
+        self.others: dict[str, Place] = {}
+        self.tracked: dict[RunId, Tracked] = {}
+        self._told: asyncio.Queue[Observation] = asyncio.Queue()
+
+    def tell(self, seen: Observation) -> None:
+        self._told.put_nowait(seen)
+
+    async def told(self) -> Observation:
+        return await self._told.get()
+
+    def places(self) -> list[Place]:
+        return [*([self.here] if self.here else []), *self.others.values()]
+
+    def place(self, node: str) -> Place:
+        found = self.others.get(node, self.here)
+        if found is None:
+            raise Unreachable(f"there is no machine called {node} any more")
+        return found
+
+    def by_place(self, roster: Roster) -> list[tuple[Place, list[int]]]:
+        groups: dict[str, tuple[Place, list[int]]] = {}
+        for member in roster.members:
+            place = self.place(member.node)
+            groups.setdefault(place.name, (place, []))[1].append(member.rank)
+        return list(groups.values())
+
+    def hint(self, run: RunId) -> None:
+        """Something may have happened to it: its machines are looked at now."""
+        tracked = self.tracked.get(run)
+        for node in {member.node for member in tracked.roster.members} if tracked else ():
+            if (place := self.others.get(node, self.here)) is not None:
+                place.dirty[run] = None
+                place.wake.set()
+
+    async def reach(self, call: Awaitable[_T]) -> _T:
+        """Every call to a machine ends within the time-out."""
+        try:
+            async with asyncio.timeout(self.tuning.answer_s):
+                return await call
+        except TimeoutError:
+            raise Unreachable(f"no answer within {self.tuning.answer_s:g} s") from None
+
+    # ---- what is ours on a machine ----
+
+    def ours(self, place: Place) -> Ours:
+        sights = [tracked.sights[place.name] for tracked in self.tracked.values() if place.name in tracked.sights]
+        live = [worker for sight in sights for worker in sight.workers if worker.stage not in OVER]
+        held = [gpu for tracked in self.tracked.values() for gpu in self.gpus_of(tracked.roster, place)]
+        return Ours(
+            marks=frozenset(worker.mark for worker in live if worker.mark),
+            shims=frozenset(worker.pid for worker in live if worker.pid),
+            gpus=frozenset(held),
+        )
+
+    def gpus_of(self, roster: Roster, place: Place) -> list[int]:
+        name = place.node or place.name
+        return sorted({gpu for member in roster.members if member.node == name for gpu in member.gpus})
+
+
+async def all_of(calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    """All of them, side by side, to their end; then what they gave. A refusal weighs more than no answer."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    errors = [error for error in found if isinstance(error, BaseException)]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, Unreachable))
+    return [item for item in found if not isinstance(item, BaseException)]

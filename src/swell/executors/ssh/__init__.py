@@ -1,0 +1,1 @@
+"""Machines over SSH: how they are connected to, and the transport that `hosts` speaks to them with."""

@@ -1,0 +1,73 @@
+"""Preparation of launches on machines over SSH: the in-job library, a copy of the submitted files and the job's
+directories are brought to each machine, once. Nothing of the daemon's own environment goes there."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from swell.core.ids import RunId
+from swell.core.resources import Node
+from swell.core.state import JobRecord
+from swell.executors.container import ContainerSettings
+from swell.executors.request import LaunchContext, build_launch
+from swell.executors.ssh.bundle import Archive
+from swell.executors.ssh.transport import SshTransport
+from swell.ports import Launch, Order, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshPreparation:
+    """`snapshot`: the archive of submitted files of this name."""
+
+    cluster_id: str
+    token_of: Callable[[RunId], str]
+    snapshot: Callable[[str], Path]
+    library: Archive
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
+
+    async def __call__(self, order: Order, transports: Mapping[str, SshTransport]) -> Launch:
+        names = list(order.nodes)
+        contexts = await asyncio.gather(*(self._context(order, transports[name]) for name in names))
+        launch = build_launch(order.record, order.nodes, dict(zip(names, contexts, strict=True)))
+        sdk_dirs = {name: context.sdk_dir for name, context in zip(names, contexts, strict=True)}
+        workers = (at_home(worker, order.nodes[worker.node], sdk_dirs[worker.node]) for worker in launch.workers)
+        return replace(launch, workers=tuple(workers))
+
+    async def _context(self, order: Order, transport: SshTransport) -> LaunchContext:
+        sdk_dir = await transport.library(self.library)
+        record, files = order.record, order.record.spec.files
+        if files:
+            await transport.bring_file(files, self.snapshot(files))
+        await transport.job(record.id, self._stamp(record), files)
+        cluster = transport.cluster
+        return LaunchContext(
+            url=transport.daemon_url,
+            token=self.token_of(order.run),
+            runs_dir=posixpath.join(cluster, "runs"),
+            checkpoints_dir=posixpath.join(cluster, "checkpoints"),
+            work_dir=posixpath.join(cluster, "work"),
+            sdk_dir=sdk_dir,
+            containers=self.containers,
+        )
+
+    def _stamp(self, record: JobRecord) -> dict[str, object]:
+        return {"cluster": self.cluster_id, "job": record.id, "submitted_s": record.submitted_s}
+
+
+def at_home(worker: Worker, node: Node, sdk_dir: str) -> Worker:
+    """As the machine's operator wants workers to begin: with an interpreter of its own, after lines of shell. The
+    command follows as arguments: no text of a job is read by that shell."""
+    ssh = node.ssh
+    if ssh is None or worker.image:
+        return worker
+    if "/" in ssh.python and "SWELL_PYTHON" not in worker.env:
+        env = {**worker.env, "SWELL_PYTHON": ssh.python}
+        worker = replace(worker, env=env, path_first=(posixpath.join(sdk_dir, "bin"), *worker.path_first))
+    if not ssh.setup:
+        return worker
+    lines = "\n".join(("set -e", *ssh.setup, "set +e", 'exec "$@"'))
+    return replace(worker, argv=("bash", "-c", lines, "setup", *worker.argv))

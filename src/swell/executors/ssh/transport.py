@@ -1,0 +1,252 @@
+"""A machine over SSH, as `hosts` sees it: one kept connection, opened again after it was lost, later and later.
+
+No answer means `Unreachable`, whatever the cause: a server that lets nobody in has said nothing about the runs there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from swell.core.ids import JobId, RunId
+from swell.core.resources import Ssh
+from swell.executors.ssh.bundle import Archive
+from swell.executors.ssh.connection import CONNECT_S, Refusal, connect
+from swell.executors.ssh.link import AgentLink, Greeting, Late, Pipe, Streams
+from swell.executors.transport import Json, Look, Unreachable, tree_from_json
+from swell.ports import JobTree, LogChunk, Piece
+from swell.shim.uplink import NAME as UPLINK_NAME
+
+ANSWER_S = 20.0
+"""A machine that has not answered a call by then is out of reach, and its connection is opened anew."""
+OPEN_S = 30.0
+"""To connect, log in, and hear from the agent."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 8.0
+PART = 1024 * 1024
+_COMMAND = "exec {python} -ISs -c 'import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))'"
+_PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
+Dial = Callable[[], Awaitable[Pipe]]
+
+_spread = random.Random()  # noqa: S311 - so that machines are not all tried at the same moment
+
+
+class SshTransport:
+    """See `executors.transport.Transport`. `dial` opens a pipe to the fixed command; tests bring their own."""
+
+    def __init__(
+        self,
+        greeting: Greeting,
+        dial: Dial,
+        upstream: Callable[[], Awaitable[Streams]],
+        *,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._greeting = greeting
+        self._dial = dial
+        self._upstream = upstream
+        self._answer_s = answer_s
+        self._heard: Callable[[RunId], None] = lambda _: None
+        self._link: AgentLink | None = None
+        self._connecting = asyncio.Lock()
+        self._pause_s, self._not_before_s = FIRST_PAUSE_S, 0.0
+        self._why = "it was not connected to yet"
+        self._cluster = ""
+        self._lease: Json = {}
+        self._bringing = asyncio.Lock()  # one at a time: two would write the same parts
+        self._closed = False
+
+    @property
+    def cluster(self) -> str:
+        """The directory of this cluster on the machine. Known once it was connected to."""
+        if not self._cluster:
+            raise Unreachable(self._why)
+        return self._cluster
+
+    @property
+    def daemon_url(self) -> str:
+        """Where trainings on the machine reach the daemon."""
+        return f"unix:{self.cluster}/runs/{UPLINK_NAME}"
+
+    # ---- calls ----
+
+    async def start(self, run: RunId, requests: Sequence[Json]) -> None:
+        if not self._lease:
+            raise Unreachable("it was not looked at yet: there is no lease to start under")
+        await self._call("start", run=str(run), requests=list(requests), lease=self._lease)
+
+    async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Look:
+        told, _ = await self._call("look", runs={str(run): list(ranks) for run, ranks in runs.items()})
+        running = {RunId.parse(run): tuple(ranks) for run, ranks in told["running"].items()}
+        return Look(
+            runs={run: told["runs"][str(run)] for run in runs},
+            boot_id=told["boot"],
+            boot_s=told["now"],
+            running=running,
+        )
+
+    async def renew(self, boot_id: str, until_s: float | None) -> None:
+        """What is started from now on is started under this lease, whether or not the machine has heard of it."""
+        self._lease = {"boot": boot_id, "until": until_s}
+        await self._call("renew", boot=boot_id, until=until_s)
+
+    async def stop(self, run: RunId, ranks: Sequence[int], *, kill: bool, whole: bool) -> None:
+        await self._call("stop", run=str(run), ranks=list(ranks), kill=kill, whole=whole)
+
+    async def force(self, run: RunId, ranks: Sequence[int]) -> None:
+        await self._call("force", run=str(run), ranks=list(ranks))
+
+    async def put(self, run: RunId, name: str, data: bytes) -> None:
+        await self._call("put", data, run=str(run), name=name)
+
+    async def get(self, run: RunId, name: str) -> bytes | None:
+        there, data = await self._call("get", run=str(run), name=name)
+        return data if there else None
+
+    async def read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        told, data = await self._call("log", run=str(run), rank=rank, offset=offset, limit=limit)
+        after = offset + len(data)
+        return LogChunk(data=data, offset=offset, next_offset=after, end=told["end"], age_s=told["age_s"])
+
+    async def remove(self, job: JobId) -> None:
+        await self._call("remove", job=job)
+
+    async def kept(self) -> Sequence[JobId]:
+        return [int(job) for job in (await self._call("kept"))[0]]
+
+    async def tree(self, job: JobId, below: str) -> JobTree:
+        return tree_from_json((await self._call("tree", job=job, below=below))[0])
+
+    async def read(self, job: JobId, below: str, path: str, offset: int, limit: int) -> Piece:
+        told, data = await self._call("read", job=job, below=below, path=path, offset=offset, limit=limit)
+        return Piece(data=data, size=told["size"], inode=told["inode"])
+
+    async def inventory(self) -> Json:
+        found: Json = (await self._call("inventory"))[0]
+        return found
+
+    # ---- files ----
+
+    async def bring_file(self, name: str, path: Path) -> None:
+        """An archive, once per machine and content. `name` is its hash."""
+        async with self._bringing:
+            if not (await self._call("have", name=name))[0]:
+                with path.open("rb") as file:
+                    await self._bring(name, file)
+
+    async def _bring(self, name: str, file: IO[bytes]) -> None:
+        part, offset = await asyncio.to_thread(file.read, PART), 0
+        while True:
+            following = await asyncio.to_thread(file.read, PART)
+            await self._call("take", part, name=name, offset=offset, last=not following)
+            if not following:
+                return
+            part, offset = following, offset + len(part)
+
+    async def library(self, archive: Archive) -> str:
+        """The directory of the in-job library there."""
+        async with self._bringing:
+            if not (await self._call("have", name=archive.name))[0]:
+                await self._bring(archive.name, io.BytesIO(archive.data))
+        return str((await self._call("library", name=archive.name))[0])
+
+    async def job(self, job: JobId, stamp: Json, files: str) -> None:
+        """Its directories, with a copy of its snapshot (the name of an archive that was brought; empty: none)."""
+        await self._call("job", job=job, stamp=stamp, files=files)
+
+    # ---- the connection ----
+
+    def listen(self, heard: Callable[[RunId], None]) -> None:
+        self._heard = heard
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    async def _call(self, call: str, data: bytes = b"", /, **arguments: Any) -> tuple[Any, bytes]:
+        link = await self._connected()
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await link.call(call, data, **arguments)
+        except TimeoutError:
+            link.close(f"no answer within {self._answer_s:g} s")
+            raise Unreachable(link.lost) from None
+
+    async def _connected(self) -> AgentLink:
+        """Whoever comes while the machine is connected to waits for that; whoever comes soon after it did not answer
+        is told so at once."""
+        async with self._connecting:
+            if self._closed:
+                raise Unreachable("we have let go of it")
+            if self._link is not None and not self._link.lost:
+                return self._link
+            if self._link is not None:
+                self._why, self._link = self._link.lost, None
+            if time.monotonic() < self._not_before_s:
+                raise Unreachable(self._why)
+            try:
+                async with asyncio.timeout(OPEN_S):
+                    self._link = await self._opened()
+            except (OSError, TimeoutError) as error:
+                self._back_off(error)
+                raise Unreachable(self._why) from error
+            self._pause_s = FIRST_PAUSE_S
+            return self._link
+
+    def _back_off(self, error: Exception) -> None:
+        self._why = str(error) or f"no answer within {OPEN_S:g} s"
+        self._not_before_s = time.monotonic() + self._pause_s * _spread.uniform(0.5, 1.0)
+        self._pause_s = min(MAX_PAUSE_S, 2 * self._pause_s)
+
+    async def _opened(self) -> AgentLink:
+        pipe = await self._dial()
+        link = AgentLink(pipe, self._greeting.epoch, self._hint, self._upstream)
+        try:
+            hello = await link.open(self._greeting)
+        except BaseException:
+            link.close()
+            raise
+        self._cluster = str(hello["cluster"])
+        return link
+
+    def _hint(self, run: str) -> None:
+        try:
+            self._heard(RunId.parse(run))
+        except ValueError:
+            return
+
+
+def over_ssh(ssh: Ssh) -> Dial:
+    """One connection and on it one session with the fixed command. No text of a user is in that command: the path of
+    the interpreter, which its operator declared, is plain."""
+
+    async def dial() -> Pipe:
+        if not _PROGRAM.fullmatch(ssh.python):
+            raise Refusal(f"python: {ssh.python!r} is no plain path of a program; leave out spaces and quotes")
+        connection = await connect(ssh, timeout_s=CONNECT_S)
+        try:
+            process = await connection.create_process(_COMMAND.format(python=ssh.python), encoding=None)
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, OSError | asyncio.CancelledError):
+                raise
+            raise Unreachable(f"{ssh.host} opens no session: {error}") from error
+
+        async def why() -> str:
+            said: bytes = await process.stderr.read(500)
+            return said.decode("utf-8", "replace").strip()
+
+        return Pipe(reader=process.stdout, writer=process.stdin, close=connection.abort, why=why)
+
+    return dial
+
+
+__all__ = ["Late", "SshTransport", "over_ssh"]

@@ -1,0 +1,80 @@
+"""Users and tokens: what people ask for, turned into events. Pure, as `commands`.
+
+Raises NotFound or Conflict, with what to do instead, when the command does not apply.
+"""
+
+from __future__ import annotations
+
+from swell.core import events as ev
+from swell.core.accounts import Role, User
+from swell.core.errors import Conflict, NotFound
+from swell.core.events import Event
+from swell.core.state import State
+
+
+def user_in(state: State, name: str) -> User:
+    user = state.users.get(name)
+    if user is None:
+        raise NotFound(f"there is no user {name!r}; `swell user ls` lists them, `swell user add {name}` adds one")
+    return user
+
+
+def set_user(state: State, name: str, role: Role | None, team: str | None, *, by: str, now_s: float) -> list[Event]:
+    """Add a user, or change what is given (None: stays as it is). Nothing if nothing changes."""
+    known = state.users.get(name)
+    wanted = User(
+        name=name,
+        role=role or (known.role if known else Role.SUBMITTER),
+        team=team if team is not None else known.team if known else "",
+        since_s=known.since_s if known else now_s,
+    )
+    if wanted == known:
+        return []
+    return [ev.UserSet(name=name, role=wanted.role, team=wanted.team, at_s=now_s, by=by)]
+
+
+def remove_user(state: State, name: str, *, by: str, now_s: float) -> list[Event]:
+    """Refused while they have jobs that have not ended: nobody would be left who may stop them but operators."""
+    user_in(state, name)
+    active = [job for job in state.active if state.jobs[job].spec.user == name]
+    if active:
+        some = ", ".join(map(str, active[:5])) + (" and more" if len(active) > 5 else "")
+        raise Conflict(f"{name} still has jobs ({some}); `swell cancel --user {name}` first, or revoke their tokens")
+    return [ev.UserRemoved(name=name, at_s=now_s, by=by)]
+
+
+def issue_token(
+    state: State,
+    user: str,
+    *,
+    token: str,
+    digest: str,
+    role: Role | None,
+    expires_s: float,
+    note: str,
+    by: str,
+    now_s: float,
+) -> list[Event]:
+    """A token narrows: it never gives more than its user has."""
+    known = user_in(state, user)
+    if role is not None and not known.role.includes(role):
+        raise Conflict(f"{user} is {known.role}; a token cannot give them the role {role}")
+    if expires_s and expires_s <= now_s:
+        raise Conflict("this token would have expired already; give a time in the future, such as --days 90")
+    event = ev.TokenIssued(
+        token=token,
+        user=user,
+        digest=digest,
+        role=role or known.role,
+        at_s=now_s,
+        expires_s=expires_s,
+        note=note,
+        by=by,
+    )
+    return [event]
+
+
+def revoke_token(state: State, token: str, *, by: str, now_s: float) -> list[Event]:
+    if token not in state.tokens:
+        raise NotFound(f"there is no token {token!r}; `swell token ls` lists them")
+    return [ev.TokenRevoked(token=token, at_s=now_s, by=by)]

@@ -1,0 +1,141 @@
+"""Why a running job has as many GPUs as it has: what more would bring it, who has those, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swell.core.snapshot import Speed
+from swell.core.state import JobRecord, State
+from swell.plan.explain import duration, gpus
+from swell.ports import Remaining
+
+HOLDERS = 3
+"""Of jobs that have the other GPUs so many are named."""
+NOTHING = 0.01
+"""Of its speed: a gain below is none that anybody would see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """From the size a job has to the next one it may have."""
+
+    size: int
+    more: int
+    faster: float  # 0.5: half as fast again
+    per_gpu: float  # of what its first GPU is worth to it
+    saved_s: float | None  # None: nobody knows how much is left
+
+
+def of_size(
+    state: State,
+    record: JobRecord,
+    speed_of: Callable[[JobRecord], Speed],
+    remaining: Remaining,
+    restart_cost_s: float,
+) -> list[str]:
+    """Sentences about the size of a run; none for jobs without GPUs of their own."""
+    held = record.allocation
+    if held is None or record.spec.cpu_only or record.spec.gpus.share:
+        return []
+    speed = speed_of(record)
+    one = _rate(record, speed, 1)
+    said = [f"{gpus(held.gpus)} make it {_rate(record, speed, held.gpus) / one:.1f} times as fast as one"]
+    if held.gpus == 1 or one <= 0.0:
+        said = []
+    larger = [size for size in record.spec.gpus.sizes() if size > held.gpus]
+    if not larger:
+        limit = record.spec.gpus.max
+        more = f"`swell update {record.id} gpus={record.spec.gpus.min}-{limit + 1}` would let it have more"
+        return [*said, f"it asked for no more than {gpus(limit)}; {more}" if record.may_be_resized else _fixed(record)]
+    if not record.may_be_resized:
+        return [*said, _fixed(record)]
+    gain = _gain(record, speed, larger[0], remaining)
+    said.append(_worth(gain, record.restart_cost_s or restart_cost_s))
+    return said if gain.faster < NOTHING else [*said, *_whose(state, record, gain, speed_of)]
+
+
+def _fixed(record: JobRecord) -> str:
+    why = record.spec.why_not_stopped
+    return f"its size stays as it is until it ends{f': {why}' if why else ''}"
+
+
+def _rate(record: JobRecord, speed: Speed, size: int) -> float:
+    """On as many nodes as it has now, where that many fit; a larger one on no fewer."""
+    held = record.allocation
+    assert held is not None
+    return speed.rate(size, max(1, min(len(held.parts), size)), held.gpu_type)
+
+
+def _gain(record: JobRecord, speed: Speed, size: int, remaining: Remaining) -> Gain:
+    held = record.allocation
+    assert held is not None
+    now, then, one = (_rate(record, speed, n) for n in (held.gpus, size, 1))
+    left_s = remaining.at_speed_1_s if remaining.known and now > 0.0 and then > 0.0 else None
+    return Gain(
+        size=size,
+        more=size - held.gpus,
+        faster=then / now - 1.0 if now > 0.0 else 0.0,
+        per_gpu=(then - now) / (size - held.gpus) / one if one > 0.0 else 0.0,
+        saved_s=None if left_s is None else left_s / now - left_s / then,
+    )
+
+
+def _worth(gain: Gain, restart_cost_s: float) -> str:
+    if gain.faster < NOTHING:
+        return f"{gpus(gain.size)} would not make it faster"
+    sooner = f", so it would end {duration(gain.saved_s)} sooner" if gain.saved_s else ""
+    cost = f", for a restart of about {duration(restart_cost_s)}" if restart_cost_s > 0.0 else ""
+    return f"{gpus(gain.size)} would make it {gain.faster:.0%} faster{sooner}{cost}"
+
+
+def _whose(state: State, record: JobRecord, gain: Gain, speed_of: Callable[[JobRecord], Speed]) -> list[str]:
+    """Who has what it lacks; or that nobody has it."""
+    holders = [
+        other
+        for other in map(state.jobs.__getitem__, state.active)
+        if other.id != record.id and other.allocation is not None and other.allocation.gpus
+        if other.allocation.gpu_type == (record.allocation.gpu_type if record.allocation else "")
+    ]
+    free = _free(state, record)
+    if free >= gain.more:
+        return [f"{gpus(free)} that it could use {'is' if free == 1 else 'are'} idle at present"]
+    holders.sort(key=lambda other: (-(other.allocation.gpus if other.allocation else 0), other.id))
+    named = [_holder(other, gain, speed_of(other)) for other in holders[:HOLDERS]]
+    more = len(holders) - HOLDERS
+    return [*named, f"{more} more jobs have the others"] if more > 0 else named
+
+
+def _holder(other: JobRecord, gain: Gain, speed: Speed) -> str:
+    held = other.allocation
+    assert held is not None
+    who = f"job {other.id} ({other.spec.name}, priority {other.priority}) has {gpus(held.gpus)}"
+    if not other.may_be_stopped:
+        return f"{who} until it ends: {other.spec.why_not_stopped or 'it cannot be stopped'}"
+    smaller = [size for size in other.spec.gpus.sizes() if size < held.gpus]
+    if not smaller:
+        return f"{who}, the least that it runs on"
+    now, less, one = (_rate(other, speed, n) for n in (held.gpus, smaller[-1], 1))
+    worth = (now - less) / (held.gpus - smaller[-1]) / one if one > 0.0 else 0.0
+    here = f"and would be worth {gain.per_gpu:.2f} here"
+    return f"{who}: the last one is worth {worth:.2f} of its first GPU to that job, {here}"
+
+
+def _free(state: State, record: JobRecord) -> int:
+    """GPUs of its type that nobody has, on machines that take jobs."""
+    held = {
+        (part.node, gpu)
+        for job in state.active
+        if (allocation := state.jobs[job].allocation) is not None
+        for part in allocation.parts
+        for gpu in part.gpus
+    }
+    wanted = record.allocation.gpu_type if record.allocation else ""
+    return sum(
+        1
+        for node in state.nodes.values()
+        if node.schedulable
+        for gpu in node.usable_gpus()
+        if (node.name, gpu.index) not in held
+        if gpu.type == wanted
+    )

@@ -1,0 +1,32 @@
+"""What this machine has: CPUs, memory, GPUs. Runs on that machine."""
+
+from __future__ import annotations
+
+import os
+
+from swell.shim.files import Json
+from swell.shim.gpus import read_gpus
+
+
+def read_machine() -> Json:
+    return {"cpus": cpus(), "memory_mib": memory_mib(), **read_gpus()}
+
+
+def cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def memory_mib() -> int:
+    """Of the machine, or of the cgroup we are in if that is less."""
+    limits = [int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal:")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        limits += [int(line) // (1024 * 1024) for line in _lines(path) if line.strip().isdigit()]
+    return min(limits, default=1024)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

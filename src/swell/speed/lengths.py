@@ -1,0 +1,137 @@
+"""How long jobs are, as a distribution: of all jobs seen, of a family, and by what its user estimates.
+
+`speed.book` tells it every length that becomes known; `speed.remaining` asks it about jobs of which nothing is measured
+yet. Logarithms of lengths (seconds of work at speed 1) are taken to be normal: lengths of jobs are heavy-tailed, most
+are short and a few are a hundred times as long. Each source weighs as much as it was right so far: a family whose
+members have nothing in common says nothing, and neither do estimates that are off by a factor of a hundred.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from statistics import NormalDist, fmean
+
+PRIOR_MEDIAN_S = 1800.0
+PRIOR_SIGMA = 2.0
+"""Of all jobs, before any was seen: about what was published of production clusters (Philly, Helios)."""
+PRIOR_JOBS = 4.0
+"""The priors weigh as much as so many jobs."""
+FAMILY_PART = 0.5
+"""Part of the variance that lies between families, before anything is known of them."""
+ESTIMATE_SIGMA = 1.1
+"""Estimates are off by a factor of three, before any was compared with what came."""
+KEEP = 256
+"""Jobs; older ones say little of those to come."""
+KEEP_OF_FAMILY = 8
+LEAST_SIGMA, MOST_SIGMA = 0.3, 3.0
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Of a job: log-normal, at speed 1, before anything of it is done."""
+
+    median_s: float
+    sigma: float
+
+    def left_s(self, done_s: float, part: float = 0.5) -> float:
+        """What is left with this probability at most, given that so much is done and it has not ended."""
+        if done_s <= 0.0:
+            return self.median_s * exp(self.sigma * _NORMAL.inv_cdf(part))
+        ended = _NORMAL.cdf(log(done_s / self.median_s) / self.sigma)
+        at = min(ended + part * (1.0 - ended), 1.0 - 1e-9)
+        return max(self.median_s * exp(self.sigma * _NORMAL.inv_cdf(max(at, 1e-9))) - done_s, 0.05 * done_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    family: str
+    log_s: float
+    log_estimate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Of the lengths seen: overall, and within families."""
+
+    mean: float
+    variance: float
+    within: float
+    bias: float  # of estimates: log of length over estimate
+    estimate_variance: float
+    families: dict[str, list[float]]
+
+
+class Lengths:
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+        self._spread: _Spread | None = None
+        self._news = 0  # lengths since what is said of jobs was last said anew
+        self.edition = 0  # grows when it is
+
+    def saw(self, job: int, family: str, work_1_s: float, estimated_1_s: float) -> None:
+        """A job's length is known: by its epochs, or because it ended. The last word on it counts."""
+        if work_1_s <= 0.0:
+            return
+        estimate = log(estimated_1_s) if estimated_1_s > 0.0 else None
+        self._seen.pop(job, None)
+        self._seen[job] = _Seen(family, log(work_1_s), estimate)
+        if len(self._seen) > KEEP:
+            del self._seen[next(iter(self._seen))]
+        self._news += 1
+        if self._news * 8 >= len(self._seen):  # not at each: all that is said of waiting jobs is said anew
+            self._news, self._spread = 0, None
+            self.edition += 1
+
+    def of(self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0) -> Length:
+        """Of a job of which nothing was measured. `family_guess_1_s`: by what members have shown that run still."""
+        spread = self._spread = self._spread or _spread(list(self._seen.values()))
+        mean, variance = _of_family(spread, family, family_guess_1_s)
+        if estimated_1_s > 0.0:
+            said = log(estimated_1_s) + spread.bias
+            weight = variance / (variance + spread.estimate_variance)
+            mean, variance = mean + weight * (said - mean), variance * (1.0 - weight)
+        return Length(exp(mean), min(max(sqrt(variance), LEAST_SIGMA), MOST_SIGMA))
+
+
+def _of_family(spread: _Spread, family: str, guess_1_s: float) -> tuple[float, float]:
+    """Mean and variance, between those of all jobs and those of the family's last members."""
+    members = spread.families.get(family) or ([log(guess_1_s)] if guess_1_s > 0.0 else [])
+    between = max(spread.variance - spread.within, 0.0)
+    if not members or not between:
+        return spread.mean, spread.variance
+    weight = between / (between + spread.within / len(members))
+    return spread.mean + weight * (fmean(members) - spread.mean), spread.within + between * (1.0 - weight)
+
+
+def _spread(seen: Sequence[_Seen]) -> _Spread:
+    families: defaultdict[str, list[float]] = defaultdict(list)
+    for one in seen:
+        families[one.family].append(one.log_s)
+    mean = _towards([one.log_s for one in seen], log(PRIOR_MEDIAN_S))
+    variance = _towards([(one.log_s - mean) ** 2 for one in seen], PRIOR_SIGMA**2)
+    # By how much each member was off what the members before it said: also what changes with time is off.
+    errors = [
+        (log_s - fmean(before)) ** 2 * n / (n + 1)
+        for members in families.values()
+        for n, log_s in enumerate(members)
+        if n and (before := members[max(0, n - KEEP_OF_FAMILY) : n])
+    ]
+    within = min(_towards(errors, (1.0 - FAMILY_PART) * variance), variance)
+    off = [one.log_s - one.log_estimate for one in seen if one.log_estimate is not None]
+    bias = _towards(off, 0.0)
+    return _Spread(
+        mean=mean,
+        variance=variance,
+        within=within,
+        bias=bias,
+        estimate_variance=_towards([(one - bias) ** 2 for one in off], ESTIMATE_SIGMA**2),
+        families={name: members[-KEEP_OF_FAMILY:] for name, members in families.items()},
+    )
+
+
+def _towards(values: Sequence[float], prior: float) -> float:
+    return (sum(values) + PRIOR_JOBS * prior) / (len(values) + PRIOR_JOBS)

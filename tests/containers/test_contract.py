@@ -1,0 +1,25 @@
+"""Every promise of an executor, kept with containers: the suite of tests/contract on another bench."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from containers.bench import ContainerBench
+from containers.images import ours
+from contract import test_executor
+from contract.test_executor import *  # noqa: F403
+
+pytestmark = pytest.mark.containers
+
+
+@pytest.fixture  # type: ignore[no-redef]  # in place of the suite's own
+def bench(tmp_path: Path) -> Iterator[ContainerBench]:
+    made = ContainerBench(tmp_path)
+    yield made
+    asyncio.run(test_executor._kill_everything(made))
+    made.settle()
+    assert ours(**{"swell.cluster": made.settings.cluster_id}) == []

@@ -1,0 +1,255 @@
+"""The authorization matrix, made from OpenAPI: every route × every role × whose job it is. And what streams, lists and
+names give away."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from integration.api.conftest import Server
+from swell.api.access import NEEDS, Need
+from swell.core import events as ev
+from swell.core.accounts import Role
+from swell.core.job import JobSpec
+from swell.core.state import JobRecord
+from swell.daemon.accounts import digest_of, new_token
+
+OWN, TEAMMATE, OTHER = "own", "teammate's", "other's"
+BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/v1/jobs"): {"command": "x"},
+    ("POST", "/v1/jobs/{job}/priority"): {"priority": 1},
+    ("POST", "/v1/jobs/cancel"): {"jobs": ["no-such-job"]},
+    ("POST", "/v1/nodes"): {"name": "new"},
+    ("POST", "/v1/slots"): {"gpus": 1},
+    ("PUT", "/v1/policy"): {"name": "fifo"},
+    ("POST", "/v1/what-if"): {},
+    ("PUT", "/v1/users/{name}"): {"role": "viewer"},
+    ("POST", "/v1/tokens"): {},
+}
+SECRET = "hush-hush"
+ROLES: dict[Need, Role] = {
+    Need.SEE: Role.VIEWER,
+    Need.SUBMIT: Role.SUBMITTER,
+    Need.OPERATE: Role.OPERATOR,
+    Need.ADMINISTER: Role.ADMIN,
+}
+
+
+class People:
+    """Users of each role, `ana` among them, and a job of ana, of her teammate and of somebody else."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.clients: dict[str, httpx.Client] = {}
+        engine = server.engine
+        for role in Role:
+            self.add(f"ana-{role}", role, "vision")
+        self.add("tim", Role.SUBMITTER, "vision")
+        self.add("eve", Role.SUBMITTER, "speech")
+        self.jobs: dict[str, int] = {}
+        for job, user, team in ((1, "tim", "vision"), (2, "eve", "speech")):
+            self.submit(job, user, team)
+        self.jobs = {TEAMMATE: 1, OTHER: 2}
+        engine.state.last_job = 2
+
+    def add(self, name: str, role: Role, team: str) -> None:
+        token, text = new_token()
+        self.server.engine.record(
+            ev.UserSet(name=name, role=role, team=team, at_s=1.0),
+            ev.TokenIssued(token=token, user=name, digest=digest_of(text), role=role, at_s=1.0),
+        )
+        self.clients[name] = self.client(text)
+
+    def client(self, bearer: str) -> httpx.Client:
+        """Closed with the others."""
+        headers = {"Authorization": f"Bearer {bearer}"}
+        return self.clients.setdefault(bearer, httpx.Client(base_url=self.server.url, headers=headers, timeout=10))
+
+    def submit(self, job: int, user: str, team: str) -> None:
+        spec = JobSpec(name="train", command=("echo", SECRET), user=user, team=team, files="a" * 64)
+        engine = self.server.engine
+        engine.record(ev.JobSubmitted(job=job, spec=spec, at_s=1.0))
+        run = engine.start(job)
+        engine.write(run, SECRET.encode())
+
+    def own(self, user: str) -> int:
+        job = self.server.engine.state.last_job + 1
+        self.submit(job, user, "vision")
+        return job
+
+
+@pytest.fixture
+def people(server: Server) -> Iterator[People]:
+    found = People(server)
+    yield found
+    for client in found.clients.values():
+        client.close()
+
+
+def allowed(need: Need, role: Role, whose: str) -> bool:
+    """The rule, written a second time and more slowly."""
+    if need is Need.OWN:
+        return False
+    if need is Need.READ_JOB:
+        return role in (Role.OPERATOR, Role.ADMIN) or whose in (OWN, TEAMMATE)
+    if need is Need.ACT_ON_JOB:
+        return role in (Role.OPERATOR, Role.ADMIN) or (role is Role.SUBMITTER and whose == OWN)
+    return list(Role).index(role) >= list(Role).index(ROLES[need])
+
+
+def ask(client: httpx.Client, method: str, template: str, job: int) -> httpx.Response:
+    filled = template.format(
+        job=job, run=f"{job}.1", node="here", action="uncordon", content_hash="b" * 64, name="new", token="none"
+    )
+    body = BODIES.get((method, template))
+    content = json.dumps(body).encode() if body is not None else None
+    params = {"follow": "false"} if template in ("/v1/events", "/v1/jobs/{job}/logs") else {}
+    with client.stream(method, filled, content=content, params=params) as answer:
+        if template != "/v1/live":
+            answer.read()
+        return answer
+
+
+ROUTES = sorted(NEEDS)
+
+
+@pytest.mark.parametrize(("method", "template"), ROUTES, ids=[f"{m} {p}" for m, p in ROUTES])
+def test_every_route_is_open_to_exactly_those_it_should_be(people: People, method: str, template: str) -> None:
+    need = NEEDS[method, template]
+    about_job = need in (Need.READ_JOB, Need.ACT_ON_JOB)
+    for role in Role:
+        name = f"ana-{role}"
+        for whose in (OWN, TEAMMATE, OTHER) if about_job else (OWN,):
+            job = people.own(name) if whose == OWN else people.jobs[whose]
+            answer = ask(people.clients[name], method, template, job)
+            refused = answer.status_code == 403
+            assert refused != allowed(need, role, whose), (method, template, role, whose, answer.status_code)
+            assert answer.status_code != 401, (method, template, role)
+            if refused:
+                assert SECRET not in answer.text
+
+
+def test_a_list_shows_the_queue_to_all_but_what_jobs_printed_and_their_files_to_few(people: People) -> None:
+    engine = people.server.engine
+    engine.end(next(run for run in engine.all_runs if run.job == 2), ev.ExitReason.USER_ERROR, 1)
+    engine.state.jobs[2] = _with_message(engine.state.jobs[2])
+    lines = {job["id"]: job for job in people.clients["ana-submitter"].get("/v1/jobs").json()["jobs"]}
+    assert {job: line["user"] for job, line in lines.items()} == {1: "tim", 2: "eve"}
+    assert (lines[1]["files"], lines[2]["files"], lines[2]["message"]) == ("a" * 64, "", "")
+    assert SECRET not in json.dumps(lines[2])
+    seen = people.clients["ana-operator"].get("/v1/jobs").json()["jobs"]
+    assert next(line for line in seen if line["id"] == 2)["message"] == SECRET
+
+
+def _with_message(record: JobRecord) -> JobRecord:
+    return replace(record, message=SECRET)
+
+
+def test_events_of_others_jobs_say_only_that_something_happened(people: People) -> None:
+    text = people.clients["ana-submitter"].get("/v1/events", params={"follow": "false"}).text
+    views = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    submitted = {view["job"]: view for view in views if view["type"] == "JobSubmitted"}
+    assert submitted[1]["spec"]["command"] == ["echo", SECRET]
+    assert set(submitted[2]) == {"seq", "type", "at_s", "job"}
+    assert not [view for view in views if view["type"] in ("UserSet", "TokenIssued")]
+
+
+def test_no_stream_shows_the_digest_of_a_token(people: People) -> None:
+    text = people.server.client.get("/v1/events", params={"follow": "false"}).text
+    assert "TokenIssued" in text
+    assert "digest" not in text
+
+
+def test_a_live_page_shows_others_jobs_without_what_they_printed(people: People) -> None:
+    engine = people.server.engine
+    engine.state.jobs[2] = _with_message(engine.state.jobs[2])
+    with people.clients["ana-viewer"].stream("GET", "/v1/live") as answer:
+        text = ""
+        for part in answer.iter_text():
+            text += part
+            if "event: jobs" in text and text.endswith("\n\n"):
+                break
+    assert '"user":"eve"' in text
+    assert SECRET not in text
+
+
+def test_a_name_means_the_same_job_to_the_guard_and_to_the_route(people: People) -> None:
+    """`train` is the latest of that name, eve's: tim may not act on it, though he has one of that name as well."""
+    answer = people.clients["tim"].post("/v1/jobs/train/cancel")
+    assert answer.status_code == 403
+    assert "belongs to eve" in answer.json()["detail"]
+
+
+def test_many_jobs_at_once_are_cancelled_only_where_the_caller_may(people: People) -> None:
+    answer = people.clients["tim"].post("/v1/jobs/cancel", json={"all": True}).json()
+    assert answer["cancelled"] == [1]
+    assert "belongs to eve" in answer["problems"][0]["detail"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("user", "eve"), ("team", "speech")])
+def test_nobody_submits_as_somebody_else(people: People, field: str, value: str) -> None:
+    answer = people.clients["tim"].post("/v1/jobs", json={"command": "x", field: value})
+    assert answer.status_code == 422
+    assert "tim" in answer.text or "vision" in answer.text
+
+
+def test_a_job_belongs_to_who_submits_it_whatever_their_client_claims(people: People) -> None:
+    ids = people.clients["tim"].post("/v1/jobs", json={"command": "x"}, headers={"Swell-User": "eve"}).json()["ids"]
+    spec = people.server.engine.state.jobs[ids[0]].spec
+    assert (spec.user, spec.team) == ("tim", "vision")
+
+
+def test_an_idempotency_key_is_its_users_own(people: People) -> None:
+    headers = {"Idempotency-Key": "k"}
+    mine = people.clients["tim"].post("/v1/jobs", json={"command": "x"}, headers=headers).json()["ids"]
+    theirs = people.clients["eve"].post("/v1/jobs", json={"command": "x"}, headers=headers).json()["ids"]
+    again = people.clients["tim"].post("/v1/jobs", json={"command": "x"}, headers=headers).json()["ids"]
+    assert mine == again != theirs
+
+
+# -- tokens and sessions ----------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_shown_once_works_and_stops_when_revoked(people: People) -> None:
+    made = people.clients["tim"].post("/v1/tokens", json={"note": "laptop", "days": 1}).json()
+    fresh = people.client(made["token"])
+    assert fresh.get("/v1/whoami").json() == {"user": "tim", "role": "submitter", "team": "vision", "by": "token"}
+    listed = {token["id"]: token for token in fresh.get("/v1/tokens").json()["tokens"]}
+    assert {token["user"] for token in listed.values()} == {"tim"}
+    assert listed[made["id"]]["last_used_s"] is not None
+    assert made["token"] not in fresh.get("/v1/tokens").text
+    assert people.clients["eve"].delete(f"/v1/tokens/{made['id']}").status_code == 404
+    assert people.clients["tim"].delete(f"/v1/tokens/{made['id']}").status_code == 200
+    assert fresh.get("/v1/whoami").status_code == 401
+
+
+def test_a_narrow_token_makes_no_wider_one(people: People) -> None:
+    narrow = people.clients["ana-admin"].post("/v1/tokens", json={"role": "viewer"}).json()["token"]
+    client = people.client(narrow)
+    assert client.post("/v1/tokens", json={"role": "admin"}).status_code == 403
+    assert client.post("/v1/tokens", json={}).json()["role"] == "viewer"
+    assert client.post("/v1/tokens", json={"user": "tim"}).status_code == 403
+
+
+def test_a_session_has_what_its_user_may_do_now(people: People) -> None:
+    code = people.clients["tim"].post("/v1/ui/codes").json()["code"]
+    opened = httpx.post(f"{people.server.url}/v1/ui/sessions", json={"code": code}).json()
+    assert opened["user"] == "tim"
+    page = people.client(opened["token"])
+    assert page.get("/v1/whoami").json()["role"] == "submitter"
+    assert page.get("/v1/jobs/2").status_code == 403
+    assert page.post("/v1/ui/codes").status_code == 403
+    assert page.post("/v1/tokens", json={}).status_code == 403
+    people.server.engine.record(ev.UserSet(name="tim", role=Role.OPERATOR, team="", at_s=2.0))
+    assert page.get("/v1/jobs/2").status_code == 200
+    people.server.engine.record(ev.UserRemoved(name="tim", at_s=3.0))
+    assert page.get("/v1/whoami").status_code == 401
+
+
+def test_the_owner_needs_no_user_and_may_act_for_others(server: Server) -> None:
+    assert server.client.get("/v1/whoami", headers={"Swell-User": "kim"}).json()["by"] == "owner"
+    ids = server.client.post("/v1/jobs", json={"command": "x", "user": "ana"}).json()["ids"]
+    assert server.engine.state.jobs[ids[0]].spec.user == "ana"

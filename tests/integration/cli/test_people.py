@@ -1,0 +1,43 @@
+"""`swell user`, `token`, `login`, `whoami`: an admin lets a colleague in, who then has what they were given."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration.cli.conftest import Shell
+
+
+@pytest.fixture
+def colleague(sh: Shell, tmp_path: Path) -> Shell:
+    """Somebody with a home of their own, in which no daemon runs."""
+    (tmp_path / "colleague").mkdir()
+    return replace(sh, home=tmp_path / "colleague" / ".swell", work=tmp_path / "colleague")
+
+
+def test_a_colleague_is_let_in_works_and_is_shut_out_again(sh: Shell, colleague: Shell) -> None:
+    url = json.loads(sh("up", "--json").out)["url"]
+    assert "belongs to whoever started it" in sh("user", "ls").out
+    assert "ana is a submitter in team vision" in sh("user", "add", "ana", "--team", "vision").out
+    made = sh("token", "new", "--user", "ana", "--note", "laptop")
+    assert "revoke" in made.err
+    token = made.out.strip()
+    assert "logged in" in colleague("login", url, stdin=f"{token}\n".encode()).out
+    assert colleague("whoami").out.strip() == "ana, submitter in team vision (known by token)"
+    assert token not in colleague("token", "ls").out
+    job = json.loads(colleague("run", "-d", "--json", "--", "echo", "hello").out)
+    assert json.loads(sh("ls", "--all", "--json").out)[0]["user"] == "ana", job
+    refused = colleague("user", "add", "bo", code=2)
+    assert "this needs the role admin" in refused.err
+    refused = colleague("policy", "fifo", code=2)
+    assert "this needs the role operator" in refused.err
+    ids = [one["id"] for one in json.loads(sh("token", "ls", "--json").out)]
+    sh("token", "revoke", *ids)
+    assert "the token is wrong" in colleague("whoami", code=2).err
+
+
+def test_a_wrong_token_leaves_no_login_behind(sh: Shell, colleague: Shell) -> None:
+    url = json.loads(sh("up", "--json").out)["url"]
+    assert "the token is wrong" in colleague("login", url, stdin=b"nonsense\n", code=2).err
+    assert not (colleague.home / "login.json").exists()

@@ -1,0 +1,158 @@
+"""A daemon with the nodes of a real cluster, trainings that can be checked to the last bit, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness import Daemon, eventually
+from integration.sdk.test_numpy_resized import EPOCH, SCRIPT, uninterrupted
+from kubernetes import image
+from kubernetes.cluster import GATEWAY, NAMESPACE, Cluster
+from swell.sdk import ship
+
+PATIENT_S = 180.0
+harness.READY_S = 90.0  # a cluster runs beside it
+
+
+@dataclass(slots=True)
+class Lab:
+    cluster: Cluster
+    daemon: Daemon
+    home: Path
+    work: Path
+    storage: Path
+
+    def kubectl(self, *words: str) -> str:
+        return self.cluster.kubectl("-n", NAMESPACE, *words)
+
+    # ---- jobs ----
+
+    def train(self, epochs: int, steps: int = 2, work_s: float = 0.15, **more: object) -> int:
+        """The numpy example, as its job file would have it; its files go along."""
+        shutil.copy(SCRIPT, self.work / "train.py")
+        command = ["python3", "train.py", "--steps", str(steps), "--work-s", str(work_s)]
+        job = {"name": "numpy", "command": command, "gpus": "1-3", "launcher": "per-gpu", "epochs": epochs}
+        return self.submit(**{**job, "uses_library": True, **more})
+
+    def hold(self, gpus: int, **more: object) -> int:
+        """A job that keeps so many GPUs of one node until it is cancelled."""
+        return self.submit(command="sleep 1000", gpus=gpus, name=f"hold-{gpus}", **more)
+
+    def submit(self, **job: object) -> int:
+        document = {"image": image.NAME, "kubernetes": {}, "grace": 20, **job}
+        (self.work / "job.json").write_text(json.dumps(document), encoding="utf-8")
+        env = {**os.environ, "SWELL_HOME": str(self.home)}
+        words = [sys.executable, "-m", "swell", "submit", "--json", "job.json"]
+        told = subprocess.run(words, cwd=self.work, env=env, capture_output=True, text=True, check=False, timeout=60)
+        assert told.returncode == 0, told.stderr + told.stdout
+        return int(json.loads(told.stdout)["jobs"][0]["id"])
+
+    def job(self, job: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.daemon.get(f"/v1/jobs/{job}")
+        return found
+
+    def gpus(self, job: int) -> int:
+        view = self.job(job)
+        return int(view["gpus"]["held"]) if view["state"] == "running" else 0
+
+    def epochs(self, job: int) -> int:
+        return int(self.job(job)["progress"]["epochs_done"])
+
+    def nodes(self, job: int) -> set[str]:
+        return {place.partition(":")[0] for place in self.job(job)["where"]}
+
+    def until(self, job: int, *states: str) -> dict[str, Any]:
+        def reached() -> bool:
+            return self.job(job)["state"] in states
+
+        eventually(reached, PATIENT_S, what=f"job {job} is {states}: {self.job(job)}", every_s=0.3)
+        return self.job(job)
+
+    def until_epochs(self, job: int, more: int) -> None:
+        """So many epochs from now."""
+        goal = self.epochs(job) + more
+        eventually(
+            lambda: self.epochs(job) >= goal or self.job(job)["state"] == "completed",
+            PATIENT_S,
+            what=f"job {job} does {more} more epochs: {self.job(job)}",
+            every_s=0.3,
+        )
+
+    def until_gpus(self, job: int, count: int) -> None:
+        eventually(
+            lambda: self.gpus(job) == count, PATIENT_S, what=f"job {job} has {count} GPUs: {self.job(job)}", every_s=0.3
+        )
+
+    # ---- what must hold in the end ----
+
+    def lines(self, job: int) -> list[tuple[int, str, int]]:
+        """(epoch, loss, workers) as rank 0 of each attempt wrote them."""
+        found = []
+        for attempt in range(1, self.job(job)["attempts"] + 1):
+            log = self.home / "pods" / f"{job}.{attempt}" / "0" / "log"
+            text = log.read_text(encoding="utf-8") if log.exists() else ""
+            found += [(int(epoch), loss, int(workers)) for epoch, loss, workers in EPOCH.findall(text)]
+        return found
+
+    def check(self, job: int, epochs: int, steps: int = 2, *, exact: bool = True) -> list[tuple[int, str, int]]:
+        """Every epoch, in order, with the losses of an undisturbed training. Not `exact`: epochs that a kill
+        interrupted were done again, with the same result."""
+        lines = self.lines(job)
+        expected = uninterrupted(ship.ship(self.work.parent / "sdk"), epochs, steps)
+        assert {epoch: loss for epoch, loss, _ in lines}.items() <= expected.items()
+        assert lines[-1][0] == epochs - 1
+        if exact:
+            assert [epoch for epoch, _, _ in lines] == list(range(epochs)), "each epoch once"
+        return lines
+
+    def pods(self) -> list[str]:
+        found = json.loads(self.kubectl("get", "pods", "-l", "swell/job", "-o", "json"))
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    def until_nothing_is_left(self) -> None:
+        eventually(lambda: not self.pods(), PATIENT_S, what=f"no pod is left: {self.pods()}", every_s=0.5)
+
+        def owners() -> str:
+            return self.kubectl("get", "configmaps,secrets", "-l", "swell/job", "-o", "name")
+
+        eventually(lambda: not owners(), PATIENT_S, what="no ConfigMap or Secret of a run is left", every_s=0.5)
+
+
+@contextmanager
+def lab(tmp_path: Path, cluster: Cluster) -> Iterator[Lab]:
+    home, work, storage = (tmp_path / name for name in ("home", "work", "storage"))
+    for path in (home, work, storage):
+        path.mkdir()
+    settings = {"kubeconfig": str(cluster.as_daemon()), "storage_path": str(storage)}
+    config = {"kubernetes": settings, "host": "0.0.0.0", "insecure_listen": True, "advertise": GATEWAY}
+    config |= {"policy": "elastic-fifo"}  # grows at once: how well growth pays is not what these tests are about
+    (home / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+    daemon = Daemon(home, gpus=0)
+    try:
+        daemon.start()
+        made = Lab(cluster=cluster, daemon=daemon, home=home, work=work, storage=storage)
+        eventually(lambda: len(daemon.get("/v1/nodes")["nodes"]) == 3, 30.0, what="nodes of the cluster are there")
+        yield made
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.kill()
+        daemon.hang_up()
+        _clean(cluster)
+
+
+def _clean(cluster: Cluster) -> None:
+    """Whatever a test that failed has left."""
+    for name in cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", "swell/job", "-o", "name").split():
+        cluster.kubectl("-n", NAMESPACE, "delete", name, "--wait=false", "--grace-period=1")
+        cluster.kubectl("-n", NAMESPACE, "patch", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    cluster.kubectl("-n", NAMESPACE, "delete", "configmaps", "-l", "swell/cluster")

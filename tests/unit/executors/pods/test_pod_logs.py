@@ -1,0 +1,58 @@
+"""Logs of containers go on from where they were, whoever comes back, and hold nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from swell.executors.kubernetes.logs import _Keeper, read
+
+
+def line(second: int, text: str, nanos: str = "000000000") -> bytes:
+    return f"2027-01-15T08:00:{second:02d}.{nanos}Z {text}".encode()
+
+
+def take(directory: Path, *chunks: bytes, end: bool = True) -> bytes:
+    keeper = _Keeper(directory)
+    for chunk in chunks:
+        keeper.take(chunk)
+    if end:
+        keeper.take_rest()
+    keeper.close()
+    return (directory / "log").read_bytes()
+
+
+def test_lines_are_kept_without_their_times_also_when_chunks_cut_them(tmp_path: Path) -> None:
+    whole = line(1, "epoch 1\n") + line(2, "40%\r80%\n") + line(3, "no newline at the end")
+    assert take(tmp_path, whole[:20], whole[20:60], whole[60:]) == b"epoch 1\n40%\r80%\nno newline at the end"
+
+
+def test_lines_of_two_streams_are_kept_in_their_order_whatever_their_times(tmp_path: Path) -> None:
+    """Runtimes stamp output and errors apart: a line may be older than the one before it."""
+    told = line(2, "working\n"), line(1, "ValueError: no such layer\n"), line(1, "bye\n")
+    assert take(tmp_path, told[0] + told[1], told[2]) == b"working\nValueError: no such layer\nbye\n"
+    assert (tmp_path / "log.at").read_text().split()[1].startswith("2027-01-15T08:00:02")
+
+
+def test_what_is_sent_again_after_an_outage_is_kept_once(tmp_path: Path) -> None:
+    take(tmp_path, line(1, "one\n") + line(2, "two\n"), end=False)
+    again = line(1, "one\n") + line(2, "two\n") + line(2, "two and a half\n", nanos="5") + line(3, "three\n")
+    assert take(tmp_path, again) == b"one\ntwo\ntwo and a half\nthree\n"
+
+
+def test_a_crash_between_a_line_and_its_time_keeps_the_line_once(tmp_path: Path) -> None:
+    take(tmp_path, line(1, "one\n"))
+    with (tmp_path / "log").open("ab") as log:
+        log.write(b"tw")
+    assert take(tmp_path, line(2, "two\n")) == b"one\ntwo\n"
+
+
+def test_the_kubelets_own_complaints_are_no_lines_of_the_log(tmp_path: Path) -> None:
+    assert take(tmp_path, line(1, "one\n"), b"unable to retrieve container logs for containerd://8ff3") == b"one\n"
+
+
+def test_a_log_ends_when_its_worker_has_and_all_was_read(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"here\n")
+    assert not read(tmp_path / "log", 0, 3, ended=True).end
+    assert read(tmp_path / "log", 3, 10, ended=True).end
+    assert not read(tmp_path / "log", 5, 10, ended=False).end
+    assert read(tmp_path / "none", 0, 10, ended=True).end
