@@ -55,14 +55,13 @@ class Batch:
 
 
 def found_batch(client: Client, ref: str) -> Batch:
-    """By its name, by the id of one of its jobs, or `last`."""
+    """By its name, by the id of one of its jobs, or `last`. A name is asked for first: it may consist of digits only."""
+    if ref != "last" and client.jobs(batch=ref, limit=1)[0]:
+        return Batch(client=client, name=ref)
     if ref == "last" or ref.isdecimal():
         view = client.job(ref)
         return Batch(client=client, name=view["batch"], job=0 if view["batch"] else view["id"])
-    batch = Batch(client=client, name=ref)
-    if not client.jobs(batch=ref, limit=1)[0]:
-        raise NoSuchBatch(f"there is no batch {ref!r}; `swell batch ls` lists them")
-    return batch
+    raise NoSuchBatch(f"there is no batch {ref!r}; `swell batch ls` lists them")
 
 
 @dataclass(slots=True, kw_only=True)

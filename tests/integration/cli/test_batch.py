@@ -135,7 +135,7 @@ def test_cancel_ends_a_detached_batch(sh: Shell) -> None:
 
 
 def test_ctrl_c_stops_the_jobs_and_still_collects(sh: Shell) -> None:
-    lines = [f"echo began {n}; echo {n} > part.txt; exec sleep 600" for n in range(6)]
+    lines = [f"echo began {n}; echo {n} > part.txt; exec sleep 654.{n}" for n in range(6)]
     (sh.work / "b.sh").write_text("\n".join(lines) + "\n")
     process = sh.start("batch", "b.sh")
     assert process.stdout is not None
@@ -155,7 +155,7 @@ def test_ctrl_c_stops_the_jobs_and_still_collects(sh: Shell) -> None:
     found = sorted(path.read_text() for path in (sh.work / "job_results").glob("*/part.txt"))
     assert found == ["0\n", "1\n", "2\n", "3\n"]
     assert len(list((sh.work / "job_results").glob("*.out"))) == 4
-    assert "sleep 600" not in _running()
+    assert "sleep 654." not in _running()
 
 
 def _out_beside(path: Path) -> str:

@@ -1,13 +1,14 @@
 """What is told of a batch, and how its options are read, without a daemon."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
 from swell.cli.batch import batch
-from swell.cli.batch_follow import Follower
+from swell.cli.batch_follow import Follower, NoSuchBatch, found_batch
 from swell.cli.batch_run import spread
+from swell.client.http import Client
 
 
 def view(job: int, state: str, **said: Any) -> dict[str, Any]:
@@ -72,3 +73,26 @@ def test_wrong_options_are_refused_before_anything_is_started(args: list[str], s
     done = CliRunner().invoke(batch, args)
     assert done.exit_code == 2
     assert said in done.output
+
+
+class Jobs:
+    """A client that knows two jobs: 7, alone, and 8, of a batch whose name has digits only."""
+
+    def jobs(self, *, batch: str, limit: int) -> tuple[list[dict[str, Any]], None]:
+        return [{"id": 8}][: limit if batch == "81594102" else 0], None
+
+    def job(self, ref: str) -> dict[str, Any]:
+        return {"7": {"id": 7, "batch": ""}, "8": {"id": 8, "batch": "81594102"}, "last": {"id": 7, "batch": ""}}[ref]
+
+
+@pytest.mark.parametrize(
+    ("ref", "name", "job"), [("81594102", "81594102", 0), ("8", "81594102", 0), ("7", "", 7), ("last", "", 7)]
+)
+def test_a_batch_is_found_by_its_name_of_digits_by_a_job_and_as_the_last(ref: str, name: str, job: int) -> None:
+    found = found_batch(cast(Client, Jobs()), ref)
+    assert (found.name, found.job) == (name, job)
+
+
+def test_a_batch_that_does_not_exist_is_named() -> None:
+    with pytest.raises(NoSuchBatch, match="no batch 'nothing'"):
+        found_batch(cast(Client, Jobs()), "nothing")
