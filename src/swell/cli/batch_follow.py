@@ -55,7 +55,7 @@ class Batch:
 
 
 def found_batch(client: Client, ref: str) -> Batch:
-    """By its name, by the id of one of its jobs, or `last`. A name is asked for first: it may consist of digits only."""
+    """By its name, by the id of one of its jobs, or `last`. The name comes first: it may have digits only."""
     if ref != "last" and client.jobs(batch=ref, limit=1)[0]:
         return Batch(client=client, name=ref)
     if ref == "last" or ref.isdecimal():

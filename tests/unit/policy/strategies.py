@@ -102,7 +102,7 @@ def _job(number: int, drawn: bytes, kinds: Kinds) -> JobView:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, kinds: Kinds = Kinds(), quotas: bool = False) -> Snapshot:  # noqa: B008 - frozen
+def snapshots(draw: st.DrawFn, kinds: Kinds = Kinds(), quotas: bool = False) -> Snapshot:
     gpus = {"a": draw(st.integers(0, 12)), "b": draw(st.integers(0, 6))}
     drawn = draw(st.lists(_bytes, max_size=9))
     jobs = [_job(number, choices, kinds) for number, choices in enumerate(drawn, start=1)]
