@@ -8,7 +8,7 @@ from pathlib import Path
 
 import swell
 from swell.core import events
-from swell.sdk import carry, session
+from swell.sdk import carry, leaving
 
 ROOT = Path(swell.__file__).parent
 
@@ -58,4 +58,4 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_the_exit_code_of_a_stopped_training_is_one_number() -> None:
     """The library may not import the package, and what carries a training starts fast: each has its own copy."""
-    assert events.EXIT_STOPPED == session.EXIT_STOPPED == carry.EXIT_STOPPED
+    assert events.EXIT_STOPPED == leaving.EXIT_STOPPED == carry.EXIT_STOPPED

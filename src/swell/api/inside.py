@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 
 from swell.api.deps import context_of, engine_of, json_response, run_of
 from swell.api.problems import ApiError
-from swell.daemon.reports import RunReport
+from swell.daemon.reports import RankStatus, RunReport
 from swell.jobfile.files import write_archive
 
 MAX_WAIT_S = 60.0
@@ -40,17 +40,15 @@ async def stop(request: Request) -> Response:
     query = request.query_params
     position = (_whole(query, "epoch"), _whole(query, "step"))
     ack = (_whole(query, "ack_epoch"), _whole(query, "ack_step"))
-    view = await engine_of(request).await_stop(
-        run,
-        _whole(query, "rank"),
-        position,
-        ack if "ack_epoch" in query else None,
-        _wait_s(query),
+    status = RankStatus(
+        rank=_whole(query, "rank"),
+        position=position,
+        ack=ack if "ack_epoch" in query else None,
         world_size=_whole(query, "world_size"),
         steps=bool(_whole(query, "steps")),
         terminating=bool(_whole(query, "terminating")),
     )
-    return json_response(view)
+    return json_response(await engine_of(request).await_stop(run, status, _wait_s(query)))
 
 
 async def files(request: Request) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
-from swell.core.agreement import Position
 from swell.core.decision import Reason
 from swell.core.events import Event
 from swell.core.ids import JobId, RunId
@@ -13,7 +12,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
-from swell.daemon.reports import RunReport, Series, StopView
+from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.timing import PassTimes
 from swell.plan.commands import Update
 from swell.ports import Files, JobQuery, LogChunk, Order, PastRun, Stored
@@ -79,18 +78,7 @@ class Queries(Protocol):
 
 class Reports(Protocol):
     async def report(self, run: RunId, report: RunReport) -> StopView: ...
-    async def await_stop(
-        self,
-        run: RunId,
-        rank: int,
-        position: Position,
-        ack: Position | None,
-        wait_s: float,
-        *,
-        world_size: int = 0,
-        steps: bool = False,
-        terminating: bool = False,
-    ) -> StopView: ...
+    async def await_stop(self, run: RunId, status: RankStatus, wait_s: float) -> StopView: ...
 
 
 class Engine(Commands, Queries, Reports, Protocol):

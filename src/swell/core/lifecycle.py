@@ -1,26 +1,20 @@
-"""The law: which event may happen to a job in which state, and what it makes true.
-
-`TRANSITIONS` is the whole life of a job as data; a test walks all pairs and the docs draw their diagram from it.
-`apply` is the one function that changes a `State`; it is O(1) an event, whatever the number of jobs.
+"""What an event makes true. `apply` is the one function that changes a `State`, in O(1) per event, whatever the number
+of jobs. Which event may happen when is decided in `core.transitions`; what events about machines, the policy and users
+change is in `core.cluster_changes`; here is what those about jobs and runs change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 from typing import Any
 
 from swell.core import events as ev
-from swell.core.accounts import Token, User
-from swell.core.errors import InvalidTransition
+from swell.core.cluster_changes import CLUSTER_CHANGES
 from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
-from swell.core.exits import FAILURES, is_spared, state_after
-from swell.core.ids import RunId
-from swell.core.resources import MEASURED, Node, NodeCondition
+from swell.core.exits import FAILURES, is_spared
 from swell.core.state import (
     ENDED,
-    HOLDING,
     KEEP_ENDED,
     RECENT,
     JobRecord,
@@ -29,10 +23,9 @@ from swell.core.state import (
     State,
     StopRecord,
     Withdrawal,
-    may_be_withdrawn,
     unsaved_since_s,
-    was_given,
 )
+from swell.core.transitions import TRANSITIONS, Trigger, check, is_stale, trigger_of
 
 _make_job, _make_run = maker(JobRecord), maker(Run)
 
@@ -42,157 +35,6 @@ NODE_FULL_RETRY_S = 30.0
 """A node without room is no fault of the job: it is tried again, for as long as it takes."""
 RESTART_COST_MEMORY = 0.5
 """Weight of the newest measured restart in the running mean."""
-
-
-class Trigger(StrEnum):
-    """What an event means to the job's life. A `RunEnded` means different things; `trigger_of` tells them apart."""
-
-    PLAN = "planned"
-    START = "started"
-    REPORT = "report"  # epochs, agreement, in-place resize: no change of state
-    STOP = "stop requested"
-    WITHDRAW = "stop withdrawn"
-    FINISH = "finished"
-    FIND = "found to have finished before"  # an attempt that was given up with its machine
-    REQUEUE = "run ended, to be run again"
-    FAIL = "failed"
-    GIVE_UP = "cancelled"
-    LOSE = "lost"
-    EDIT = "edited"  # pause, resume, priority, update
-    AGAIN = "queued again"  # by its user, after its end
-    COLLECT = "outputs copied"
-    REMOVE = "removed"
-
-
-_J, _T = JobState, Trigger
-TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
-    (_J.QUEUED, _T.PLAN): _J.STARTING,
-    (_J.QUEUED, _T.GIVE_UP): _J.CANCELLED,
-    (_J.QUEUED, _T.FIND): _J.COMPLETED,
-    **{(state, _T.FIND): state for state in sorted(HOLDING | ENDED)},
-    (_J.QUEUED, _T.EDIT): _J.QUEUED,
-    (_J.STARTING, _T.START): _J.RUNNING,
-    (_J.RUNNING, _T.START): _J.RUNNING,  # reported twice after a crash
-    (_J.STOPPING, _T.START): _J.STOPPING,
-    **{(state, _T.STOP): _J.STOPPING for state in sorted(HOLDING)},
-    (_J.STOPPING, _T.WITHDRAW): _J.RUNNING,
-    **{
-        (state, trigger): target
-        for state in sorted(HOLDING)
-        for trigger, target in (
-            (_T.REPORT, state),
-            (_T.EDIT, state),
-            (_T.FINISH, _J.COMPLETED),
-            (_T.REQUEUE, _J.QUEUED),
-            (_T.FAIL, _J.FAILED),
-            (_T.GIVE_UP, _J.CANCELLED),
-            (_T.LOSE, _J.LOST),
-        )
-    },
-    **{(state, _T.EDIT): state for state in sorted(ENDED)},
-    **{(state, _T.AGAIN): _J.QUEUED for state in sorted(ENDED)},
-    **{(state, _T.COLLECT): state for state in sorted(ENDED)},
-}
-"""(state, trigger) -> next state. A pair that is not here cannot happen. REMOVE, of an ended job, leaves no state."""
-
-
-def trigger_of(job: JobRecord, event: Event) -> Trigger:
-    """What this event means to this job."""
-    if type(event) is ev.RunEnded:
-        return _TRIGGER_OF_END[state_after(job, event.reason)]
-    return _SIMPLE_TRIGGERS[type(event)]
-
-
-_SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
-    ev.RunPlanned: Trigger.PLAN,
-    ev.RunPreparing: Trigger.REPORT,
-    ev.RunStarted: Trigger.START,
-    ev.TrainingBegan: Trigger.REPORT,
-    ev.EpochEnded: Trigger.REPORT,
-    ev.CheckpointSeen: Trigger.REPORT,
-    ev.StopAgreed: Trigger.REPORT,
-    ev.RunResized: Trigger.REPORT,
-    ev.RunStopRequested: Trigger.STOP,
-    ev.RunStopWithdrawn: Trigger.WITHDRAW,
-    ev.ResultStands: Trigger.FIND,
-    ev.JobCancelled: Trigger.GIVE_UP,
-    ev.JobPaused: Trigger.EDIT,
-    ev.JobResumed: Trigger.EDIT,
-    ev.PriorityChanged: Trigger.EDIT,
-    ev.JobUpdated: Trigger.EDIT,
-    ev.JobRequeued: Trigger.AGAIN,
-    ev.OutputsCopied: Trigger.COLLECT,
-    ev.JobRemoved: Trigger.REMOVE,
-}
-
-_REPORTS = frozenset(
-    {
-        *(ev.RunPreparing, ev.RunStarted, ev.TrainingBegan, ev.EpochEnded, ev.CheckpointSeen, ev.StopAgreed),
-        *(ev.RunResized, ev.RunStopRequested, ev.RunStopWithdrawn, ev.RunEnded),
-    }
-)
-"""Events about a run that must be the current one."""
-
-_TRIGGER_OF_END: Mapping[JobState, Trigger] = {
-    JobState.COMPLETED: Trigger.FINISH,
-    JobState.QUEUED: Trigger.REQUEUE,
-    JobState.FAILED: Trigger.FAIL,
-    JobState.CANCELLED: Trigger.GIVE_UP,
-    JobState.LOST: Trigger.LOSE,
-}
-
-
-def is_stale(state: State, event: Event) -> bool:
-    """A report of an old attempt, or of a run that has already ended: recorded, and ignored."""
-    if type(event) not in _REPORTS:
-        return False
-    run: RunId = event.run  # type: ignore[union-attr]  # every report has one
-    job = state.jobs.get(run.job)
-    if job is None or job.run is None:
-        return True
-    return job.run.id.attempt != run.attempt or job.run.ended_s is not None
-
-
-def check(state: State, event: Event) -> None:
-    """Raise `InvalidTransition` if this event cannot be appended now. Stale reports are fine."""
-    if not is_stale(state, event):
-        _check(state, event)
-
-
-def _check(state: State, event: Event) -> None:
-    kind = type(event)
-    if kind in _REPORTS:  # of a run that is the job's current one: the job is known
-        job = state.jobs[event.run.job]  # type: ignore[union-attr]  # every report has one
-        if kind is ev.RunStopWithdrawn and not may_be_withdrawn(job):
-            raise InvalidTransition(f"job {job.id} is {job.state}: no stop of it can be withdrawn now")
-        _next_state(job, trigger_of(job, event))
-        return
-    job_id = ev.job_of(event)
-    if job_id is None:
-        return
-    known = state.jobs.get(job_id)
-    if kind is ev.JobSubmitted:
-        if job_id <= state.last_job:
-            raise InvalidTransition(f"job id {job_id} was used before")
-        return
-    if known is None:
-        if kind is ev.JobRemoved and was_given(state, job_id):
-            return  # ended so long ago that only the store's tables still have it
-        raise InvalidTransition(f"job {job_id} is not known")
-    if type(event) is ev.RunPlanned and event.run.attempt != known.attempts + 1:
-        raise InvalidTransition(f"run {event.run} planned, but job {job_id} has had {known.attempts} attempts")
-    _next_state(known, trigger_of(known, event))
-
-
-def _next_state(job: JobRecord, trigger: Trigger) -> JobState | None:
-    if trigger is Trigger.REMOVE:
-        if not job.ended:
-            raise InvalidTransition(f"job {job.id} is {job.state}; only an ended job can be removed from the record")
-        return None
-    target = TRANSITIONS.get((job.state, trigger))
-    if target is None:
-        raise InvalidTransition(f"job {job.id} is {job.state}: “{trigger}” cannot happen to it")
-    return target
 
 
 def replay(events: Iterable[Event], state: State | None = None) -> State:
@@ -206,7 +48,7 @@ def replay(events: Iterable[Event], state: State | None = None) -> State:
 def apply(state: State, event: Event) -> None:
     """Make one event true. Raises `InvalidTransition` before changing anything; numbers the event."""
     if not is_stale(state, event):
-        _check(state, event)
+        check(state, event)
         _APPLY[type(event)](state, event)
     state.seq += 1
     state.recent.append(ev.job_of(event))
@@ -369,7 +211,7 @@ def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
 def _stop_withdrawn(state: State, event: ev.RunStopWithdrawn) -> None:
     job = state.jobs[event.run.job]
     stop = job.run.stop if job.run else None
-    assert stop is not None  # `_check` was asked first
+    assert stop is not None  # `check` was asked first
     withdrawn = Withdrawal(
         why=stop.why, at_s=event.at_s, change=stop.reason, reason=event.reason, until_s=event.until_s
     )
@@ -564,101 +406,6 @@ def _ids_skipped(state: State, event: ev.IdsSkipped) -> None:
         state.last_job = event.through
 
 
-def _node_observed(state: State, event: ev.NodeObserved) -> None:
-    known = state.nodes.get(event.node.name)
-    state.nodes[event.node.name] = event.node if known is None else kept_facts(known, event.node)
-
-
-def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
-    node = state.nodes.get(event.node)
-    if node is not None:
-        cleared = {"failed_starts": ()} if event.condition is NodeCondition.READY else {}
-        state.nodes[event.node] = evolve(node, condition=event.condition, why=event.why, **cleared)
-
-
-def kept_facts(known: Node, seen: Node) -> Node:
-    """A node as it is seen now, with what measuring does not change: what people said of it, and its contact."""
-    return evolve(
-        _with_declared(known, seen),
-        condition=known.condition,
-        why=known.why,
-        lease_s=seen.lease_s or known.lease_s,
-        lease_waived=known.lease_waived,
-        contact=known.contact,
-        contact_s=known.contact_s,
-        boot_id=known.boot_id,
-        failed_starts=known.failed_starts,
-    )
-
-
-def _with_declared(known: Node, seen: Node) -> Node:
-    """A machine over SSH is declared by a person (with `ssh`) and measured by a look (without): neither forgets what
-    only the other knows."""
-    if known.ssh is None:
-        return seen
-    declared = known if seen.ssh is None else seen
-    measured = seen if seen.ssh is None else known
-    return evolve(declared, **{name: getattr(measured, name) for name in MEASURED if name not in declared.declared})
-
-
-def _node_contact(state: State, event: ev.NodeContactChanged) -> None:
-    node = state.nodes.get(event.node)
-    if node is not None:
-        since_s = node.contact_s if event.contact is node.contact else event.at_s
-        boot_id = event.boot_id or node.boot_id
-        state.nodes[event.node] = evolve(node, contact=event.contact, contact_s=since_s, boot_id=boot_id)
-
-
-def _node_lease(state: State, event: ev.NodeLeaseWaived) -> None:
-    node = state.nodes.get(event.node)
-    if node is not None:
-        state.nodes[event.node] = evolve(node, lease_waived=event.waived)
-
-
-def _node_removed(state: State, event: ev.NodeRemoved) -> None:
-    state.nodes.pop(event.node, None)
-
-
-def _policy_set(state: State, event: ev.PolicySet) -> None:
-    if event.name != state.policy:
-        state.policy_memory = {}
-    state.policy = event.name
-    state.placer = event.placer or state.placer
-    state.policy_options = dict(event.options)
-
-
-def _policy_remembered(state: State, event: ev.PolicyRemembered) -> None:
-    state.policy_memory = dict(event.memory)
-
-
-def _user_set(state: State, event: ev.UserSet) -> None:
-    known = state.users.get(event.name)
-    since_s = known.since_s if known else event.at_s
-    state.users[event.name] = User(name=event.name, role=event.role, team=event.team, since_s=since_s)
-
-
-def _user_removed(state: State, event: ev.UserRemoved) -> None:
-    state.users.pop(event.name, None)
-    for token in [token.id for token in state.tokens.values() if token.user == event.name]:
-        del state.tokens[token]
-
-
-def _token_issued(state: State, event: ev.TokenIssued) -> None:
-    state.tokens[event.token] = Token(
-        id=event.token,
-        user=event.user,
-        digest=event.digest,
-        role=event.role,
-        made_s=event.at_s,
-        expires_s=event.expires_s,
-        note=event.note,
-    )
-
-
-def _token_revoked(state: State, event: ev.TokenRevoked) -> None:
-    state.tokens.pop(event.token, None)
-
-
 _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.JobSubmitted: _submitted,
     ev.RunPlanned: _planned,
@@ -682,15 +429,5 @@ _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.OutputsCopied: _collected,
     ev.JobRemoved: _removed,
     ev.IdsSkipped: _ids_skipped,
-    ev.NodeObserved: _node_observed,
-    ev.NodeConditionChanged: _node_condition,
-    ev.NodeContactChanged: _node_contact,
-    ev.NodeLeaseWaived: _node_lease,
-    ev.NodeRemoved: _node_removed,
-    ev.PolicySet: _policy_set,
-    ev.PolicyRemembered: _policy_remembered,
-    ev.UserSet: _user_set,
-    ev.UserRemoved: _user_removed,
-    ev.TokenIssued: _token_issued,
-    ev.TokenRevoked: _token_revoked,
+    **CLUSTER_CHANGES,
 }

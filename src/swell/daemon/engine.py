@@ -11,32 +11,31 @@ from pathlib import Path
 from typing import Protocol
 
 from swell.core import events as ev
-from swell.core.agreement import Position
 from swell.core.contact import waived
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, NotFound, StoreError
-from swell.core.events import CopiedOutputs, Event, ExitReason
+from swell.core.events import CopiedOutputs, Event
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Node, NodeCondition, gpus_per_node
+from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
-from swell.core.state import ENDED, JobRecord, JobState, Run, State, was_given
+from swell.core.state import JobRecord, Run, State, was_given
 from swell.daemon.accounts import Accounts
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
-from swell.daemon.contacts import Contacts
 from swell.daemon.effects import Effects
-from swell.daemon.forecasts import Forecasts, forecast_sentence
+from swell.daemon.explaining import Explaining
+from swell.daemon.forecasts import Forecasts
+from swell.daemon.health import health, leftovers
 from swell.daemon.job_id_watermark import JobIdWatermark
 from swell.daemon.latest_order import latest_order
 from swell.daemon.listing import IN_MEMORY, active_jobs
 from swell.daemon.logwatch import LogWatch
-from swell.daemon.moments import Moment
+from swell.daemon.observing import Observing
 from swell.daemon.outputs import Collect, Outputs
 from swell.daemon.passes import Passes, Timing
-from swell.daemon.reports import RunReport, Series, StopView
-from swell.daemon.series import RecentSeries
+from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.stops import Stops
 from swell.daemon.supervisor import Supervisor
 from swell.daemon.timing import PassTimes
@@ -44,38 +43,29 @@ from swell.daemon.watch import events_seen
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
 from swell.plan.admit import check_feasible
-from swell.plan.explain import Explanation, explain
-from swell.plan.sizes import of_size
-from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter
+from swell.plan.explain import Explanation
+from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
-    Adopted,
     Clock,
     Executor,
     Files,
-    FilesFound,
     JobQuery,
     LogChunk,
-    NodeGone,
-    NodeHeard,
     NodeSeen,
     Observation,
     Order,
     PastRun,
     Record,
-    RunGone,
-    RunProgress,
     Stored,
 )
-from swell.sim.forecast import Change, Effect, Interval, copy_of
+from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.describe import DescribedBook
 
 log = logging.getLogger(__name__)
 
 ADOPTION_S = 5.0
 """At a start nothing is decided before executors have told what runs, or this time is over."""
-DECIDES = ("recovery", "watch", "passes")
-"""Tasks without which nothing is decided, or not from what is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,26 +118,20 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self.book = book
-        self._adopted = asyncio.Event()
-        self._reported: dict[RunId, int] = {}  # epochs that a run reported itself, where its own record was ahead
         self._effects = Effects(executor, lambda: self.state, self._observed, clock.now_s)
         self._passes = Passes(
             committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
-        self._contacts = Contacts(
-            lambda: self.state,
-            self._commit_contact,
-            self._effects.kill_old,
-            self._effects.reached,
-            clock,
-        )
         self._stops = Stops(committer, clock)
         self.accounts = Accounts(lambda: self.state, self._commit, clock)
-        self._series = RecentSeries()
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
         self._forecasts = Forecasts()
+        self._explaining = Explaining(committer, self._passes, self._forecasts, book, clock)
         self._cleanup = Cleanup(executor, record, lambda: self.state)
+        self._observing = Observing(
+            committer, self._effects, self._stops, self._cleanup, self._logs, clock, commit=self._commit, do=self._do
+        )
         self._outputs = Outputs(lambda: self.state, collect, self._commit, clock.now_s)
         self._ids = JobIdWatermark(settings.id_file)
         self._kept_here = kept_here
@@ -175,9 +159,9 @@ class Engine:
         self.tasks.start("recovery", self._committer.keep_healthy)
         self.tasks.start("checkpoints", self._committer.keep_checkpoints)
         self.tasks.start("watch", self._watch)
-        self.tasks.start("contacts", self._contacts.run)
+        self.tasks.start("contacts", self._observing.contacts.run)
         self.tasks.start("passes", self._decide)
-        self.tasks.start("forecasts", lambda: self._forecasts.run(self._moment))
+        self.tasks.start("forecasts", lambda: self._forecasts.run(self._explaining.moment))
         self.tasks.start("logs", self._logs.run)
         self.tasks.start("training checkpoints", self._checkpoints.run)
         self.tasks.start("cleanup", self._cleanup.run)
@@ -192,13 +176,13 @@ class Engine:
         if self._holding():
             with suppress(TimeoutError):
                 async with asyncio.timeout(ADOPTION_S):
-                    await self._adopted.wait()
+                    await self._observing.adopted.wait()
         await self._passes.run()
 
     def _found(self, events: Sequence[Event]) -> None:
         """A write that the store seemed to refuse is on disk after all: what follows from it is done now."""
         self._passes.carry_out(events)
-        self._ended_with_their_machine(events)
+        self._observing.ended_with_their_machine(events)
         self._passes.wake()
 
     async def _skip_ids(self, kept: Sequence[JobId]) -> None:
@@ -259,57 +243,7 @@ class Engine:
             await self._observed(seen)
 
     async def _observed(self, seen: Observation) -> None:
-        """Record what an executor saw. An outage of the store does not lose it: it waits until it can be written."""
-        if isinstance(seen, FilesFound):
-            self._cleanup.found(seen.jobs)
-        await self._committer.healthy()
-        if isinstance(seen, NodeHeard):
-            await self._contacts.heard(seen)
-            return
-        if isinstance(seen, RunGone) and seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
-            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
-        while True:
-            await self._committer.healthy()  # before that the state may hold this, though no disk does
-            try:
-                signalled = isinstance(seen, RunGone) and self._effects.signalled(seen.run)
-                events = events_seen(self.state, seen, signalled=signalled)
-                if isinstance(seen, RunProgress) and events:
-                    began = any(isinstance(event, ev.TrainingBegan) for event in events)
-                    known = seen.resumed if began else self.state.jobs[seen.run.job].epochs_done
-                    self._reported.setdefault(seen.run, known)
-                await self._commit(events)
-            except StoreError:
-                continue
-            break
-        if isinstance(seen, NodeGone):
-            self._ended_with_their_machine(events)
-        if isinstance(seen, Adopted):
-            self._adopted.set()
-        if isinstance(seen, RunGone):
-            if seen.reason is ExitReason.FINISHED and not events:  # of a run that had been given up
-                with suppress(StoreError):  # then its work is done again
-                    await self._do(commands.result_stands(self.state, seen.run, now_s=self._clock.now_s()))
-            self._effects.ended(seen.run)
-            self._stops.ended(seen.run)
-            self._reported.pop(seen.run, None)
-
-    async def _commit_contact(self, events: Sequence[Event]) -> None:
-        """What changes about a machine; a store that refuses it now is told at the next look. Runs that end with their
-        machine are ended here as well."""
-        if self._committer.failure is not None:
-            return
-        with suppress(StoreError):
-            await self._commit(events)
-            self._ended_with_their_machine(events)
-
-    def _ended_with_their_machine(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, ev.RunEnded):
-                self._effects.ended(event.run)
-                if event.reason is ExitReason.NODE_LOST:
-                    self._effects.kill_old(event.run)  # where else it had workers
-                self._stops.ended(event.run)
-                self._reported.pop(event.run, None)
+        await self._observing.observed(seen)
 
     async def _commit(self, events: Sequence[Event]) -> None:
         if events:
@@ -394,7 +328,7 @@ class Engine:
         """A person says that a machine is off: its runs end now, and continue elsewhere where they can."""
         events = commands.lose_node(self.state, name, by=by, now_s=self._clock.now_s())
         await self._commit(events)
-        self._ended_with_their_machine(events)
+        self._observing.ended_with_their_machine(events)
 
     async def remove_node(self, name: str, *, by: str = "") -> None:
         await self._do(commands.remove_node(self.state, name, by=by, now_s=self._clock.now_s()))
@@ -460,73 +394,17 @@ class Engine:
         return self._passes.reasons(job)
 
     async def explain(self, job: JobId) -> Explanation:
-        """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it.
-        At once but for the last, which is waited for briefly and said to be missing when it is."""
-        record = await self.job(job)
-        now = None if record.holding or record.ended else self._fresh_moment()
-        advice, missing = await self._forecasts.advice(job, now) if now is not None else ("", "")
-        found = explain(self.state, record, self.reasons(job), self._clock.now_s())
-        return replace(
-            found,
-            sentences=tuple(dict.fromkeys((*found.sentences, *self._about_size(record)))),
-            advice=advice,
-            missing=missing,
-            starts=self._forecast_sentence(record),
-            trouble=self._passes.decider.trouble,
-        )
-
-    def _about_size(self, record: JobRecord) -> list[str]:
-        """Why a run has as many GPUs as it has."""
-        if not record.holding:
-            return []
-        per_node = gpus_per_node(self.state.nodes.values())
-        return of_size(
-            self.state,
-            record,
-            lambda other: self.book.speed(other, per_node),
-            self.book.remaining(record),
-            DEFAULT_RESTART_COST_S,
-        )
-
-    def _forecast_sentence(self, record: JobRecord) -> str:
-        said = forecast_sentence(record, self.eta(record.id), self._forecasts.until_s, self._clock.now_s())
-        if not said:
-            return ""
-        active = map(self.state.jobs.__getitem__, self.state.active)
-        matter = (job for job in active if job.state is not JobState.QUEUED or job is record)
-        guessed = not all(self.book.remaining(job).known for job in matter)
-        return f"{said} (a guess: not every job has said, or shown, how long it takes)" if guessed else said
+        return await self._explaining.explain(await self.job(job))
 
     def eta(self, job: JobId) -> Interval | None:
-        """When it will start and end, by the latest forecast."""
-        return self._forecasts.intervals.get(job)
+        return self._explaining.eta(job)
 
     def series(self, job: JobId) -> Series:
         """What its library measured lately, since the daemon started."""
-        return self._series.of(job)
+        return self._observing.series.of(job)
 
     async def what_if(self, change: Change) -> Sequence[Effect]:
-        """Start and end of every job before and after a change."""
-        now = self._fresh_moment()
-        if now is None:
-            raise Conflict("the daemon has not decided anything yet; ask again in a moment")
-        return await self._forecasts.what_if(change, now, self.book)
-
-    def _fresh_moment(self) -> Moment | None:
-        return self._forecasts.fresh(self.state.seq, self._moment)
-
-    def _moment(self) -> Moment | None:
-        if not self._passes.decider.chosen:
-            return None
-        state = copy_of(self.state)
-        known = self._passes.answers()
-        per_node = gpus_per_node(state.nodes.values())
-        for job in state.active:
-            if job not in known:  # since the last pass
-                known[job] = self.book.speed(state.jobs[job], per_node), self.book.remaining(state.jobs[job])
-        alone = frozenset(j for j in state.active if state.jobs[j].spec.gpus.share and self.book.alone(j))
-        options, now_s = self._passes.options, self._clock.now_s()
-        return Moment(state=state, answers=known, alone=alone, options=options, now_s=now_s)
+        return await self._explaining.what_if(change)
 
     def watch(self, events: Callable[[Sequence[Event]], None], passes: Callable[[PassTimes], None]) -> None:
         """Be told of events once they are on disk, and of how long passes took. Must be quick and not raise."""
@@ -549,94 +427,18 @@ class Engine:
         return self._clock.now_s()
 
     def health(self) -> dict[str, object]:
-        by_state: dict[str, int] = {state: self.state.counts.get(state, 0) for state in sorted(ENDED)}
-        for job in self.state.active:
-            state = self.state.jobs[job].state
-            by_state[state] = by_state.get(state, 0) + 1
-        return {
-            "ready": self._committer.failure is None and not any(self.tasks.down(name) for name in DECIDES),
-            "degraded": self._degraded(),
-            "tasks": [
-                {"name": death.task, "down": death.down, "deaths": death.deaths, "why": death.why}
-                for death in self.tasks.deaths.values()
-            ],
-            "seq": self._committer.durable_seq,
-            "now_s": self.now_s(),
-            "jobs": by_state,
-            "lost_s": self.state.lost_s,
-            "passes": self._passes.count,
-            "deciding": self._passes.decider.trouble,
-            "policy": self.state.policy,
-            "placer": self.state.placer,
-            "forecast": self._forecasts.accuracy.summary(),
-        }
-
-    def _degraded(self) -> str:
-        """What does not work now, in a sentence; empty if all does."""
-        failure = self._committer.failure
-        if failure is not None:
-            return f"nothing can be written or decided; running jobs go on: {failure}"
-        down = [death for death in self.tasks.deaths.values() if death.down]
-        said = (f"the task {death.task} died and is started again soon ({death.why})" for death in down)
-        return "; ".join(said)
+        return health(self._committer, self.tasks, self._passes, self._forecasts, self.now_s())
 
     def leftovers(self) -> dict[str, object]:
-        """Files of jobs that are not in the record: what could not be deleted, and what is of another database."""
-        unknown = self._cleanup.unknown
-        return {
-            "undeleted": [
-                {"job": found.job, "why": found.why, "tries": found.tries, "given_up": found.given_up}
-                for found in self._cleanup.undeleted.values()
-            ],
-            "unknown": {
-                "jobs": len(unknown),
-                "ids": [ids for ids in self.state.skipped if any(ids[0] <= job <= ids[1] for job in unknown)],
-            },
-        }
+        return leftovers(self._cleanup, self.state)
 
     # -- training code ------------------------------------------------------------------------------------------------
 
     async def report(self, run: RunId, report: RunReport) -> StopView:
-        """What one rank of a run has to say. Durable when it returns, so that the library may forget it."""
-        now_s = self._clock.now_s()
-        record = self.state.jobs.get(run.job)
-        events: list[Event] = []
-        # A report whose answer got lost is sent again: what is known is not learned twice. How fast epochs were that
-        # are only known from the run's own record is still news.
-        done = self._reported.get(run, record.epochs_done) if record is not None else 0
-        if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
-            began = report.began
-            place = {"epoch": began.epoch, "epochs": began.epochs}
-            events.append(ev.TrainingBegan(run=run, at_s=now_s, unit=began.unit, **place))
-            done = began.epoch  # also where that sets the job back
-        epochs = [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
-        if run in self._reported:
-            self._reported[run] = max([done, *(epoch.epoch for epoch in epochs)])
-        if record is not None:
-            await self._commit([*events, *epochs])
-            self._series.add(run.job, report.series)
-        return await self._stops.heard(
-            run,
-            report.rank,
-            report.world_size,
-            report.position,
-            report.ack,
-            steps=report.steps,
-            terminating=report.terminating,
-        )
+        """What one rank of a run reports. Durable when it returns, so that the library may forget it."""
+        await self._observing.report(run, report)
+        return await self._stops.heard(run, report)
 
-    async def await_stop(
-        self,
-        run: RunId,
-        rank: int,
-        position: Position,
-        ack: Position | None,
-        wait_s: float,
-        *,
-        world_size: int = 0,
-        steps: bool = False,
-        terminating: bool = False,
-    ) -> StopView:
-        return await self._stops.wait(
-            run, rank, position, ack, wait_s, world_size=world_size, steps=steps, terminating=terminating
-        )
+    async def await_stop(self, run: RunId, status: RankStatus, wait_s: float) -> StopView:
+        """News of a stop for this rank: at once if there is any, at the latest after `wait_s`."""
+        return await self._stops.wait(run, status, wait_s)

@@ -50,15 +50,22 @@ class EpochReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """One rank's news. `ack` is the proposed stop position that this rank has heard of."""
+class RankStatus:
+    """Where one rank of a run is. `ack` is the proposed stop position that this rank has heard of."""
 
     rank: int = 0
-    world_size: int = 1
+    world_size: int = 0  # 0: as this rank, or another one, reported it before
     position: Position = (0, 0)
     ack: Position | None = None
     steps: bool = False  # this rank can stop at a step, not only at an epoch
     terminating: bool = False  # this rank was sent SIGTERM: the ranks have to agree on where to stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport(RankStatus):
+    """One rank's news, with where it is."""
+
+    world_size: int = 1
     began: Began | None = None
     epochs: tuple[EpochReport, ...] = ()
     series: Series = field(default_factory=dict)

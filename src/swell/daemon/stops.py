@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from swell.core import events as ev
 from swell.core.agreement import Agreement, Position
@@ -11,7 +12,7 @@ from swell.core.events import VOLUNTARY, Event
 from swell.core.ids import RunId
 from swell.core.state import Run
 from swell.daemon.committer import Committer
-from swell.daemon.reports import StopView
+from swell.daemon.reports import RankStatus, StopView
 from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Clock
 
@@ -27,16 +28,7 @@ class Stops:
         self._news: dict[RunId, asyncio.Event] = {}
         self._writing: dict[RunId, asyncio.Lock] = {}
 
-    async def heard(
-        self,
-        run: RunId,
-        rank: int,
-        world_size: int,
-        position: Position,
-        ack: Position | None,
-        steps: bool = False,
-        terminating: bool = False,
-    ) -> StopView:
+    async def heard(self, run: RunId, status: RankStatus) -> StopView:
         """A rank has spoken. The answer holds for every rank of the run."""
         current = self._run(run)
         if current is None:
@@ -44,32 +36,30 @@ class Stops:
         before = self._agreement(run, current)
         record = self._committer.state.jobs[run.job]
         epochs = record.epochs_total if record.unit == "epoch" else 0  # else positions count steps, not epochs
-        after = before.hear(rank=rank, position=position, world_size=world_size, ack=ack, steps=steps, epochs=epochs)
-        if terminating:  # somebody sent SIGTERM to its ranks: they leave together, as if the daemon had asked them
+        after = before.hear(
+            rank=status.rank,
+            position=status.position,
+            world_size=status.world_size,
+            ack=status.ack,
+            steps=status.steps,
+            epochs=epochs,
+        )
+        if (
+            status.terminating
+        ):  # somebody sent SIGTERM to its ranks: they leave together, as if the daemon had asked them
             after = after.ask(terminating=True)
         self._keep(run, before, after)
         await self._make_durable(run)
         return self._view(run)
 
-    async def wait(
-        self,
-        run: RunId,
-        rank: int,
-        position: Position,
-        ack: Position | None,
-        wait_s: float,
-        *,
-        world_size: int = 0,
-        steps: bool = False,
-        terminating: bool = False,
-    ) -> StopView:
+    async def wait(self, run: RunId, status: RankStatus, wait_s: float) -> StopView:
         """Answer at once if there is news for this rank, else when there is, at the latest after `wait_s`."""
         known = self._agreements.get(run)
-        size = world_size or (known.world_size if known is not None else 0)
+        size = status.world_size or (known.world_size if known is not None else 0)
         if size:
-            await self.heard(run, rank, size, position, ack, steps=steps, terminating=terminating)
+            await self.heard(run, replace(status, world_size=size))
         deadline_s = self._clock.monotonic_s() + min(wait_s, MAX_WAIT_S)
-        while not self._has_news(run, ack):
+        while not self._has_news(run, status.ack):
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0 or self._run(run) is None:
                 break

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from swell.core import events as ev
+from swell.core.cluster_changes import kept_facts
 from swell.core.contact import runs_on
 from swell.core.events import Event, ExitReason, StopWhy
 from swell.core.exits import reason_when_stopping
-from swell.core.lifecycle import kept_facts
 from swell.core.resources import Gpu, Node
 from swell.core.state import JobRecord, State
 from swell.ports import (

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from swell.sdk.session import EXIT_STOPPED, Training
+from swell.sdk.leaving import EXIT_STOPPED
+from swell.sdk.session import Training
 from swell.sdk.settings import read_settings
 from swell.sdk.steps import StepTraining
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXIT_STOPPED = 85  # not imported from `session`: this process should start fast
+EXIT_STOPPED = 85  # not imported from `leaving`: this process should start fast
 MISSING = 127
 
 

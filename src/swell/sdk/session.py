@@ -22,19 +22,15 @@ import swell.sdk.checkpoint as ck
 from swell.sdk.gate import PATIENCE_S, Gate
 from swell.sdk.gpu import GpuMemory
 from swell.sdk.journal import Journal
+from swell.sdk.leaving import EXIT_STOPPED, LEAVING_S, patience_at_end_s
 from swell.sdk.link import Link
 from swell.sdk.meter import Meter, epoch_entry
 from swell.sdk.order import Batches, Order
 from swell.sdk.outbox import Outbox
 from swell.sdk.ranks import wait_for_all
+from swell.sdk.resuming import batches_to_skip
 from swell.sdk.settings import Settings, read_place, read_settings
 from swell.sdk.termination import Termination
-
-EXIT_STOPPED = 85
-"""Left as asked; to be continued. 0 is finished, anything else is a failure."""
-
-LEAVING_S = 3.0
-"""A run that leaves tells its last epoch first: the daemon has just spoken, so it is there."""
 
 AGREE_S = 10.0
 """After SIGTERM several ranks try this long to agree on where to stop; then each leaves at its next boundary."""
@@ -190,20 +186,11 @@ class Training:
 
     def _resumed(self, size: int) -> tuple[int, int]:
         """Of the epoch that was stopped within: (batches of the loader to pass over, batches it does not give again).
-        The library's own order begins after them; another loader begins anew, with more or fewer batches if each rank
-        now reads another part of the data."""
+        The library's own order begins after them; another loader begins anew."""
         done, self._skip = self._skip, 0
-        if not done or self._order is not None:
+        if self._order is not None:
             return 0, done
-        if size > 0 and self._saved_size and size != self._saved_size:
-            at = done * size // self._saved_size
-            print(
-                f"swell: the epoch has {size} batches now and had {self._saved_size}; resuming at batch {at}, which "
-                "may repeat a part of it. run.batches() resumes at the very sample.",
-                file=sys.stderr,
-            )
-            return at, 0
-        return done, 0
+        return batches_to_skip(done, size, self._saved_size), 0
 
     def batches(self, samples: int, batch: int = 0, *, seed: int = 0, shuffle: bool = True) -> Batches:
         """This rank's indices of each global batch of `batch` samples (unset: `batch_size` of the job file), of a data
@@ -363,7 +350,7 @@ class Training:
             self.end_epoch()
         self._settle()
         self._gate.begun = (max(self._total, self._epochs_done), 0)
-        self._close(self._patience_at_end_s())
+        self._close(patience_at_end_s(self._link, self._began_s))
 
     def __enter__(self) -> Training:
         return self
@@ -372,7 +359,7 @@ class Training:
         if kind is None:
             self.finish()
         elif not self._closed:
-            self._close(self._patience_at_end_s())
+            self._close(patience_at_end_s(self._link, self._began_s))
 
     def _close(self, budget_s: float) -> None:
         self._closed = True
@@ -380,16 +367,6 @@ class Training:
         self._write_progress()
         if self._link is not None:
             self._link.flush(budget_s)
-
-    def _patience_at_end_s(self) -> float:
-        """The last report is worth half a per cent of the run; a second, if the daemon has been quick so far; and
-        nothing, if it would not arrive in that time anyway."""
-        if self._link is None or not self._link.healthy:
-            return 0.0
-        share_s = min(LEAVING_S, 0.005 * (time.monotonic() - self._began_s))
-        if self._link.latency_s < 0.25:
-            return max(1.0, share_s)
-        return share_s if self._link.latency_s < share_s else 0.0
 
     # Within
 

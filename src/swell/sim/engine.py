@@ -30,10 +30,11 @@ from swell.core.events import (
 )
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
-from swell.core.lifecycle import apply, is_stale
+from swell.core.lifecycle import apply
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import State
+from swell.core.transitions import is_stale
 from swell.plan.admit import check_feasible
 from swell.plan.cycle import cycle
 from swell.plan.deadlines import Patience, due

@@ -19,7 +19,7 @@ from swell.api.live import Live
 from swell.api.port import PolicyOptions
 from swell.config import Config
 from swell.core import events as ev
-from swell.core.agreement import Position, StopPoint
+from swell.core.agreement import StopPoint
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, Infeasible, NotFound
 from swell.core.ids import JobId, RunId
@@ -29,7 +29,7 @@ from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
 from swell.daemon.latest_order import latest_order
-from swell.daemon.reports import RunReport, Series, StopView
+from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.timing import PassTimes
 from swell.executors.files import FileRouter
 from swell.placement.registry import placer_named
@@ -230,19 +230,8 @@ class FakeEngine:
         self.reports.append((run, report))
         return StopView(stop=StopPoint(at=(report.position[0] + 1, 0)), poll_s=0.5)
 
-    async def await_stop(
-        self,
-        run: RunId,
-        rank: int,
-        position: Position,
-        ack: Position | None,
-        wait_s: float,
-        *,
-        world_size: int = 0,
-        steps: bool = False,
-        terminating: bool = False,
-    ) -> StopView:
-        self.reports.append((run, rank, position, ack, wait_s))
+    async def await_stop(self, run: RunId, status: RankStatus, wait_s: float) -> StopView:
+        self.reports.append((run, status, wait_s))
         return StopView()
 
     # what tests make happen

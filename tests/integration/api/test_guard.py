@@ -15,6 +15,7 @@ from swell.api import bodies, connections
 from swell.api.auth import run_token
 from swell.core.events import Batching
 from swell.core.ids import RunId
+from swell.daemon.reports import RankStatus
 
 TOKEN = "t" * 40
 
@@ -189,7 +190,7 @@ def test_reports_arrive_typed(server: Server) -> None:
 def test_the_stop_poll_arrives_typed(server: Server) -> None:
     path = "/v1/runs/7.2/stop?rank=1&epoch=3&step=5&ack_epoch=4&ack_step=0&wait_s=2.5"
     assert server.client.get(path).json() == {"stop": None, "poll_s": 1.0}
-    assert server.engine.reports[-1] == (RunId(7, 2), 1, (3, 5), (4, 0), 2.5)
+    assert server.engine.reports[-1] == (RunId(7, 2), RankStatus(rank=1, position=(3, 5), ack=(4, 0)), 2.5)
 
 
 # -- requests that are none -------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from swell.core.exits import MAX_KILLS, MAX_LOST_RUNS
 from swell.core.ids import RunId
 from swell.core.invariants import violations
 from swell.core.job import GpuRequest, JobSpec, RestartPolicy
-from swell.core.lifecycle import NODE_FULL_RETRY_S, TRANSITIONS, Trigger, apply, replay
+from swell.core.lifecycle import NODE_FULL_RETRY_S, apply, replay
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import ENDED, JobState, State, last_given, was_given
+from swell.core.transitions import TRANSITIONS, Trigger
 
 NODE = Node(name="n1", gpus=tuple(Gpu(index=i) for i in range(4)), cpus=8, memory_mib=1000)
 ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0, 1)),), gpu_type="gpu")

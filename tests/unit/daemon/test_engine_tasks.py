@@ -17,7 +17,8 @@ from swell.core.state import JobState
 from swell.daemon import committer as committing
 from swell.daemon import engine as module
 from swell.daemon.committer import Committer
-from swell.daemon.engine import DECIDES, Engine, Settings
+from swell.daemon.engine import Engine, Settings
+from swell.daemon.health import DECIDES
 from swell.daemon.passes import Timing
 from swell.daemon.supervisor import Supervisor
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre

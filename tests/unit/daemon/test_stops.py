@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from swell.core import events as ev
-from swell.core.agreement import StopPoint
+from swell.core.agreement import Position, StopPoint
 from swell.core.errors import InvalidTransition
 from swell.core.events import Event, StopWhy
 from swell.core.ids import RunId
@@ -16,6 +16,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import JobState
 from swell.daemon.committer import Committer
+from swell.daemon.reports import RankStatus
 from swell.daemon.stops import Stops
 from swell.speed.book import Book
 from swell.store.journal import Journal
@@ -32,6 +33,10 @@ LIFE: list[Event] = [
 ]
 ASKED = ev.RunStopRequested(run=RUN, why=StopWhy.RESIZING, at_s=10.0)
 WITHDRAWN = ev.RunStopWithdrawn(run=RUN, at_s=20.0, reason="no checkpoint came")
+
+
+def at_epoch_3(rank: int, ack: Position | None = None, terminating: bool = False) -> RankStatus:
+    return RankStatus(rank=rank, world_size=2, position=(3, 0), ack=ack, terminating=terminating)
 
 
 class StillClock:
@@ -62,14 +67,16 @@ def play(scenario: Scenario, life: Sequence[Event] = (*LIFE, ASKED)) -> None:
 
 def test_a_rank_that_waits_hears_of_a_withdrawal_at_once_and_nobody_leaves() -> None:
     async def scenario(committer: Committer, stops: Stops) -> None:
-        assert (await stops.heard(RUN, 0, 2, (3, 0), None)).stop is None, "the other rank has not spoken yet"
-        asked = await stops.heard(RUN, 1, 2, (3, 0), None)
+        assert (await stops.heard(RUN, at_epoch_3(0))).stop is None, "the other rank has not spoken yet"
+        asked = await stops.heard(RUN, at_epoch_3(1))
         assert asked.stop == StopPoint(at=(4, 0))
-        waits = asyncio.create_task(stops.wait(RUN, 0, (3, 0), (4, 0), 30.0))
+        waits = asyncio.create_task(stops.wait(RUN, RankStatus(rank=0, position=(3, 0), ack=(4, 0)), 30.0))
         await asyncio.sleep(0)
         await committer.commit([WITHDRAWN])
         assert (await waits).stop is None
-        assert (await stops.heard(RUN, 1, 2, (3, 0), (4, 0))).stop is None, "a promise that came too late is no verdict"
+        assert (await stops.heard(RUN, at_epoch_3(1, ack=(4, 0)))).stop is None, (
+            "a promise that came too late is no verdict"
+        )
         assert committer.state.jobs[1].state is JobState.RUNNING
 
     play(scenario)
@@ -78,9 +85,9 @@ def test_a_rank_that_waits_hears_of_a_withdrawal_at_once_and_nobody_leaves() -> 
 def test_never_is_a_verdict_withdrawn_that_is_durable() -> None:
     async def scenario(committer: Committer, stops: Stops) -> None:
         for rank in (0, 1):
-            await stops.heard(RUN, rank, 2, (3, 0), None)
+            await stops.heard(RUN, at_epoch_3(rank))
         for rank in (0, 1):
-            told = await stops.heard(RUN, rank, 2, (3, 0), (4, 0))
+            told = await stops.heard(RUN, at_epoch_3(rank, ack=(4, 0)))
         assert told.stop == StopPoint(at=(4, 0), agreed=True)
         with pytest.raises(InvalidTransition):
             await committer.commit([WITHDRAWN])
@@ -91,11 +98,11 @@ def test_never_is_a_verdict_withdrawn_that_is_durable() -> None:
 def test_a_verdict_and_a_withdrawal_at_the_same_moment_never_both_hold() -> None:
     async def scenario(committer: Committer, stops: Stops) -> None:
         for rank in (0, 1):
-            await stops.heard(RUN, rank, 2, (3, 0), None)
-        await stops.heard(RUN, 0, 2, (3, 0), (4, 0))
+            await stops.heard(RUN, at_epoch_3(rank))
+        await stops.heard(RUN, at_epoch_3(0, ack=(4, 0)))
         withdrawal = asyncio.create_task(committer.commit([WITHDRAWN]))  # true at once, on disk and told later
         await asyncio.sleep(0)
-        told = await stops.heard(RUN, 1, 2, (3, 0), (4, 0))
+        told = await stops.heard(RUN, at_epoch_3(1, ack=(4, 0)))
         await withdrawal
         assert told.stop is None
         assert committer.state.jobs[1].state is JobState.RUNNING
@@ -106,10 +113,10 @@ def test_a_verdict_and_a_withdrawal_at_the_same_moment_never_both_hold() -> None
 def test_a_run_that_is_asked_again_stops_above_what_was_promised_before() -> None:
     async def scenario(committer: Committer, stops: Stops) -> None:
         for rank in (0, 1):
-            await stops.heard(RUN, rank, 2, (3, 0), None)
+            await stops.heard(RUN, at_epoch_3(rank))
         await committer.commit([WITHDRAWN])
         await committer.commit([ASKED])
-        told = await stops.heard(RUN, 0, 2, (3, 0), None)
+        told = await stops.heard(RUN, at_epoch_3(0))
         assert told.stop is not None
         assert told.stop.at > (4, 0)
 
@@ -119,10 +126,10 @@ def test_a_run_that_is_asked_again_stops_above_what_was_promised_before() -> Non
 def test_ranks_that_were_sent_sigterm_leave_whoever_withdraws_what() -> None:
     async def scenario(committer: Committer, stops: Stops) -> None:
         for rank in (0, 1):
-            await stops.heard(RUN, rank, 2, (3, 0), None, terminating=True)
+            await stops.heard(RUN, at_epoch_3(rank, terminating=True))
         await committer.commit([WITHDRAWN])
         for rank in (0, 1):
-            told = await stops.heard(RUN, rank, 2, (3, 0), (4, 0), terminating=True)
+            told = await stops.heard(RUN, at_epoch_3(rank, ack=(4, 0), terminating=True))
         assert told.stop == StopPoint(at=(4, 0), agreed=True)
 
     play(scenario)

@@ -12,6 +12,7 @@ import pytest
 
 import swell
 from swell.sdk import session
+from swell.sdk.leaving import EXIT_STOPPED
 from swell.sdk.link import Link
 from swell.sdk.order import MAX_SHUFFLED, Order, share_of, split_batch
 from swell.sdk.session import Training
@@ -93,7 +94,7 @@ class TestStopping:
         run._gate.hear((0, 7), agreed=True)
         with pytest.raises(SystemExit) as left:
             train(run)
-        assert left.value.code == session.EXIT_STOPPED
+        assert left.value.code == EXIT_STOPPED
         assert run.step == 7
         assert train(steps(9, tmp_path)) == [7, 8], "no step was lost and none is repeated"
 

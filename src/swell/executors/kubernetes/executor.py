@@ -16,11 +16,9 @@ from swell.core.resources import Node
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
 from swell.executors.kubernetes.logs import Logs, Source, read
-from swell.executors.kubernetes.manifests import Manifest, RunObjects, labels_of, name_of, owned
+from swell.executors.kubernetes.manifests import Manifest, RunObjects, name_of, owned
 from swell.executors.kubernetes.objects import (
     ADDRESSES,
-    CLUSTER,
-    FINALIZER,
     LAUNCHED,
     STOP,
     KubeNode,
@@ -32,6 +30,7 @@ from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.executors.kubernetes.tracking import Notes, Tracked
 from swell.executors.kubernetes.verdict import judge, lost
 from swell.executors.kubernetes.watch import Reflector
+from swell.executors.kubernetes.writer import Writer
 from swell.executors.transport import Unreachable
 from swell.executors.verdict import End, breaks_gang, conclusion, sorted_ends
 from swell.ports import (
@@ -62,8 +61,6 @@ POLL_S = 2.0
 HEARTBEAT_S = 5.0
 STRAGGLER_S = 5.0
 """From the first failure in a gang to the deletion of its other pods."""
-KILL_GRACE_S = 1
-"""Not 0: that would forget the pod while its kubelet may still run it."""
 SYNC_S = 10.0
 _WITH_CAUSE = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
@@ -87,7 +84,7 @@ class KubernetesExecutor:
         self._clock = clock
         self._cluster = cluster
         self._make = make
-        self._library = library
+        self._writer = Writer(api, library)
         self._settings = settings
         self._notes = Notes(directory)
         self._logs = Logs(api)
@@ -100,7 +97,6 @@ class KubernetesExecutor:
         self._dirty: dict[RunId, None] = {}
         self._stale_inventory = True
         self._wake = asyncio.Event()
-        self._libraries: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- the port ----
@@ -133,7 +129,7 @@ class KubernetesExecutor:
         try:
             tracked = self._tracked.get(run) or await self._found(run)
             if tracked is None or (tracked.ended and run not in self._tracked):
-                await self._delete_all(list(self._of_run.get(run, {}).values()), kill=kill)
+                await self._writer.delete_all(list(self._of_run.get(run, {}).values()), kill=kill)
                 return Done()
             async with tracked.lock:
                 await self._stop(tracked, kill=kill)
@@ -190,16 +186,16 @@ class KubernetesExecutor:
         run, namespace = tracked.run, tracked.namespace
         try:
             await asyncio.to_thread(self._notes.save, tracked)
-            await self._ensure_library(namespace)
-            owner = await self._claim(objects)
+            await self._writer.ensure_library(namespace)
+            owner = await self._writer.claim(objects)
             if STOP in (owner["metadata"].get("annotations") or {}):
                 tracked.stop = True
             name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
             if not tracked.stop:
-                await self._ensure(namespaced(namespace, "secrets"), owned(objects.secret, name, uid))
+                await self._writer.ensure(namespaced(namespace, "secrets"), owned(objects.secret, name, uid))
                 for pod in objects.pods:
-                    await self._ensure(namespaced(namespace, "pods"), owned(pod, name, uid))
-            await self._annotate("configmaps", namespace, name, {LAUNCHED: "true"})
+                    await self._writer.ensure(namespaced(namespace, "pods"), owned(pod, name, uid))
+            await self._writer.annotate("configmaps", namespace, name, {LAUNCHED: "true"})
         except Unreachable as error:
             return Unknown(why=str(error))
         except OSError as error:
@@ -212,68 +208,18 @@ class KubernetesExecutor:
         self._hint(run)
         return Done()
 
-    async def _claim(self, objects: RunObjects) -> Manifest:
-        """The run's ConfigMap, made or found."""
-        path = namespaced(objects.namespace, "configmaps")
-        try:
-            made: Manifest = await self._api.create(path, objects.config_map)
-        except Refusal as refusal:
-            if refusal.reason != "AlreadyExists":
-                raise
-            made = await self._api.get(f"{path}/{objects.config_map['metadata']['name']}")
-        return made
-
-    async def _ensure(self, path: str, manifest: Manifest) -> None:
-        try:
-            await self._api.create(path, manifest)
-        except Refusal as refusal:
-            if refusal.reason != "AlreadyExists":
-                raise
-
-    async def _ensure_library(self, namespace: str) -> None:
-        if namespace not in self._libraries:
-            await self._ensure(namespaced(namespace, "configmaps"), self._library(namespace))
-            self._libraries.add(namespace)
-
-    async def _annotate(self, kind: str, namespace: str, name: str, values: dict[str, str]) -> None:
-        await self._api.patch(namespaced(namespace, kind, name), {"metadata": {"annotations": values}})
-
     async def _stop(self, tracked: Tracked, *, kill: bool) -> None:
         """The fence first: a launch that is sent again after this creates nothing."""
         if not tracked.stop:
             tracked.stop = True
             await asyncio.to_thread(self._notes.save, tracked)
-            try:
-                name = name_of(self._cluster, tracked.run)
-                await self._annotate("configmaps", tracked.namespace, name, {STOP: "true"})
-            except Refusal as refusal:
-                if refusal.code != 404:
-                    raise
-        await self._delete_all(list(self._of_run.get(tracked.run, {}).values()), kill=kill)
+            await self._writer.fence(tracked.namespace, name_of(self._cluster, tracked.run))
+        await self._writer.delete_all(list(self._of_run.get(tracked.run, {}).values()), kill=kill)
         seen = {pod.name for pod in self._of_run.get(tracked.run, {}).values()}
         for rank in range(len(tracked.nodes)):  # created a moment ago, and not seen yet
             name = f"{name_of(self._cluster, tracked.run)}-{rank}"
             if name not in seen:
-                await self._api.delete(namespaced(tracked.namespace, "pods", name), KILL_GRACE_S if kill else None)
-
-    async def _delete_all(self, pods: Sequence[Pod], *, kill: bool) -> None:
-        for pod in pods:
-            if kill or pod.deleted_s is None:
-                grace_s = KILL_GRACE_S if kill else None
-                await self._api.delete(namespaced(pod.namespace, "pods", pod.name), grace_s, pod.uid)
-
-    async def _let_go(self, pod: Pod) -> None:
-        """Its ends are noted: the cluster may forget it."""
-        path = namespaced(pod.namespace, "pods", pod.name)
-        if pod.deleted_s is None:
-            await self._api.delete(path, uid=pod.uid)
-        if pod.held:
-            kept = [finalizer for finalizer in pod.finalizers if finalizer != FINALIZER]
-            try:
-                await self._api.patch(path, {"metadata": {"finalizers": kept, "uid": pod.uid}})
-            except Refusal as refusal:
-                if refusal.code not in (404, 409):
-                    raise
+                await self._writer.delete(tracked.namespace, name, kill=kill)
 
     async def _forget(self, run: RunId) -> None:
         """The end of the run is on record: nothing of it is needed in the cluster any more."""
@@ -315,14 +261,8 @@ class KubernetesExecutor:
 
     async def _collect(self, known: frozenset[RunId]) -> None:
         """ConfigMaps of runs that are on record as ended: a daemon that died in between could not delete them."""
-        path = namespaced(self._api.namespace, "configmaps")
-        found = await self._api.get(path, labelSelector=f"{CLUSTER}={self._cluster}")
         wanted = {name_of(self._cluster, run) for run in (*known, *self._tracked, *self._of_run)}
-        for item in found["items"]:
-            meta = item["metadata"]
-            of_run = labels_of(self._cluster, RunId(0, 0)).keys() <= (meta.get("labels") or {}).keys()
-            if of_run and meta["name"] not in wanted:
-                await self._api.delete(f"{path}/{meta['name']}", uid=meta["uid"])
+        await self._writer.delete_claims(self._cluster, keep=wanted)
 
     # ---- watching ----
 
@@ -387,7 +327,7 @@ class KubernetesExecutor:
             return
         for pod in list(self._of_run.get(run, {}).values()):  # of an old attempt; the daemon is told of those that run
             if pod.over and pod.held:
-                await self._let_go(pod)
+                await self._writer.let_go(pod)
 
     async def _keep_hearing(self) -> None:
         """Machines answer through the API server: a node that it calls ready, while it answers itself."""
@@ -469,7 +409,7 @@ class KubernetesExecutor:
             await asyncio.to_thread(self._notes.save, tracked)
         noted = all(container.rank in tracked.ends for container in pod.containers)
         if noted and (pod.over or left) and (pod.held or pod.deleted_s is None):
-            await self._let_go(pod)
+            await self._writer.let_go(pod)
 
     def _source(self, tracked: Tracked, pod: Pod, rank: int) -> Source:
         directory = self._notes.of(tracked.run) / str(rank)
@@ -513,7 +453,7 @@ class KubernetesExecutor:
         addresses = " ".join(pod.address for pod in sorted(pods, key=lambda pod: pod.rank))
         for pod in pods:
             if not pod.addresses:
-                await self._annotate("pods", pod.namespace, pod.name, {ADDRESSES: addresses})
+                await self._writer.annotate("pods", pod.namespace, pod.name, {ADDRESSES: addresses})
 
     def _tell_up(self, tracked: Tracked) -> None:
         if tracked.up_told or not tracked.up >= set(tracked.roster.ranks):
@@ -546,5 +486,5 @@ class KubernetesExecutor:
         patience_s = tracked.roster.grace_s if breaker.reason is ExitReason.STOPPED else STRAGGLER_S
         if at_once or now_s >= tracked.broken_s + patience_s:
             pods = list(self._of_run.get(tracked.run, {}).values())
-            await self._delete_all(pods, kill=breaker.reason in (ExitReason.START_FAILED, ExitReason.NODE_FULL))
+            await self._writer.delete_all(pods, kill=breaker.reason in (ExitReason.START_FAILED, ExitReason.NODE_FULL))
             tracked.told_rest = True

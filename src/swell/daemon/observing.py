@@ -1,0 +1,135 @@
+"""What machines and trainings report becomes events: each fact is recorded once, however often it is reported.
+
+The engine hands over what executors observe (`observed`) and what the in-job library sends (`report`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from swell.core import events as ev
+from swell.core.errors import StoreError
+from swell.core.events import Event, ExitReason
+from swell.core.ids import RunId
+from swell.core.state import State
+from swell.daemon.cleanup import Cleanup
+from swell.daemon.committer import Committer
+from swell.daemon.contacts import Contacts
+from swell.daemon.effects import Effects
+from swell.daemon.logwatch import LogWatch
+from swell.daemon.reports import RunReport
+from swell.daemon.series import RecentSeries
+from swell.daemon.stops import Stops
+from swell.daemon.watch import events_seen
+from swell.plan import commands
+from swell.ports import Adopted, Clock, FilesFound, NodeGone, NodeHeard, Observation, RunGone, RunProgress
+
+Commit = Callable[[Sequence[Event]], Awaitable[None]]
+
+
+class Observing:
+    """`commit` makes events durable; `do` also carries out what follows from them."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        effects: Effects,
+        stops: Stops,
+        cleanup: Cleanup,
+        logs: LogWatch,
+        clock: Clock,
+        *,
+        commit: Commit,
+        do: Commit,
+    ) -> None:
+        self._committer = committer
+        self._effects = effects
+        self._stops = stops
+        self._cleanup = cleanup
+        self._logs = logs
+        self._clock = clock
+        self._commit = commit
+        self._do = do
+        self.contacts = Contacts(lambda: self._state, self._commit_contact, effects.kill_old, effects.reached, clock)
+        self.series = RecentSeries()
+        self.adopted = asyncio.Event()  # what ran at the start of the daemon has been looked at
+        self._reported: dict[RunId, int] = {}  # epochs that a run reported itself, where its own record was ahead
+
+    @property
+    def _state(self) -> State:
+        return self._committer.state
+
+    async def observed(self, seen: Observation) -> None:
+        """Record what an executor saw. An outage of the store does not lose it: it waits until it can be written."""
+        if isinstance(seen, FilesFound):
+            self._cleanup.found(seen.jobs)
+        await self._committer.healthy()
+        if isinstance(seen, NodeHeard):
+            await self.contacts.heard(seen)
+            return
+        if isinstance(seen, RunGone) and seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
+            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
+        while True:
+            await self._committer.healthy()  # before that the state may hold this, though no disk does
+            try:
+                signalled = isinstance(seen, RunGone) and self._effects.signalled(seen.run)
+                events = events_seen(self._state, seen, signalled=signalled)
+                if isinstance(seen, RunProgress) and events:
+                    began = any(isinstance(event, ev.TrainingBegan) for event in events)
+                    known = seen.resumed if began else self._state.jobs[seen.run.job].epochs_done
+                    self._reported.setdefault(seen.run, known)
+                await self._commit(events)
+            except StoreError:
+                continue
+            break
+        if isinstance(seen, NodeGone):
+            self.ended_with_their_machine(events)
+        if isinstance(seen, Adopted):
+            self.adopted.set()
+        if isinstance(seen, RunGone):
+            if seen.reason is ExitReason.FINISHED and not events:  # of a run that had been given up
+                with suppress(StoreError):  # then its work is done again
+                    await self._do(commands.result_stands(self._state, seen.run, now_s=self._clock.now_s()))
+            self._effects.ended(seen.run)
+            self._stops.ended(seen.run)
+            self._reported.pop(seen.run, None)
+
+    async def _commit_contact(self, events: Sequence[Event]) -> None:
+        """What changes about a machine; a store that refuses it now is told at the next look. Runs that end with their
+        machine are ended here as well."""
+        if self._committer.failure is not None:
+            return
+        with suppress(StoreError):
+            await self._commit(events)
+            self.ended_with_their_machine(events)
+
+    def ended_with_their_machine(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, ev.RunEnded):
+                self._effects.ended(event.run)
+                if event.reason is ExitReason.NODE_LOST:
+                    self._effects.kill_old(event.run)  # where else it had workers
+                self._stops.ended(event.run)
+                self._reported.pop(event.run, None)
+
+    async def report(self, run: RunId, report: RunReport) -> None:
+        """What one rank of a run reports: durable when this returns."""
+        now_s = self._clock.now_s()
+        record = self._state.jobs.get(run.job)
+        events: list[Event] = []
+        # A report whose answer got lost is sent again: what is known is not learned twice. How fast epochs were that
+        # are only known from the run's own record is still news.
+        done = self._reported.get(run, record.epochs_done) if record is not None else 0
+        if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
+            began = report.began
+            place = {"epoch": began.epoch, "epochs": began.epochs}
+            events.append(ev.TrainingBegan(run=run, at_s=now_s, unit=began.unit, **place))
+            done = began.epoch  # also where that sets the job back
+        epochs = [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
+        if run in self._reported:
+            self._reported[run] = max([done, *(epoch.epoch for epoch in epochs)])
+        if record is not None:
+            await self._commit([*events, *epochs])
+            self.series.add(run.job, report.series)
