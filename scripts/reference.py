@@ -24,6 +24,7 @@ from swell.api.port import Engine
 from swell.cli.main import VERBS, swell
 from swell.config import Config
 from swell.core.job import PRIORITIES
+from swell.core.limits import Limits
 from swell.core.notices import Hook
 from swell.core.snapshot import Options, Quota
 from swell.executors.kubernetes.settings import KubernetesSettings
@@ -218,6 +219,7 @@ def configuration_page() -> str:
         *_settings("Settings", Config),
         *_settings("options", Options),
         *_settings("options.quotas, by team", Quota),
+        *_settings("options.limits, and options.limits_of by user", Limits),
         *_settings("hooks, by name", Hook),
         *_settings("kubernetes", KubernetesSettings),
     ]

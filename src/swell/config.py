@@ -16,6 +16,7 @@ import yaml
 
 from swell.core.accounts import Role
 from swell.core.errors import SwellError
+from swell.core.limits import Limits
 from swell.core.notices import Hook, NoticeKind
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
@@ -199,7 +200,7 @@ def _merge(config: Config, data: Mapping[str, Any], where: str) -> Config:
 
 
 def _checked(
-    kind: type[Hook | Config | Options | Quota | KubernetesSettings], data: object, where: str
+    kind: type[Hook | Config | Options | Quota | Limits | KubernetesSettings], data: object, where: str
 ) -> dict[str, Any]:
     """The settings of `data` that are fields of `kind`, each of its type; else an error that names the setting."""
     if not isinstance(data, Mapping):
@@ -270,6 +271,16 @@ def _quota(value: object, where: str) -> Quota:
     return Quota(**found)
 
 
+def _limits(value: object, where: str) -> Limits:
+    return Limits(**_checked(Limits, value, where))
+
+
+def _limits_of(value: object, where: str) -> dict[str, Limits]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must name users, such as `ana: {{running: 20}}`, not {value!r}")
+    return {str(user): _limits(said, f"{where}: {user}") for user, said in value.items()}
+
+
 def _hooks(value: object, where: str) -> dict[str, Hook]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must name hooks, such as `team: {{url: 'https://…', style: slack}}`, not {value!r}")
@@ -317,6 +328,8 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "Options": lambda value, where: Options(**_checked(Options, value, where)),
     "KubernetesSettings | None": _kubernetes,
     "Mapping[str, Quota]": _quotas,
+    "Limits": _limits,
+    "Mapping[str, Limits]": _limits_of,
     "Mapping[str, Hook]": _hooks,
     "Mapping[str, float | int | str | bool]": _policy_options,
 }

@@ -23,6 +23,8 @@ TLS_KEY_NAME = "tls.key"
 LOGIN_NAME = "login.json"
 HOOKS_NAME = "hooks.json"
 SLOTS_NAME = "slots"
+AUDIT_NAME = "audit.jsonl"
+REFUSED_NAME = "audit-refused.jsonl"
 LOCK_NAME = "daemon.lock"
 LOG_NAME = "daemon.log"
 OUTPUT_NAME = "serve.out"
@@ -41,6 +43,8 @@ STATE_NAMES = (
     OUTPUT_NAME,
     DATABASE_NAME,
     HOOKS_NAME,
+    AUDIT_NAME,
+    REFUSED_NAME,
     "last-job",
 )
 """Files that the daemon writes directly into its home."""

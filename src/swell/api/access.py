@@ -78,6 +78,9 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/v1/openapi.json"): Need.SEE,
     ("GET", "/metrics"): Need.OPERATE,
     ("GET", "/v1/whoami"): Need.SEE,
+    ("GET", "/v1/quota"): Need.SEE,  # one's own; those of others for operators
+    ("GET", "/v1/quotas"): Need.OPERATE,
+    ("GET", "/v1/audit"): Need.ADMINISTER,
     ("GET", "/v1/users"): Need.SEE,
     ("PUT", "/v1/users/{name}"): Need.ADMINISTER,
     ("DELETE", "/v1/users/{name}"): Need.ADMINISTER,

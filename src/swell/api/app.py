@@ -25,6 +25,7 @@ from swell.api import (
     nodes,
     openapi,
     problems,
+    quota,
     timeline,
     ui,
     validate,
@@ -32,10 +33,12 @@ from swell.api import (
 )
 from swell.api import machines as machines_routes
 from swell.api.attempts import Attempts
+from swell.api.audit import Audit
 from swell.api.deps import Context
 from swell.api.guard import Guard
 from swell.api.identity import Identities
 from swell.api.port import Engine
+from swell.api.rates import Rates
 from swell.api.sessions import Sessions
 from swell.api.submit import submit
 from swell.config import Config
@@ -66,6 +69,7 @@ def create_app(
         socket_role=config.socket_role,
     )
     app.state.attempts = Attempts(time.monotonic)
+    app.state.audit = Audit(lambda: app.state.context.config.home, time.time)
     app.state.assets = Assets()
     app.state.live = live.Live()
     app.state.hooks = None
@@ -82,6 +86,7 @@ def create_app(
     app.include_router(nodes.router)
     app.include_router(machines_routes.router)
     app.include_router(whatif.router)
+    app.include_router(quota.router)
     for router in (accounts.router, timeline.router, live.router, validate.router, metrics.router, ui.router):
         app.include_router(router)
     app.router.routes += ui.FILES
@@ -97,6 +102,9 @@ def create_app(
         identities=identities,
         engine=lambda: app.state.context.engine,
         attempts=app.state.attempts,
+        audit=app.state.audit,
+        rates=Rates(time.monotonic),
+        limits_of=lambda user: app.state.context.config.options.limits_for(user),
         metrics_token=metrics_token,
     )
     _describe(app)

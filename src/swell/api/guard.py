@@ -16,15 +16,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from swell.api import bodies, problems
 from swell.api.access import Found, Need, found, refusal
 from swell.api.attempts import Attempts
+from swell.api.audit import Audit
 from swell.api.auth import bearer, run_token, same
 from swell.api.deps import CALLER, find_job
 from swell.api.identity import Identities
 from swell.api.port import Engine
+from swell.api.rates import Rates
 from swell.api.ui import is_public
 from swell.config import is_loopback
 from swell.core.accounts import Caller, Role, Way
 from swell.core.errors import NotFound
 from swell.core.ids import RunId
+from swell.core.limits import Limits
 from swell.home import is_token
 from swell.web.assets import is_page
 
@@ -50,6 +53,9 @@ class Guard:
         identities: Identities,
         engine: Callable[[], Engine],
         attempts: Attempts,
+        audit: Audit,
+        rates: Rates,
+        limits_of: Callable[[str], Limits],
         metrics_token: str = "",
     ) -> None:
         if not is_token(token):
@@ -61,14 +67,18 @@ class Guard:
         self._engine = engine
         self._metrics_token = metrics_token  # opens /metrics and nothing else
         self._attempts = attempts
+        self._audit = audit
+        self._rates = rates
+        self._limits_of = limits_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refused = self._refusal(scope, headers) or await self._not_allowed(scope)
+        refused = self._refusal(scope, headers) or self._too_fast(scope) or await self._not_allowed(scope)
         if refused is not None:
+            self._audit.note(scope, scope.get(CALLER), _peer(scope), refused.status_code)
             await refused(scope, receive, send)
             return
         await self._call(scope, bodies.bounded(scope, receive), send)
@@ -126,6 +136,21 @@ class Guard:
             return Caller(user="", role=Role.VIEWER, way=Way.RUN)
         return None
 
+    def _too_fast(self, scope: Scope) -> Response | None:
+        """The owner and runs are not counted: who limits themselves, and trainings that must not wait."""
+        caller: Caller | None = scope.get(CALLER)
+        if caller is None or caller.is_owner or caller.way is Way.RUN:
+            return None
+        per_s = self._limits_of(caller.user).requests_per_s
+        wait_s = self._rates.wait_s(caller.user, per_s) if per_s else 0
+        if not wait_s:
+            return None
+        detail = (
+            f"{caller.user} sends more than {per_s:g} requests per second, the limit per user; try again in "
+            f"{wait_s} s, send less often, or ask an operator to raise options.limits.requests_per_s (`swell quota`)"
+        )
+        return problems.response(429, "Too many requests", detail, headers={"Retry-After": str(wait_s)})
+
     async def _not_allowed(self, scope: Scope) -> Response | None:
         """A user without the right to this route, or to the job it is about."""
         caller: Caller | None = scope.get(CALLER)
@@ -165,6 +190,8 @@ class Guard:
         async def noting_send(message: Message) -> None:
             nonlocal started
             started = True
+            if "status" in message:
+                self._audit.note(scope, scope.get(CALLER), _peer(scope), message["status"])
             if message.get("status") == 401:  # the door of the dashboard looks at codes and tokens itself
                 self._attempts.wrong(_peer(scope), secrets.token_hex(8))
             await send(message)
@@ -179,6 +206,7 @@ class Guard:
                 log.exception("%s %s failed", scope["method"], scope["path"])
             if started:
                 raise
+            self._audit.note(scope, scope.get(CALLER), _peer(scope), answer.status_code)
             await answer(scope, receive, send)
 
 

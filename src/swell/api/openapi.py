@@ -26,7 +26,7 @@ STATUSES: Mapping[int, str] = {
     410: "no longer kept",
     413: "too large",
     422: "not valid, or can never run here",
-    429: "too many wrong tokens from this address; `Retry-After` says when to try again",
+    429: "too many requests of this user, or wrong tokens from this address; `Retry-After` says when to try again",
     500: "an error in Swell",
     503: "not now; try again later",
     507: "cannot be stored, or read from where it is stored: a full disk, a database that does not answer",

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from swell.api.audit import NOTE
 from swell.api.deps import Context, caller_of, context_of, json_response, named_jobs, now_s
 from swell.api.port import Engine
 from swell.api.problems import ApiError
@@ -38,6 +39,7 @@ async def submit(request: Request) -> Response:
     submission = _Submission(context=context, who=caller_of(request), key=_key(request))
     accepted = await submission.submit(documents)
     ids = [job["id"] for job in accepted]
+    request.scope[NOTE] = f"jobs {min(ids)} to {max(ids)}" if len(ids) > 1 else f"job {ids[0]}"
     answer = {"ids": ids, "jobs": accepted, "batch": submission.batch, "notes": list(submission.notes)}
     return json_response(answer, status=201)
 

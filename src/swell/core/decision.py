@@ -25,6 +25,7 @@ class ReasonCode(StrEnum):
     GPU_TYPE = "gpu-type"  # none of the GPU types it accepts is there
     MEMORY = "memory"  # CPU or memory of the nodes, or GPU memory for a share
     QUOTA = "quota"  # its team is at its quota: team, quota, used
+    LIMIT = "limit"  # its user runs as many jobs as one user may: user, limit, running
     STARVED = "starved"  # waited so long that it goes ahead of its order: waited_s
     PAUSED = "paused"
     BACKOFF = "backoff"  # after a failure, until: until_s

@@ -15,6 +15,7 @@ from swell.core.capacity import cpus_of
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
+from swell.core.limits import Limits
 from swell.core.resources import GPU_MILLI, Allocation, Node
 from swell.core.state import JobState
 
@@ -129,7 +130,12 @@ class Options:
     max_moves: int = 8  # of unchanged jobs, in one pass
     share_overload_milli: int = GPU_MILLI  # 1200 tolerates 20 % more utilisation than a GPU has
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by team
+    limits: Limits = field(default_factory=Limits)  # of every user, see below
+    limits_of: Mapping[str, Limits] = field(default_factory=dict)  # by user, in place of `limits`
     policy: Mapping[str, float | int | str | bool] = field(default_factory=dict)  # what is set about the policy
+
+    def limits_for(self, user: str) -> Limits:
+        return self.limits_of.get(user, self.limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
 from swell.plan.admit import check_feasible
 from swell.plan.explain import Explanation
+from swell.plan.limits import check_queue
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
@@ -259,6 +260,7 @@ class Engine:
         for spec in specs:
             check_feasible(spec, nodes)
             self._check_dependencies(spec)
+        check_queue(self.state, specs, self._settings.options)
         events = commands.submit(self.state, specs, key=key, batch=batch, now_s=self._clock.now_s())
         await self._commit(events)
         return [event.job for event in events if isinstance(event, ev.JobSubmitted)]

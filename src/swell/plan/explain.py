@@ -248,6 +248,10 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.QUOTA: lambda d: (
         f"team {d.get('team', '?')} uses {d.get('used', '?')} of its {d.get('quota', '?')} GPUs and others are waiting"
     ),
+    ReasonCode.LIMIT: lambda d: (
+        f"{d.get('user') or 'its user'} may run {d.get('limit', '?')} jobs at the same time; it starts when one "
+        "of them ends (`swell quota`)"
+    ),
     ReasonCode.STARVED: lambda d: f"has waited {duration(float(d.get('waited_s', 0)))}, so it goes ahead of its order",
     ReasonCode.PAUSED: lambda _: "paused; `swell resume` lets it go on",
     ReasonCode.CLEANING: lambda d: (

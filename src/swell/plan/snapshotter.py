@@ -20,6 +20,7 @@ from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_p
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
+from swell.plan.limits import last_starts_s, limits_running, over_running
 from swell.ports import Remaining, SpeedBook
 
 DEFAULT_RESTART_COST_S = 30.0
@@ -107,6 +108,7 @@ class Snapshotter:
         self._look_at_nodes(state)
         self._look_at_jobs(state)
         held_back = self._held_back(state, now_s)
+        self._hold_to_limits(held_back, state, options)
         views = dict(self._views)
         for job in held_back:
             del views[job]
@@ -202,10 +204,22 @@ class Snapshotter:
             reason = None if record.holding else not_yet(record, state, now_s)
             if reason is not None:
                 held_back[job] = reason
-            elif (needed := record.spec.dependencies) and not record.holding:
-                ends_s = [state.jobs[other].ended_s or 0.0 for other in needed if other in state.jobs]
-                self._wait_since(job, _waiting_since_s(record, ends_s))
+            elif record.spec.dependencies and not record.holding:
+                self._wait_since(job, _could_start_since_s(record, state))
         return held_back
+
+    def _hold_to_limits(self, held_back: dict[JobId, Reason], state: State, options: Options) -> None:
+        """Jobs beyond what their users may run wait; nobody else has passed them over meanwhile."""
+        if not limits_running(options):
+            return
+        could = [record for job, record in self._records.items() if job not in held_back]
+        over = over_running(could, options)
+        held_back.update(over)
+        since_s = last_starts_s(could, options)
+        for record in could:
+            if record.id not in over and not record.holding and record.spec.user in since_s:
+                since = max(_could_start_since_s(record, state), since_s[record.spec.user])
+                self._wait_since(record.id, since)
 
     def _wait_since(self, job: JobId, since_s: float) -> None:
         if self._views[job].waiting_since_s != since_s:
@@ -313,6 +327,11 @@ def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:
     """Since when a queued job could have run: nobody passed it over in a back-off, nor before the jobs that it depends
     on had ended."""
     return max(record.queued_since_s, record.not_before_s, *ends_s)
+
+
+def _could_start_since_s(record: JobRecord, state: State) -> float:
+    needed = (state.jobs[other] for other in record.spec.dependencies if other in state.jobs)
+    return _waiting_since_s(record, [other.ended_s or 0.0 for other in needed])
 
 
 def _backoff(record: JobRecord) -> Reason:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import eventually
 from integration.cli.conftest import Shell
 
 
@@ -41,3 +42,23 @@ def test_a_wrong_token_leaves_no_login_behind(sh: Shell, colleague: Shell) -> No
     url = json.loads(sh("up", "--json").out)["url"]
     assert "the token is wrong" in colleague("login", url, stdin=b"nonsense\n", code=2).err
     assert not (colleague.home / "login.json").exists()
+
+
+def test_limits_are_shown_by_quota_and_a_submission_beyond_them_says_what_to_do(alone: Shell, tmp_path: Path) -> None:
+    alone.home.mkdir(mode=0o700)
+    settings = {"options": {"limits": {"queued": 2, "running": 1}, "quotas": {"vision": {"gpus": 1}}}}
+    (alone.home / "config.yaml").write_text(json.dumps(settings))
+    url = json.loads(alone("up", "--gpus", "4", "--json").out)["url"]
+    alone("user", "add", "ana", "--team", "vision")
+    ana = replace(alone, home=tmp_path / "ana")
+    ana("login", url, stdin=alone("token", "new", "--user", "ana").out.encode())
+    ana("run", "-d", "--gpus", "1", "--", "sleep", "600")
+    eventually(lambda: json.loads(ana("quota", "--json").out)["user"]["use"]["running"] == 1, 60)
+    for _ in range(2):
+        ana("run", "-d", "--gpus", "1", "--", "sleep", "600")
+    assert "the limit of 2 per user" in ana("run", "-d", "--", "sleep", "600", code=2).err
+    shown = ana("quota").out
+    assert all(text in shown for text in ("2 of 2", "1 of 1", "1, may borrow")), shown
+    eventually(lambda: "may run 1 jobs at the same time" in ana("explain", "3").out, 60)
+    assert "this needs the role admin" in ana("audit", code=2).err
+    assert "POST /v1/jobs" in alone("audit", "--user", "ana").out
