@@ -32,6 +32,7 @@ from swell.daemon.engine import Engine, Settings
 from swell.daemon.hooks import Hooks
 from swell.daemon.passes import Timing
 from swell.daemon.retention import Retention
+from swell.daemon.run_leases import Leasing
 from swell.daemon.still_ours import StillOurs
 from swell.executors.container import ContainerSettings
 from swell.executors.files import FileRouter
@@ -163,8 +164,9 @@ async def _serve(config: Config) -> None:
             engine.tasks.start("hooks", hooks.run)
         engine.watch(app.state.metrics.happened, app.state.metrics.passed)
         server = listening.server_of(app)
+        leaving = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, server.leave)
+            asyncio.get_running_loop().add_signal_handler(number, leaving.set)
         told = {
             "url": doors.url,
             "pid": os.getpid(),
@@ -178,12 +180,23 @@ async def _serve(config: Config) -> None:
         if told["warning"]:
             log.warning(told["warning"])
             print(f"swell: warning: {told['warning']}", file=sys.stderr, flush=True)
-        watching = asyncio.create_task(_leave_when_lost(engine, server, lost))
+        watching = [_leave_when_lost(engine, server, lost), _leave_when_asked(engine, server, leaving)]
+        tasks = [asyncio.create_task(watch) for watch in watching]
         async with listening.also_open(app, doors):
             await server.serve(sockets=[doors.plain])
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
     if lost:
         raise lost[0]
+
+
+async def _leave_when_asked(engine: Engine, server: listening.Server, asked: asyncio.Event) -> None:
+    """Pods learn that they may go on without the daemon while it still answers."""
+    await asked.wait()
+    try:
+        await engine.let_go()
+    finally:
+        server.leave()
 
 
 async def _leave_when_lost(engine: Engine, server: listening.Server, lost: list[StoreFenced]) -> None:
@@ -222,8 +235,16 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
     hosts = LocalExecutor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
     far = _over_ssh(config, url, secret, store, clock)
     executors: dict[str, Executor] = {"local": hosts, "ssh": far}
+    leases = Leasing()
     if config.kubernetes is not None:
-        executors[PODS] = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
+        pods = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
+        executors[PODS] = pods
+        leases = Leasing(
+            lease_s=config.kubernetes.lease_s,
+            epoch=store.epoch,
+            still_ours=StillOurs(store.still_ours),
+            leased=pods.leased,
+        )
     engine = Engine(
         committer=Committer(store, Journal(store), book),
         record=store,
@@ -236,6 +257,7 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
         declare=partial(_declare, config.home, hosts),
         machines=far,
+        leases=leases,
         collect=partial(_collect, config),
     )
     try:

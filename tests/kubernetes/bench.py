@@ -27,7 +27,7 @@ class KubernetesBench:
         self.directory = home / "pods"
         self.cluster = cluster
         self.id = uuid.uuid4().hex
-        self.settings = KubernetesSettings(kubeconfig=str(cluster.kubeconfig), requests_per_s=50.0)
+        self.settings = KubernetesSettings(kubeconfig=str(cluster.kubeconfig), requests_per_s=50.0, lease_s=0.0)
         self.apis: list[Api] = []
 
     def executor(self) -> Executor:

@@ -129,11 +129,12 @@ class Lab:
 
 
 @contextmanager
-def lab(tmp_path: Path, cluster: Cluster) -> Iterator[Lab]:
+def lab(tmp_path: Path, cluster: Cluster, **more: object) -> Iterator[Lab]:
+    """`more`: settings under `kubernetes:`."""
     home, work, storage = (tmp_path / name for name in ("home", "work", "storage"))
     for path in (home, work, storage):
         path.mkdir()
-    settings = {"kubeconfig": str(cluster.as_daemon()), "storage_path": str(storage)}
+    settings = {"kubeconfig": str(cluster.as_daemon()), "storage_path": str(storage), **more}
     config = {"kubernetes": settings, "host": "0.0.0.0", "insecure_listen": True, "advertise": GATEWAY}
     config |= {"policy": "elastic-fifo"}  # grows at once: how well growth pays is not what these tests are about
     (home / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
@@ -148,6 +149,21 @@ def lab(tmp_path: Path, cluster: Cluster) -> Iterator[Lab]:
             daemon.kill()
         daemon.hang_up()
         _clean(cluster)
+
+
+def trainers(job: int) -> list[int]:
+    """Processes of this machine that train in containers of a job."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (path / "environ").read_bytes().split(b"\0")
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        in_pod = any(item.startswith(b"SWELL_JOURNAL=/swell/run") for item in environ)
+        if in_pod and f"SWELL_JOB={job}".encode() in environ and words[0].endswith(b"python3") and b"train.py" in words:
+            found.append(int(path.name))
+    return sorted(found)
 
 
 def _clean(cluster: Cluster) -> None:

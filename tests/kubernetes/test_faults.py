@@ -12,7 +12,7 @@ import pytest
 
 from harness import eventually
 from kubernetes.cluster import Cluster
-from kubernetes.lab import PATIENT_S, Lab, lab
+from kubernetes.lab import PATIENT_S, Lab, lab, trainers
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(420)]
 EPOCHS = 60
@@ -71,23 +71,9 @@ def test_a_pod_that_somebody_deletes_goes_on_from_its_checkpoint(tmp_path: Path,
 def test_a_container_that_is_killed_is_tried_again_without_blame(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         job = begun(found)
-        os.kill(trainer(job), signal.SIGKILL)
+        os.kill(trainers(job)[0], signal.SIGKILL)
         eventually(lambda: found.job(job)["attempts"] == 2, PATIENT_S, what="tried again", every_s=0.3)
         finished(found, job, exact=False)
-
-
-def trainer(job: int) -> int:
-    """A process of this machine that trains in a container."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            environ = (path / "environ").read_bytes().split(b"\0")
-            words = (path / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        in_pod = any(item.startswith(b"SWELL_JOURNAL=/swell/run") for item in environ)
-        if in_pod and f"SWELL_JOB={job}".encode() in environ and words[0].endswith(b"python3") and b"train.py" in words:
-            return int(path.name)
-    raise AssertionError("nothing trains")
 
 
 def test_an_api_server_that_is_away_for_half_a_minute_changes_nothing(tmp_path: Path, cluster: Cluster) -> None:

@@ -54,6 +54,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("POST", "/v1/runs/{run}/report"): Need.OWN,
     ("GET", "/v1/runs/{run}/stop"): Need.OWN,
     ("GET", "/v1/runs/{run}/files"): Need.OWN,
+    ("POST", "/v1/runs/{run}/lease"): Need.OWN,
     ("GET", "/v1/schema/job"): Need.SEE,
     ("GET", "/v1/nodes"): Need.SEE,
     ("POST", "/v1/nodes"): Need.OPERATE,

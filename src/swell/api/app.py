@@ -77,6 +77,7 @@ def create_app(
     app.router.routes[:0] = [  # before all others: matched first, and often
         Route("/v1/runs/{run}/report", inside.report, methods=["POST"]),
         Route("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
+        Route("/v1/runs/{run}/lease", inside.lease, methods=["POST"]),
         Route("/v1/runs/{run}/files", inside.files, methods=["GET"]),
         Route("/v1/jobs", submit, methods=["POST"]),
     ]

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/v1/health"})
 METRICS_PATH = "/metrics"
-_RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop|files)")
+_RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop|files|lease)")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _ONCE = ("host", "origin", "authorization")
 _CLOSE = {"Connection": "close"}

@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from starlette.background import BackgroundTask
@@ -23,6 +24,16 @@ MAX_WAIT_S = 60.0
 _decoder = msgspec.json.Decoder(RunReport)
 
 
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`boot_s`: the asker's own clock, seconds since its machine was booted."""
+
+    node: Annotated[str, msgspec.Meta(max_length=253)]
+    boot_s: Annotated[float, msgspec.Meta(ge=0)]
+
+
+_lease_decoder = msgspec.json.Decoder(LeaseRequest)
+
+
 async def report(request: Request) -> Response:
     run = run_of(request.path_params["run"])
     try:
@@ -32,6 +43,19 @@ async def report(request: Request) -> Response:
             400, "Not a report", f"{error}; the fields of a report are listed in the OpenAPI page"
         ) from error
     return json_response(await engine_of(request).report(run, body))
+
+
+async def lease(request: Request) -> Response:
+    """How long the workers of a pod may go on without asking again."""
+    run = run_of(request.path_params["run"])
+    try:
+        body = _lease_decoder.decode(await request.body())
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(400, "Not a request for a lease", f"{error}; send the node and its clock as boot_s") from error
+    view = await engine_of(request).renew_lease(run, body.node, body.boot_s)
+    if view is None:
+        raise ApiError(410, "Over", f"run {run} is no current attempt on {body.node}: what is left of it has to end")
+    return json_response(view)
 
 
 async def stop(request: Request) -> Response:

@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 
 from swell.api.deps import MAX_NUMBER
+from swell.api.inside import LeaseRequest
 from swell.daemon.reports import RunReport, StopView
+from swell.daemon.run_leases import LeaseView
 from swell.jobfile.schema import JobModel
 
 _REF = "#/components/schemas/{name}"
+_LEASE_PATH = "/v1/runs/{run}/lease"
 _RUN = {"name": "run", "in": "path", "required": True, "schema": {"type": "string"}, "example": "7.2"}
 
 
@@ -23,7 +26,7 @@ STATUSES: Mapping[int, str] = {
     405: "not with this method",
     408: "the body came too slowly",
     409: "not possible in the state it is in",
-    410: "no longer kept",
+    410: "no longer kept; or, to a run, that it is over",
     413: "too large",
     422: "not valid, or can never run here",
     429: "too many requests of this user, or wrong tokens from this address; `Retry-After` says when to try again",
@@ -81,7 +84,7 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> list[int]
         found.add(404)
     if method != "get":
         found.add(409)
-    if path == "/v1/events":
+    if path in ("/v1/events", _LEASE_PATH):
         found.add(410)
     if path not in _NO_STORE:
         found |= {503, 507}
@@ -95,7 +98,7 @@ def _refused(status: int) -> dict[str, Any]:
 def _add_plain_routes(document: dict[str, Any]) -> None:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_job_schemas())
-    schemas.update(msgspec.json.schema_components([RunReport, StopView], ref_template=_REF)[1])
+    schemas.update(msgspec.json.schema_components([RunReport, StopView, LeaseRequest, LeaseView], ref_template=_REF)[1])
     schemas["Problem"] = _PROBLEM
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
@@ -103,6 +106,7 @@ def _add_plain_routes(document: dict[str, Any]) -> None:
     document["paths"]["/v1/runs/{run}/report"] = {"post": _report()}
     document["paths"]["/v1/runs/{run}/stop"] = {"get": _stop()}
     document["paths"]["/v1/runs/{run}/files"] = {"get": _files()}
+    document["paths"][_LEASE_PATH] = {"post": _lease()}
 
 
 def _job_schemas() -> dict[str, Any]:
@@ -156,6 +160,18 @@ def _stop() -> dict[str, Any]:
         "summary": "Is this run to stop? Answers at once when there is news, else after wait_s",
         "parameters": [_RUN, *numbers, wait],
         "responses": {"200": _STOP_VIEW},
+    }
+
+
+def _lease() -> dict[str, Any]:
+    lease = {"description": "Until when", "content": {"application/json": {"schema": _ref("LeaseView")}}}
+    return {
+        "tags": ["training"],
+        "operationId": "renew_lease",
+        "summary": "How long the workers of a pod may go on without asking again",
+        "parameters": [_RUN],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("LeaseRequest")}}},
+        "responses": {"200": lease},
     }
 
 

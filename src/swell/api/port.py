@@ -13,6 +13,7 @@ from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
+from swell.daemon.run_leases import LeaseView
 from swell.daemon.timing import PassTimes
 from swell.plan.commands import Update
 from swell.ports import Files, JobQuery, LogChunk, Order, PastRun, Stored
@@ -77,6 +78,10 @@ class Queries(Protocol):
 
 
 class Reports(Protocol):
+    async def renew_lease(self, run: RunId, node: str, boot_s: float) -> LeaseView | None:
+        """None: it is no current attempt, and has to leave."""
+        ...
+
     async def report(self, run: RunId, report: RunReport) -> StopView: ...
     async def await_stop(self, run: RunId, status: RankStatus, wait_s: float) -> StopView: ...
 

@@ -11,6 +11,7 @@ from typing import Any
 from swell.core import events as ev
 from swell.core.accounts import Token, User
 from swell.core.evolve import evolve
+from swell.core.pods import runs_pods
 from swell.core.resources import MEASURED, Node, NodeCondition
 from swell.core.state import State
 
@@ -33,7 +34,7 @@ def kept_facts(known: Node, seen: Node) -> Node:
         _with_declared(known, seen),
         condition=known.condition,
         why=known.why,
-        lease_s=seen.lease_s or known.lease_s,
+        lease_s=seen.lease_s if runs_pods(seen) else seen.lease_s or known.lease_s,
         lease_waived=known.lease_waived,
         contact=known.contact,
         contact_s=known.contact_s,

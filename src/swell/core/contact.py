@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from swell.core import events as ev
 from swell.core.events import Event, ExitReason
 from swell.core.ids import RunId
+from swell.core.pods import runs_pods
 from swell.core.resources import Contact, Node
 from swell.core.state import JobRecord, State
 
@@ -46,10 +47,10 @@ def grace_on(state: State, node: str) -> float:
 
 def stale_runs(state: State, running: Iterable[RunId]) -> list[RunId]:
     """Of the runs that a machine has, those that are no current attempt."""
-    return [run for run in running if not _is_current(state, run)]
+    return [run for run in running if not is_current(state, run)]
 
 
-def _is_current(state: State, run: RunId) -> bool:
+def is_current(state: State, run: RunId) -> bool:
     job = state.jobs.get(run.job)
     return job is not None and job.holding and job.run is not None and job.run.id == run
 
@@ -122,7 +123,7 @@ def sentence(state: State, node: Node, now_s: float) -> str:
     if node.contact is Contact.AWAY:
         whose = "its job keeps" if jobs == 1 else f"its {jobs} jobs keep"
         ends = node.lease_s and not node.lease_waived
-        until = f" for {_left_s(node, now_s):.0f} s more at most" if ends else ""
+        until = _until(node, now_s) if ends else ""
         alone = f"; {whose} running without the daemon{until}" if jobs else ""
         return f"{node.name} away for {max(0.0, now_s - node.contact_s):.0f} s{alone}"
     return {
@@ -130,6 +131,12 @@ def sentence(state: State, node: Node, now_s: float) -> str:
         Contact.RETURNING: f"{node.name} is back; what is left of old runs is cleaned up before anything new starts",
         Contact.LOST: f"{node.name} lost; its jobs continue elsewhere, and it takes part again when it answers",
     }[node.contact]
+
+
+def _until(node: Node, now_s: float) -> str:
+    if runs_pods(node):  # they reach the daemon by themselves, whatever their node does
+        return f" until its pods have not reached it for {node.lease_s:.0f} s"
+    return f" for {_left_s(node, now_s):.0f} s more at most"
 
 
 def _left_s(node: Node, now_s: float) -> float:

@@ -65,6 +65,14 @@ class Contacts:
         if node.contact is not Contact.HERE:
             self._reached(seen.node)
 
+    async def renewed(self, name: str, *, whole: bool) -> None:
+        """A run there was answered with a renewal, which does not count as an answer of its machine. `whole`: so was
+        every run there, so that all their leases have an end."""
+        self._heard_of(name).renewed_s = self._clock.monotonic_s()
+        node = self._state().nodes.get(name)
+        if whole and node is not None:
+            await self._commit(rules.leased_again(node, self._clock.now_s()))
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:

@@ -36,6 +36,7 @@ from swell.daemon.observing import Observing
 from swell.daemon.outputs import Collect, Outputs
 from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
+from swell.daemon.run_leases import LeaseView, Leasing, RunLeases
 from swell.daemon.stops import Stops
 from swell.daemon.supervisor import Supervisor
 from swell.daemon.timing import PassTimes
@@ -107,11 +108,13 @@ class Engine:
         kept_here: Callable[[], Sequence[JobId]] = tuple,
         declare: Callable[[int | None], Awaitable[Node]] | None = None,
         machines: FarMachines | None = None,
+        leases: Leasing | None = None,
         files: Files | None = None,
         collect: Collect = lambda _: CopiedOutputs(problem="this daemon has no files of jobs"),
     ) -> None:
         """`kept_here`: jobs of which there are files on the daemon's own machine. `declare`: changes how many slots
-        that machine has, and looks at it again. `machines`: whoever reaches those that are declared."""
+        that machine has, and looks at it again. `machines`: whoever reaches those that are declared. `leases`: of runs
+        that ask for them."""
         self._committer = committer
         self._record = record
         self._executor = executor
@@ -133,6 +136,8 @@ class Engine:
         self._observing = Observing(
             committer, self._effects, self._stops, self._cleanup, self._logs, clock, commit=self._commit, do=self._do
         )
+        self._leases = RunLeases(lambda: self.state, self._observing.contacts, clock, leases or Leasing())
+        self._gone = False
         self._outputs = Outputs(lambda: self.state, collect, self._commit, clock.now_s)
         self._ids = JobIdWatermark(settings.id_file)
         self._kept_here = kept_here
@@ -213,7 +218,7 @@ class Engine:
 
     async def stop(self) -> None:
         """Graceful: jobs go on running; the next start adopts them."""
-        await self._waive()
+        await self.let_go()
         await self.tasks.stop()
         await self._forecasts.stop()
         await self._committer.stop_waiting()
@@ -225,13 +230,17 @@ class Engine:
         if self._machines is not None and any(isinstance(event, ev.NodeObserved | ev.NodeRemoved) for event in events):
             self._machines.know(self.state.nodes)
 
-    async def _waive(self) -> None:
-        """Planned maintenance costs nothing: runs elsewhere may go on without a daemon."""
-        if self._machines is None or self._committer.failure is not None:
+    async def let_go(self) -> None:
+        """Planned maintenance costs nothing: runs elsewhere may go on without a daemon. Pods have to ask for that, so
+        it is called while the API still answers; called again, it does nothing."""
+        if self._gone or self._committer.failure is not None:
             return
+        self._gone = True
         with suppress(StoreError):
             await self._commit(waived(self.state, self._clock.now_s()))
-            await self._machines.waive()
+            if self._machines is not None:
+                await self._machines.waive()
+            await self._leases.let_go()
 
     @property
     def busy(self) -> bool:
@@ -435,6 +444,9 @@ class Engine:
         return leftovers(self._cleanup, self.state)
 
     # -- training code ------------------------------------------------------------------------------------------------
+
+    async def renew_lease(self, run: RunId, node: str, boot_s: float) -> LeaseView | None:
+        return await self._leases.renew(run, node, boot_s)
 
     async def report(self, run: RunId, report: RunReport) -> StopView:
         """What one rank of a run reports. Durable when it returns, so that the library may forget it."""

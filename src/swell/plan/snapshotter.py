@@ -29,10 +29,12 @@ _make_view = maker(JobView)
 
 def as_scheduled(node: Node) -> Node | None:
     """A node as decisions see it. One that does not answer keeps what it runs, as if it were cordoned: nothing there is
-    stopped, moved or resized, and nothing new is placed. One that is lost is not there."""
+    stopped, moved or resized, and nothing new is placed. So does one that its own manager has closed, unless Swell
+    drains it. One that is lost is not there."""
     if node.condition is NodeCondition.LOST or node.contact is Contact.LOST:
         return None
-    return node if node.contact is Contact.HERE else replace(node, condition=NodeCondition.CORDONED)
+    closed = bool(node.closed) and node.condition is NodeCondition.READY
+    return replace(node, condition=NodeCondition.CORDONED) if closed or node.contact is not Contact.HERE else node
 
 
 @dataclass(frozen=True, slots=True)

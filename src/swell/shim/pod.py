@@ -8,6 +8,8 @@ What the pod's manifest leaves to it, by environment:
     SWELL_POD_CWD        where the worker runs
     SWELL_POD_PATH       directories before all others on its PATH
     SWELL_POD_UP         a file to write once the worker has started
+    SWELL_POD_NODE       set if the run has a lease: the node that it is asked for
+    SWELL_POD_GRACE_S    how long the worker has to leave when that lease is over
 
 Its last word is the container's termination message: {"code", "signal", "asked", "failed", "at_s", "epochs"}.
 """
@@ -34,10 +36,12 @@ from typing import NoReturn
 from swell.shim.ask import read_journal
 from swell.shim.files import Json, boot_s
 from swell.shim.processes import exit_code
+from swell.shim.renewal import NoLease, Renewal
 
 TERMINATION_LOG = "/dev/termination-log"
-ADDRESSES_S, REACH_S, PAUSE_S = 600.0, 90.0, 0.2
-"""The pods of a run have so long until all have an address; the daemon may take so long to answer."""
+ADDRESSES_S, REACH_S, PAUSE_S, LOOK_S = 600.0, 90.0, 0.2, 1.0
+"""The pods of a run have so long until all have an address; the daemon may take so long to answer. A lease is looked at
+every LOOK_S."""
 _PLACE = re.compile(r"@swell-address-([0-9]+)@")
 _OWN = "SWELL_POD_"
 
@@ -53,28 +57,71 @@ class CannotStart(Exception):
 class Worker:
     """The one process that this container is for, with whatever it starts: all of it ends with the container."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Renewal | None = None, grace_s: float = 0.0) -> None:
         self.pid = 0
         self.asked = ""
+        self._lease = lease
+        self._grace_s = grace_s
+        self._kill_at_s: float | None = None
 
     def ask(self, number: int, _frame: object) -> None:
         """SIGTERM from the kubelet, which kills the whole container after the grace."""
-        self.asked = "term"
+        self.asked = self.asked or "term"
+        self._send(number)
+
+    def run(self, argv: list[str], env: dict[str, str], cwd: str, up: str) -> int:
+        """Its wait status. As process 1 this one also collects what others leave."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        if self._lease is not None:
+            self._begin(self._lease)
+        self.pid = _spawn(argv, env, cwd)
+        if self.asked:
+            self.ask(signal.SIGTERM, None)
+        if self._lease is not None:
+            self._lease.keep()
+        with open(up, "w", encoding="ascii"):
+            pass
+        while True:
+            status = self._ended()
+            if status is not None:
+                return status
+            signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
+            self._obey_lease()
+
+    def _begin(self, lease: Renewal) -> None:
+        try:
+            lease.begin(REACH_S)
+        except NoLease as error:
+            raise CannotStart("stopped" if error.refused else "reach", str(error)) from None
+
+    def _ended(self) -> int | None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == self.pid:
+                    return status
+                if pid == 0:
+                    return None
+        raise RuntimeError("the worker is no child of this process")
+
+    def _obey_lease(self) -> None:
+        """When the lease is over: SIGTERM, the grace, SIGKILL, whatever the kubelet does or does not."""
+        if self._lease is not None and self._kill_at_s is None and self._lease.left_s() <= 0:
+            self.asked = self.asked or "lease"
+            self._kill_at_s = boot_s() + self._grace_s
+            self._send(signal.SIGTERM)
+        if self._kill_at_s is not None and boot_s() >= self._kill_at_s:
+            self._kill()
+
+    def _send(self, number: int) -> None:
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
-    def run(self, argv: list[str], env: dict[str, str], cwd: str, up: str) -> int:
-        """Its wait status. As process 1 this one also collects what others leave."""
-        self.pid = _spawn(argv, env, cwd)
-        if self.asked:
-            self.ask(signal.SIGTERM, None)
-        with open(up, "w", encoding="ascii"):
-            pass
-        while True:
-            pid, status = os.wait()
-            if pid == self.pid:
-                return status
+    def _kill(self) -> None:
+        """All that is in the container, where this is its first process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1 if os.getpid() == 1 else -self.pid, signal.SIGKILL)
 
 
 def _spawn(argv: list[str], env: dict[str, str], cwd: str) -> int:
@@ -96,6 +143,7 @@ def _become(argv: list[str], env: dict[str, str], cwd: str, tell: int) -> NoRetu
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.chdir(cwd or "/")
         os.dup2(1, 2)  # one stream: the runtime stamps two apart, and their lines would change places
         step = "exec"
@@ -188,8 +236,17 @@ def epochs_of(path: str) -> Json | None:
     return {"resumed": noted["resumed"], "done": noted["done"], "total": noted["total"], **ago}
 
 
+def leased_worker(env: dict[str, str]) -> Worker:
+    if not env.get("SWELL_POD_NODE"):
+        return Worker()
+    directory = os.path.dirname(env["SWELL_POD_UP"])
+    renewal = Renewal(directory, env["SWELL_URL"], env["SWELL_RUN"], env["SWELL_POD_NODE"], env["SWELL_TOKEN"])
+    return Worker(renewal, float(env["SWELL_POD_GRACE_S"]))
+
+
 def main(argv: list[str]) -> int:
-    worker, env = Worker(), dict(os.environ)
+    env = dict(os.environ)
+    worker = leased_worker(env)
     signal.signal(signal.SIGTERM, worker.ask)
     cwd, up, journal = env["SWELL_POD_CWD"], env["SWELL_POD_UP"], env.get("SWELL_JOURNAL", "")
     failed: Json = {}

@@ -30,6 +30,7 @@ from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
 from swell.daemon.latest_order import latest_order
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
+from swell.daemon.run_leases import LeaseView
 from swell.daemon.timing import PassTimes
 from swell.executors.files import FileRouter
 from swell.placement.registry import placer_named
@@ -124,6 +125,9 @@ class FakeEngine:
     async def remove(self, job: JobId, *, by: str) -> None:
         await self.job(job)
         self.record(ev.JobRemoved(job=job, at_s=self.now, by=by))
+
+    async def renew_lease(self, run: RunId, node: str, boot_s: float) -> LeaseView | None:
+        return LeaseView(until_s=boot_s + 60.0, epoch=1, every_s=3.0) if run in self.all_runs else None
 
     async def add_node(self, node: Node) -> None:
         self.record(ev.NodeObserved(node=node, at_s=self.now))

@@ -17,7 +17,7 @@ from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State, copy_of
-from swell.plan.snapshotter import Snapshotter
+from swell.plan.snapshotter import Snapshotter, as_scheduled
 from swell.ports import Remaining
 from swell.speed.book import Book
 
@@ -50,6 +50,19 @@ def test_a_job_waits_from_when_the_jobs_it_depends_on_completed() -> None:
 def test_a_job_waits_from_when_its_back_off_is_over() -> None:
     events = [submitted(1, retries=1, backoff_s=60.0), *run(ExitReason.USER_ERROR, at_s=500.0)]
     assert waiting_since_s(*events, now_s=600.0) == {1: 560.0}
+
+
+@pytest.mark.parametrize(
+    ("condition", "seen"),
+    [(NodeCondition.READY, NodeCondition.CORDONED), (NodeCondition.DRAINING, NodeCondition.DRAINING)],
+)
+def test_a_node_that_its_manager_has_closed_keeps_what_it_runs_unless_it_is_drained(
+    condition: NodeCondition, seen: NodeCondition
+) -> None:
+    """Found on a cluster: `kubectl cordon`, and a kubelet that fell silent, stopped every training of the node."""
+    found = as_scheduled(replace(NODE, closed="cordoned in Kubernetes", condition=condition))
+    assert found is not None
+    assert found.condition is seen
 
 
 def test_a_picture_of_another_state_is_in_that_states_order() -> None:

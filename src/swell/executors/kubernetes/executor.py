@@ -27,7 +27,7 @@ from swell.executors.kubernetes.objects import (
     pod_of,
 )
 from swell.executors.kubernetes.settings import KubernetesSettings
-from swell.executors.kubernetes.tracking import Notes, Tracked
+from swell.executors.kubernetes.tracking import Notes, Tracked, lease_on, slots_held
 from swell.executors.kubernetes.verdict import judge, lost
 from swell.executors.kubernetes.watch import Reflector
 from swell.executors.kubernetes.writer import Writer
@@ -96,6 +96,7 @@ class KubernetesExecutor:
         self._seen: dict[str, Node] = {}
         self._dirty: dict[RunId, None] = {}
         self._stale_inventory = True
+        self._heard = True  # the API server has answered the last time it was asked
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -115,7 +116,8 @@ class KubernetesExecutor:
             objects = await asyncio.to_thread(self._make, order)
         except (SwellError, OSError, ValueError) as error:
             return Refused(why=str(error), errno=error.errno if isinstance(error, OSError) else None)
-        tracked = self._tracked.setdefault(run, Tracked(roster=objects.roster, namespace=objects.namespace))
+        fresh = Tracked(roster=objects.roster, namespace=objects.namespace, lease_s=self._settings.lease_s)
+        tracked = self._tracked.setdefault(run, fresh)
         async with tracked.lock:
             if tracked.launched:
                 return Done()
@@ -178,6 +180,15 @@ class KubernetesExecutor:
         except OSError as error:
             return Refused(why=str(error))
         return Done()
+
+    def leased(self, run: RunId, node: str) -> None:
+        """Its pod there has asked for its lease, and obeys it. Noted before it is answered."""
+        tracked = self._tracked.get(run)
+        if tracked is not None and node not in tracked.leased:
+            tracked.leased.add(node)
+            self._notes.save(tracked)
+            self._stale_inventory = True
+            self._wake.set()
 
     # ---- creating and deleting ----
 
@@ -333,11 +344,14 @@ class KubernetesExecutor:
         """Machines answer through the API server: a node that it calls ready, while it answers itself."""
         await self._nodes.synced.wait()
         while True:
+            before, self._heard = self._heard, False
             await self._safely(self._hear())
+            self._stale_inventory |= before is not self._heard  # what pods obey their lease is judged anew
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _hear(self) -> None:
         await self._api.get("/version")
+        self._heard = True
         running: dict[str, dict[RunId, None]] = {}
         for run, pods in self._of_run.items():
             for pod in pods.values():
@@ -346,13 +360,16 @@ class KubernetesExecutor:
             if node.ready and node.name in self._seen:
                 runs = tuple(running.get(node.name, ()))
                 at_s = self._clock.now_s()
-                self._told.put_nowait(NodeHeard(node=node.name, boot_id=node.boot_id, running=runs, at_s=at_s))
+                heard = NodeHeard(node=node.name, boot_id=node.boot_id, running=runs, at_s=at_s, leased=False)
+                self._told.put_nowait(heard)
 
     def _take_inventory(self) -> None:
         self._stale_inventory = False
         now_s = self._clock.now_s()
-        pods = self._pods.items.values()
-        found = inventory.nodes_of(self._nodes.items.values(), pods, self._cluster, self._settings, self._held())
+        pods, nodes, runs = self._pods.items.values(), self._nodes.items.values(), list(self._tracked.values())
+        found = inventory.nodes_of(nodes, pods, self._cluster, self._settings, slots_held(runs))
+        heard = {node.name for node in nodes if node.ready and self._heard}
+        found = [replace(n, lease_s=lease_on(n.name, runs, self._settings.lease_s, n.name in heard)) for n in found]
         for node in found:
             if self._seen.get(node.name) != node:
                 self._told.put_nowait(NodeSeen(node=node, at_s=now_s))
@@ -360,14 +377,6 @@ class KubernetesExecutor:
         self._seen = {node.name: node for node in found}
         for name in sorted(gone):
             self._told.put_nowait(NodeGone(node=name, at_s=now_s))
-
-    def _held(self) -> dict[str, set[int]]:
-        """Slots of runs whose pods may not have been seen yet."""
-        held: dict[str, set[int]] = {}
-        for tracked in self._tracked.values():
-            for member in tracked.roster.members:
-                held.setdefault(member.node, set()).update(member.gpus)
-        return held
 
     # ---- judging ----
 

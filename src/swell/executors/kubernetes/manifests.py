@@ -168,7 +168,10 @@ class _Pods:
             "enableServiceLinks": False,
             "automountServiceAccountToken": bool(options.service_account),
             "affinity": _on(node),
-            "tolerations": [{"key": key, "operator": "Exists"} for key in tolerated(self.site.settings)],
+            "tolerations": [
+                *_patient(),
+                *({"key": key, "operator": "Exists"} for key in tolerated(self.site.settings)),
+            ],
             "volumes": [*_own_volumes(self.site), *(_volume(i, v) for i, v in enumerate(options.volumes))],
             "containers": [self._container(worker) for worker in workers],
         }
@@ -217,6 +220,8 @@ class _Pods:
         else:
             env["NVIDIA_VISIBLE_DEVICES"] = "void"
         env["SWELL_POD_CWD"], env["SWELL_POD_UP"] = worker.cwd, f"{RUN_DIR}/up-{worker.rank}"
+        if self.site.settings.lease_s:
+            env["SWELL_POD_NODE"], env["SWELL_POD_GRACE_S"] = worker.node, f"{self.spec.grace_s:g}"
         if self.spec.files:
             env["SWELL_POD_FILES"] = f"{DATA}/work/{self.record.id}"
         if self.record.run is not None and len(self.record.run.allocation.parts) > 1:
@@ -256,6 +261,12 @@ def _on(node: str) -> Manifest:
     """By the node's name, not by its hostname label, which may differ."""
     wanted = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [wanted]}}}
+
+
+def _patient() -> list[Manifest]:
+    """A node that falls silent for some minutes keeps its pods: whether they go on is decided by their lease."""
+    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in keys]
 
 
 def _literal(text: str) -> str:

@@ -17,6 +17,7 @@ class KubernetesSettings:
     storage_path: str = ""  # or a directory that every node has at this path (NFS)
     tolerate: tuple[str, ...] = ()  # keys of taints that pods tolerate, besides the name of the GPU resource
     requests_per_s: float = 20.0  # at most, to the API server
+    lease_s: float = 600.0  # pods end their work so long after they lost the daemon. 0: never, nor is it taken as over
 
     @property
     def has_storage(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ class Tracked:
     failed: End | None = None  # why it could not be started, which no worker says
     up: set[int] = field(default_factory=set)
     up_s: float | None = None
+    lease_s: float = 0.0  # under which it was launched; 0: it may go on for ever
+    leased: set[str] = field(default_factory=set)  # nodes whose pod has asked for its lease
     up_told: bool = False
     epochs: Mapping[str, Any] | None = None
     broken_s: float | None = None  # monotonic, since when its gang is broken
@@ -50,6 +52,13 @@ class Tracked:
     def ranks_on(self, node: str) -> list[int]:
         return [member.rank for member in self.roster.members if member.node == node]
 
+    def obeys_lease(self, node: str, *, heard: bool) -> bool:
+        """Whether its pod there ends by itself when its lease is over: one that has asked for it does. One that has not
+        started yet will ask first; but one that cannot be heard may have started without (an image without python3)."""
+        if not self.lease_s or node in self.leased:
+            return bool(self.lease_s)
+        return heard and not self.up.intersection(self.ranks_on(node))
+
     @property
     def ended(self) -> bool:
         return all(rank in self.ends for rank in self.roster.ranks)
@@ -61,8 +70,27 @@ class Tracked:
             "launched": self.launched,
             "stop": self.stop,
             "up_s": self.up_s,
+            "lease_s": self.lease_s,
+            "leased": sorted(self.leased),
             "ends": [_end_to_json(end) for end in self.ends.values()],
         }
+
+
+def slots_held(runs: Iterable[Tracked]) -> dict[str, set[int]]:
+    """By node: slots of runs whose pods may not have been seen yet."""
+    held: dict[str, set[int]] = {}
+    for tracked in runs:
+        for member in tracked.roster.members:
+            held.setdefault(member.node, set()).update(member.gpus)
+    return held
+
+
+def lease_on(node: str, runs: Iterable[Tracked], lease_s: float, heard: bool) -> float:
+    """After which silence the runs on a node are over: 0 if one there may not obey its lease, or leases are off."""
+    here = [tracked for tracked in runs if node in tracked.nodes]
+    if not lease_s or not all(tracked.obeys_lease(node, heard=heard) for tracked in here):
+        return 0.0
+    return max([lease_s, *(tracked.lease_s for tracked in here)])
 
 
 def _end_to_json(end: End) -> dict[str, Any]:
@@ -77,6 +105,8 @@ def tracked_from_json(data: Mapping[str, Any]) -> Tracked:
         launched=data["launched"],
         stop=data["stop"],
         up_s=data["up_s"],
+        lease_s=data.get("lease_s", 0.0),
+        leased=set(data.get("leased", ())),
         ends={end.rank: end for end in ends},
     )
 

@@ -28,6 +28,7 @@ _BY_OTHERS = (
     "its pod was deleted by somebody other than Swell (a drained node, a pod of higher priority, `kubectl delete`); it "
     "goes on from its last checkpoint"
 )
+_LEASE_OVER = "its pod could not reach the daemon and ended its work when its lease was over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +149,11 @@ def _ended(
     asked = bool(word["asked"]) if word is not None else False
     asked = asked or ((stopped or by_others) and (code != 0 or word is None))
     out_of_memory = container.reason == "OOMKilled"
-    reason = reason_of_exit(code=code, by_signal=number is not None, out_of_memory=out_of_memory, asked=asked)
-    message = _message(reason, code, number)
+    lease_over = word is not None and word["asked"] == "lease"
+    reason = reason_of_exit(
+        code=code, by_signal=number is not None, out_of_memory=out_of_memory, asked=asked, lease_over=lease_over
+    )
+    message = _LEASE_OVER if lease_over else _message(reason, code, number)
     if by_others and reason is ExitReason.STOPPED:
         message = _by_whom(pod)
     return End(rank=rank, reason=reason, at_s=at_s, code=code, message=message)
