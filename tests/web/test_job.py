@@ -42,13 +42,39 @@ def test_actions_on_a_job(fresh: Daemon, visit: Visit) -> None:
     eventually(lambda: fresh.get(f"/v1/jobs/{job}")["priority"] == 20, 10)
     actions.get_by_role("button", name="Cancel").click()
     page.locator("h1 + .state.cancelled").wait_for(timeout=20_000)
-    actions.get_by_role("button", name="Run again").click()
+    actions.get_by_role("button", name="Submit again").click()
     page.wait_for_url(f"**/jobs/{job + 1}")
     page.get_by_role("toolbar", name="Actions").get_by_role("button", name="Cancel").click()
     page.locator("h1 + .state.cancelled").wait_for(timeout=20_000)
     page.get_by_role("button", name="Remove").click()
     page.wait_for_url("**/jobs")
     eventually(lambda: fresh.request("GET", f"/v1/jobs/{job + 1}")[0] == 404, 10)
+
+
+def test_an_ended_job_is_put_back_into_the_queue(fresh: Daemon, visit: Visit) -> None:
+    (job,) = fresh.submit(**printing("print('again')", name="twice"))
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    page.locator("h1 + .state.completed").wait_for(timeout=20_000)
+    page.get_by_role("toolbar", name="Actions").get_by_role("button", name="Requeue").click()
+    page.get_by_text(f"job {job} is back in the queue").wait_for()
+    eventually(lambda: fresh.get(f"/v1/jobs/{job}")["attempts"] == 2, 20, what="it runs a second time")
+
+
+def test_files_are_listed_with_sizes_and_downloaded(fresh: Daemon, visit: Visit) -> None:
+    script = "import pathlib; pathlib.Path('out').mkdir(); pathlib.Path('out/best model.pt').write_bytes(b'w' * 3000)"
+    (job,) = fresh.submit(**printing(script, name="writes"))
+    eventually(lambda: fresh.get(f"/v1/jobs/{job}")["state"] == "completed", 20)
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    files = page.get_by_test_id("files")
+    files.get_by_text("Files and outputs").click()
+    row = files.get_by_role("row").filter(has_text="out/best model.pt")
+    row.get_by_text("2.9 KiB").wait_for()
+    with page.expect_download() as started:
+        row.get_by_role("button", name="Download").click()
+    assert started.value.suggested_filename == "best model.pt"
+    assert Path(started.value.path()).read_bytes() == b"w" * 3000
+    files.get_by_label("Search the files").fill("*.csv")
+    files.get_by_text("No file matches.").wait_for()
 
 
 def test_clone_and_edit_fills_the_job_file(busy: Daemon, visit: Visit) -> None:

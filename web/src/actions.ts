@@ -3,15 +3,21 @@ import { post } from "./api";
 import { hasEnded, type Job } from "./model";
 import { failed, tell } from "./ui/parts";
 
-export type Verb = "pause" | "resume" | "cancel";
+export type Verb = "pause" | "resume" | "cancel" | "requeue";
 
 /** Verbs that make sense for a job as it is. */
 export function verbsOf(job: Job): Verb[] {
-  if (hasEnded(job)) return [];
-  return job.paused ? ["resume", "cancel"] : ["pause", "cancel"];
+  if (hasEnded(job)) return ["requeue"];
+  const stoppable: Verb[] = job.state === "running" && !job.paused ? ["requeue"] : [];
+  return [...stoppable, job.paused ? "resume" : "pause", "cancel"];
 }
 
-const DONE: Record<Verb, string> = { pause: "paused", resume: "resumed", cancel: "cancelled" };
+const DONE: Record<Verb, string> = {
+  pause: "paused",
+  resume: "resumed",
+  cancel: "cancelled",
+  requeue: "is back in the queue",
+};
 
 /** Many at once: what could not be done is named, the rest is done all the same. */
 export async function act(jobs: Job[], verb: Verb): Promise<void> {

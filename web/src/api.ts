@@ -61,6 +61,13 @@ export async function bytes(path: string): Promise<Uint8Array> {
   return new Uint8Array(await answer.arrayBuffer());
 }
 
+/** The answer itself, to be read as it comes. */
+export async function open(path: string): Promise<Response> {
+  const answer = await fetch(path, { headers: headers() });
+  if (!answer.ok) throw await refused(answer);
+  return answer;
+}
+
 export interface Message {
   event: string;
   data: unknown;

@@ -2,8 +2,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { Link, useLocation } from "wouter-preact";
-import { act, setPriority, verbsOf } from "./actions";
+import { act, setPriority, type Verb, verbsOf } from "./actions";
 import { get, post, request, stream } from "./api";
+import { FilesCard } from "./files";
 import { when } from "./jobs";
 import { jobs, now, onJob } from "./live";
 import { LogView } from "./log";
@@ -125,6 +126,7 @@ export function JobView({ id }: { id: number }) {
         <Lately series={series.value} />
       </div>
       <LogView job={id} attempts={shown.attempts} />
+      <FilesCard job={shown} />
       <details class="card">
         <summary>Specification</summary>
         <pre tabIndex={0}>{JSON.stringify(shown.spec, null, 2)}</pre>
@@ -149,6 +151,11 @@ async function addEpochs(id: number, known: Epochs): Promise<Epochs> {
   return { epochs: found.length > known.epochs.length ? found : known.epochs, last };
 }
 
+const TITLES: Partial<Record<Verb, string>> = {
+  requeue: "Back into the queue: it goes on from its last checkpoint when its turn comes",
+  pause: "Stop at the next checkpoint and wait until it is resumed",
+};
+
 function Actions({ job }: { job: JobDetail }) {
   const [, go] = useLocation();
   const clone = (): void => {
@@ -171,6 +178,7 @@ function Actions({ job }: { job: JobDetail }) {
           type="button"
           key={verb}
           class={verb === "cancel" ? "danger" : ""}
+          title={TITLES[verb]}
           onClick={() => void act([job], verb)}
         >
           {verb[0]?.toUpperCase() + verb.slice(1)}
@@ -202,7 +210,7 @@ function Actions({ job }: { job: JobDetail }) {
       )}
       {hasEnded(job) && (
         <button type="button" onClick={() => void resubmit(job, go)}>
-          Run again
+          Submit again
         </button>
       )}
       <button type="button" onClick={clone}>

@@ -12,17 +12,21 @@ import { MachinesView } from "./machines";
 import { duration } from "./model";
 import { PoliciesView } from "./policies";
 import { begin, farewell, logIn, logOut, session } from "./session";
+import { SimulateView } from "./simulate";
 import "./styles.css";
 import { SubmitView } from "./submit";
 import { theme, toggleTheme } from "./theme";
 import { Notice } from "./ui/parts";
+import { UsersView } from "./users";
 
 const VIEWS: [string, string, string][] = [
   ["/", "Cluster", "c"],
   ["/jobs", "Jobs", "j"],
   ["/forecast", "Forecast", "f"],
   ["/policies", "Policies", "p"],
+  ["/simulate", "Simulate", "s"],
   ["/machines", "Machines", "m"],
+  ["/users", "Users", "u"],
   ["/submit", "New job", "n"],
 ];
 
@@ -90,7 +94,9 @@ function Shell() {
           <Route path="/jobs/:id">{(params) => <JobView key={params.id} id={Number(params.id)} />}</Route>
           <Route path="/forecast" component={ForecastView} />
           <Route path="/policies" component={PoliciesView} />
+          <Route path="/simulate" component={SimulateView} />
           <Route path="/machines" component={MachinesView} />
+          <Route path="/users" component={UsersView} />
           <Route path="/submit" component={SubmitView} />
           <Route>
             <p class="card empty">There is no such page.</p>

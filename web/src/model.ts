@@ -152,6 +152,13 @@ export function count(n: number, noun: string): string {
   return n === 1 ? `1 ${noun}` : `${n.toLocaleString()} ${noun}s`;
 }
 
+export function size(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  const units = ["KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(1)} ${units[power - 1]}`;
+}
+
 export function memory(mib: number): string {
   return mib >= 1024 ? `${(mib / 1024).toFixed(mib >= 10240 ? 0 : 1)} GiB` : `${mib} MiB`;
 }

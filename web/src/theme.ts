@@ -4,8 +4,17 @@ import { effect, signal } from "@preact/signals";
 export type Theme = "light" | "dark";
 const system = matchMedia("(prefers-color-scheme: dark)");
 
-export const chosen = signal<Theme | "">((localStorage.getItem("swell-theme") as Theme | null) ?? "");
+export const chosen = signal<Theme | "">(kept());
 export const theme = signal<Theme>("light");
+
+/** A page from a file may have no storage. */
+function kept(): Theme | "" {
+  try {
+    return (localStorage.getItem("swell-theme") as Theme | null) ?? "";
+  } catch {
+    return "";
+  }
+}
 
 const decide = (): void => {
   theme.value = chosen.value || (system.matches ? "dark" : "light");
@@ -18,7 +27,11 @@ effect(() => {
 
 export function toggleTheme(): void {
   chosen.value = theme.value === "dark" ? "light" : "dark";
-  localStorage.setItem("swell-theme", chosen.value);
+  try {
+    localStorage.setItem("swell-theme", chosen.value);
+  } catch {
+    // it holds until the page is closed
+  }
 }
 
 /* Neighbouring numbers are far apart on the wheel; three tiers of lightness tell the rounds apart. Lightness is even

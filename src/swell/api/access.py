@@ -73,6 +73,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/v1/live"): Need.SEE,
     ("GET", "/v1/timeline"): Need.SEE,
     ("POST", "/v1/what-if"): Need.SEE,
+    ("POST", "/v1/simulate"): Need.SEE,
     ("GET", "/v1/files/{content_hash}"): Need.SUBMIT,
     ("PUT", "/v1/files/{content_hash}"): Need.SUBMIT,
     ("POST", "/v1/ui/codes"): Need.SEE,
@@ -83,6 +84,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/v1/quotas"): Need.OPERATE,
     ("GET", "/v1/audit"): Need.ADMINISTER,
     ("GET", "/v1/users"): Need.SEE,
+    ("GET", "/v1/usage"): Need.SEE,  # sums; what they are of stands in the lines of jobs, which everybody sees
     ("PUT", "/v1/users/{name}"): Need.ADMINISTER,
     ("DELETE", "/v1/users/{name}"): Need.ADMINISTER,
     ("GET", "/v1/tokens"): Need.SEE,  # one's own; those of others for admins

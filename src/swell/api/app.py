@@ -26,8 +26,10 @@ from swell.api import (
     openapi,
     problems,
     quota,
+    simulate,
     timeline,
     ui,
+    usage,
     validate,
     whatif,
 )
@@ -87,9 +89,8 @@ def create_app(
     app.include_router(nodes.router)
     app.include_router(machines_routes.router)
     app.include_router(whatif.router)
-    app.include_router(quota.router)
-    for router in (accounts.router, timeline.router, live.router, validate.router, metrics.router, ui.router):
-        app.include_router(router)
+    for routes in (quota, accounts, usage, simulate, timeline, live, validate, metrics, ui):
+        app.include_router(routes.router)
     app.router.routes += ui.FILES
     app.add_exception_handler(SwellError, _known)
     app.add_exception_handler(problems.ApiError, _known)

@@ -80,7 +80,7 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> list[int]
         found |= {401, 429}
     if "requestBody" in operation:
         found.add(408)
-    if "{" in path or (method, path) in _NAMING or path in ("/v1/policy", "/v1/what-if"):
+    if "{" in path or (method, path) in _NAMING or path in ("/v1/policy", "/v1/what-if", "/v1/simulate"):
         found.add(404)
     if method != "get":
         found.add(409)

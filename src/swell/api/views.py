@@ -104,8 +104,8 @@ def job_view(
         started_s=record.first_started_s,
         ended_s=record.ended_s,
         waited_s=record.waited_s + _current_wait_s(record, now_s),
-        ran_s=record.ran_s + _current_run_s(record, now_s),
-        gpu_s=record.gpu_s + _current_gpu_s(record, now_s),
+        ran_s=ran_s(record, now_s),
+        gpu_s=gpu_s(record, now_s),
         lost_s=record.lost_s,
         restarts_s=_restarts_s(record),
         attempts=record.attempts,
@@ -153,14 +153,17 @@ def _current_wait_s(record: JobRecord, now_s: float) -> float:
     return 0.0 if record.holding or record.ended else wait_s(record, now_s)
 
 
-def _current_run_s(record: JobRecord, now_s: float) -> float:
+def ran_s(record: JobRecord, now_s: float) -> float:
+    """Over all attempts, up to now."""
     run = record.run
-    return max(0.0, now_s - run.started_s) if run and run.started_s is not None and record.holding else 0.0
+    current_s = max(0.0, now_s - run.started_s) if run and run.started_s is not None and record.holding else 0.0
+    return record.ran_s + current_s
 
 
-def _current_gpu_s(record: JobRecord, now_s: float) -> float:
+def gpu_s(record: JobRecord, now_s: float) -> float:
+    """GPU-seconds over all attempts, up to now."""
     run = record.run
-    return service_s(run, now_s) if run and run.started_s is not None and record.holding else 0.0
+    return record.gpu_s + (service_s(run, now_s) if run and run.started_s is not None and record.holding else 0.0)
 
 
 def _restarts_s(record: JobRecord) -> float | None:

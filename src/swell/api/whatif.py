@@ -37,14 +37,14 @@ class ChangeBody(Body):
     submit: list[dict[str, Any]] = Field(default_factory=list, description="Jobs, as in POST /v1/jobs.", max_length=100)
 
 
-_BUSY: dict[str, Any] = {
+BUSY: dict[str, Any] = {
     "description": "Too much is being worked out at present; ask again after Retry-After seconds.",
     "headers": {"Retry-After": {"schema": {"type": "integer"}}},
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 
 
-@router.post("/v1/what-if", responses={503: _BUSY})
+@router.post("/v1/what-if", responses={503: BUSY})
 async def ask_what_if(request: Request, body: ChangeBody) -> Response:
     """Start and end of every job before and after, and the mean time to completion of each. Worked out beside the
     daemon, one at a time: 503 with Retry-After when it is not its turn within 10 s, or takes longer than 25 s."""

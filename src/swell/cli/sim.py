@@ -110,9 +110,10 @@ def run(
     processes: int,
     out: Path,
 ) -> None:
-    """Run every policy on every workload; write summary.json, jobs.csv and held.csv to the directory --out."""
+    """Run every policy on every workload; write what came of them to the directory --out."""
     from swell.placement.registry import DEFAULT_PLACER
     from swell.policy.registry import DEFAULT_POLICY
+    from swell.sim.comparison import LANES
     from swell.sim.simulate import FORMATS, Case
     from swell.sim.simulate_many import write
     from swell.sim.training_world import Noise
@@ -147,6 +148,7 @@ def run(
             failure_hours=failure_hours,
             policy_options=policy_options(policy, said),
             options=general_options(said),
+            lanes=LANES,
         )
         for policy in chosen
         for load in numbers("--load", loads, float)
@@ -247,7 +249,7 @@ def _show(outcomes: Sequence[Outcome], out: Path) -> None:
     if not console.is_terminal:
         console = Console(width=WIDE)
     console.print(table)
-    console.print(f"written to {out}: summary.json, jobs.csv, held.csv; `swell sim report {out}` draws them")
+    console.print(f"written to {out}; `swell sim report {out}` makes a page of it")
 
 
 def _table(summaries: Sequence[dict[str, object]]) -> Table:
@@ -323,12 +325,18 @@ def _side_by_side(summaries: Sequence[dict[str, object]]) -> Table:
 
 @sim.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def report(directory: Path) -> None:
-    """Draw the results in DIRECTORY: report.html with its pictures, as SVG and PNG."""
-    from swell.sim.report import report as draw
+@click.option("--pictures", is_flag=True, help="Draw SVG and PNG files instead, for papers and slides.")
+def report(directory: Path, pictures: bool) -> None:
+    """Show the results in DIRECTORY: figures, GPUs over time and jobs of every policy, in one HTML file."""
+    from swell.sim.report import draw
+    from swell.sim.report import report as write_page
+    from swell.web.assets import REPORT
 
+    if not pictures:
+        say(f"written: {write_page(directory, REPORT)}")
+        return
     try:
-        page = draw(directory)
+        drawn = draw(directory)
     except ModuleNotFoundError as error:
         raise click.ClickException(f"pictures need {error.name}: pip install 'swell[sim]'") from error
-    say(f"written: {page}")
+    say(f"written to {directory}: {', '.join(path.name for path in drawn)}, and the same as PNG")

@@ -32,6 +32,7 @@ from swell.daemon.job_id_watermark import JobIdWatermark
 from swell.daemon.latest_order import latest_order
 from swell.daemon.listing import IN_MEMORY, active_jobs
 from swell.daemon.logwatch import LogWatch
+from swell.daemon.lookahead import Simulate, Simulation
 from swell.daemon.observing import Observing
 from swell.daemon.outputs import Collect, Outputs
 from swell.daemon.passes import Passes, Timing
@@ -50,6 +51,7 @@ from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
     Clock,
+    Consumption,
     Executor,
     Files,
     JobQuery,
@@ -398,6 +400,10 @@ class Engine:
     async def latest_order(self, job: JobId) -> Order:
         return latest_order(await self.job(job), await self.runs(job), self.state.nodes)
 
+    async def consumed_since(self, since_s: float) -> Sequence[Consumption]:
+        """By jobs that have ended."""
+        return await asyncio.to_thread(self._record.consumed_since, since_s)
+
     async def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
         return await asyncio.to_thread(self._record.runs_between, from_s, to_s, limit)
 
@@ -416,6 +422,9 @@ class Engine:
 
     async def what_if(self, change: Change) -> Sequence[Effect]:
         return await self._explaining.what_if(change)
+
+    async def simulate(self, task: Simulate) -> Simulation:
+        return await self._explaining.simulate(task)
 
     def watch(self, events: Callable[[Sequence[Event]], None], passes: Callable[[PassTimes], None]) -> None:
         """Be told of events once they are on disk, and of how long passes took. Must be quick and not raise."""

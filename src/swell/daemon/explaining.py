@@ -14,6 +14,7 @@ from swell.core.resources import gpus_per_node
 from swell.core.state import JobRecord, JobState, State
 from swell.daemon.committer import Committer
 from swell.daemon.forecasts import Forecasts, forecast_sentence
+from swell.daemon.lookahead import Simulate, Simulation
 from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes
 from swell.plan.explain import Explanation, explain
@@ -85,6 +86,13 @@ class Explaining:
         if now is None:
             raise Conflict("the daemon has not decided anything yet; ask again in a moment")
         return await self._forecasts.what_if(change, now, self._book)
+
+    async def simulate(self, task: Simulate) -> Simulation:
+        """Several policies on the same jobs. Nothing is changed."""
+        now = self._fresh_moment()
+        if now is None:
+            raise Conflict("the daemon has not decided anything yet; ask again in a moment")
+        return await self._forecasts.simulate(task, now)
 
     def _fresh_moment(self) -> Moment | None:
         return self._forecasts.fresh(self._state.seq, self.moment)

@@ -20,7 +20,7 @@ from swell.core.ids import JobId
 from swell.core.resources import gpus_per_node
 from swell.core.state import JobRecord, State
 from swell.daemon.helper import Helper, NoAnswer
-from swell.daemon.lookahead import Advice, Advise, Compare, Foresee
+from swell.daemon.lookahead import Advice, Advise, Compare, Foresee, Simulate, Simulation
 from swell.daemon.moments import Moment, answers_for
 from swell.plan.explain import duration
 from swell.ports import SpeedBook
@@ -40,6 +40,7 @@ SHARE = 20.0
 FORECAST_LIMIT_S = 300.0
 ASKED_LIMIT_S = 25.0
 """For what a person asked and waits for."""
+SIMULATE_LIMIT_S = 60.0
 MOST_WAITING = 16
 TURN_S = 10.0
 """A what-if waits so long for its turn."""
@@ -60,6 +61,7 @@ class Forecasts:
         self._live = State()  # where the jobs are that have not ended, as of the last event
         self._background = Helper(niceness=15, most_waiting=1, limit_s=FORECAST_LIMIT_S)
         self._asked = Helper(niceness=5, most_waiting=MOST_WAITING, limit_s=ASKED_LIMIT_S)
+        self._simulations = Helper(niceness=10, most_waiting=2, limit_s=SIMULATE_LIMIT_S)
         self._moment: tuple[Moment, float] | None = None  # that was last told of, and when it was taken
         self._advice: dict[JobId, asyncio.Task[Advice]] = {}  # of that moment
         self.intervals: Mapping[JobId, Interval] = {}
@@ -93,6 +95,7 @@ class Forecasts:
     async def stop(self) -> None:
         await self._background.stop()
         await self._asked.stop()
+        await self._simulations.stop()
 
     async def _once(self, now: Moment | None) -> float:
         """Returns the CPU time it took."""
@@ -159,6 +162,16 @@ class Forecasts:
         )
         done = await self._asked.do(now, task, wait_s=TURN_S)
         assert isinstance(done.result, list)  # as asked for
+        return done.result
+
+    async def simulate(self, task: Simulate, now: Moment) -> Simulation:
+        """Raises Busy."""
+        try:
+            done = await self._simulations.do(now, task, wait_s=TURN_S)
+        except NoAnswer as error:
+            fix = "fewer jobs, hours or policies take less time; `swell sim run` has no limit"
+            raise Busy(f"the simulation came to no end ({error}); {fix}") from error
+        assert isinstance(done.result, Simulation)  # as asked for
         return done.result
 
 

@@ -1,8 +1,9 @@
 """Runs what is worked out beside the daemon (`lookahead.Desk`): one thing at a time, bounded, off the loop.
 
-With few jobs and a built-in policy in a thread, where starting a process would cost more than the work; else in a child
-process, which does not share the interpreter with answers and can be ended when it takes too long. It is started when
-it is first needed, again when it has died, and ended when it has had nothing to do for a while.
+With few jobs and a built-in policy in a thread, where starting a process would cost more than the work; else, and for
+simulations, in a child process, which does not share the interpreter with answers and can be ended when it takes too
+long. It is started when it is first needed, again when it has died, and ended when it has had nothing to do for a
+while.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 
 from swell.core.errors import Busy
-from swell.daemon.lookahead import Desk, Done, Request, Task
+from swell.daemon.lookahead import Desk, Done, Request, Simulate, Task
 from swell.daemon.lookahead_process import LENGTH_BYTES
 from swell.daemon.moments import Moment, Sender, packed, unpacked
 from swell.policy.registry import custom_files, is_custom
@@ -77,7 +78,7 @@ class Helper:
 
     async def _in_turn(self, moment: Moment, task: Task) -> Done:
         try:
-            if is_custom(moment.state.policy) or len(moment.state.active) > FEW_JOBS:
+            if isinstance(task, Simulate) or is_custom(moment.state.policy) or len(moment.state.active) > FEW_JOBS:
                 done = await self._by_child(moment, task)
             else:
                 done = await self._by_thread(moment, task)

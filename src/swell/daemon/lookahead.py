@@ -1,4 +1,5 @@
-"""What is worked out beside the daemon: forecasts, what-if, and what would let a job start. Pure but for its clock.
+"""What is worked out beside the daemon: forecasts, what-if, simulations, and what would let a job
+start. Pure but for its clock.
 
 `Desk` takes requests as bytes and answers with bytes. It runs in a thread of the daemon where that is cheap, else in a
 process of its own (`daemon.lookahead_process`), started and bounded by `daemon.helper`. Policies and placers
@@ -11,13 +12,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from swell.core.errors import SwellError
 from swell.core.ids import JobId
 from swell.daemon.moments import Answers, Difference, KnownBook, Moment, Receiver, packed, unpacked
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.ports import Placer, Policy
 from swell.sim.cheapest_change import Trial
+from swell.sim.cluster import cluster_name
+from swell.sim.comparison import Trace, encoded, of_queue, of_workload
 from swell.sim.forecast import Change, Effect, Forecast, forecast, what_if
+from swell.sim.generate import Recipe
 
 ADVICE_CPU_S = 1.0
 """Of one job: so long changes are tried that would let it start."""
@@ -51,8 +56,27 @@ class Foresee:
     samples: int
 
 
-Task = Advise | Compare | Foresee
-Result = Advice | Sequence[Effect] | Forecast
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulate:
+    """Several policies on the same jobs. `source` None: the jobs there are."""
+
+    policies: tuple[str, ...]
+    placer: str = ""  # empty: the present one
+    source: Recipe | Trace | None = None
+    cluster: str = ""  # for a source; empty: one like the present
+    most_jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """`document` is JSON (`sim.comparison`); empty if there is none, and `refusal` says why."""
+
+    document: bytes = b""
+    refusal: str = ""
+
+
+Task = Advise | Compare | Foresee | Simulate
+Result = Advice | Sequence[Effect] | Forecast | Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +121,8 @@ class Desk:
             return self._advise(task.job, now)
         if isinstance(task, Compare):
             return _compare(task, now)
+        if isinstance(task, Simulate):
+            return _simulate(task, now)
         policy, placer = _made(now)
         return forecast(
             now.state, KnownBook(now.answers, now.alone), policy, placer, now.options, now.now_s, task.samples
@@ -124,3 +150,17 @@ def _compare(task: Compare, now: Moment) -> Sequence[Effect]:
     )
     book = KnownBook({**now.answers, **task.answers}, now.alone)
     return what_if(now.state, book, policy, placer, now.options, now.now_s, change)
+
+
+def _simulate(task: Simulate, now: Moment) -> Simulation:
+    placer = task.placer or now.state.placer
+    try:
+        if task.source is None:
+            book = KnownBook(now.answers, now.alone)
+            found = of_queue(now.state, book, now.options, now.now_s, task.policies, placer)
+        else:
+            cluster = task.cluster or cluster_name(now.state.nodes.values())
+            found = of_workload(task.source, cluster, task.policies, placer, task.most_jobs)
+    except SwellError as error:
+        return Simulation(refusal=str(error))
+    return Simulation(document=encoded(found))

@@ -34,7 +34,7 @@ from swell.core.snapshot import Options, Speed
 from swell.core.state import HOLDING, JobRecord, JobState, Run, State
 from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Placer, Policy, Remaining, SpeedBook
-from swell.sim.engine import Setup, Simulation
+from swell.sim.engine import Observer, Setup, Simulation
 from swell.sim.workload import Arrival
 from swell.speed.lengths import Length
 from swell.speed.remaining import LEAST_LEFT
@@ -148,8 +148,9 @@ def run_forward(
     options: Options,
     now_s: float,
     errors: _Errors | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Ahead:
-    """One sample: start and end of every job that starts within the future that is followed."""
+    """One sample: start and end of every job that starts within the future that is followed. `observers` see it."""
     future = copy_of(state)
     world = Expected(book, future, now_s, errors or _Errors(0, 0))
     setup = Setup(
@@ -162,7 +163,7 @@ def run_forward(
         until_s=now_s + HORIZON_S,
     )
     watch = _Watch()
-    simulation = Simulation(setup, world, world, (watch,), state=future, now_s=now_s)
+    simulation = Simulation(setup, world, world, (watch, *observers), state=future, now_s=now_s)
     simulation.expect(world.going_on(future, now_s))
     looks = _Looks(future, MOST_LOOKS if len(future.active) > FAR_JOBS else None)
     simulation.on_pass = looks.at

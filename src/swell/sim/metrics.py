@@ -144,5 +144,13 @@ def summary(rows: Sequence[JobRow], batch: str) -> dict[str, object]:
     }
 
 
+def utilisation(rows: Sequence[JobRow], gpus: int) -> float:
+    """The part of the GPUs' time, from the first submission to the last end, in which jobs ran on them."""
+    if not rows or not gpus:
+        return 0.0
+    there_s = gpus * (max(row.ended_s for row in rows) - min(row.submitted_s for row in rows))
+    return _r(min(1.0, sum(row.gpu_s for row in rows) / there_s)) if there_s > 0 else 0.0
+
+
 def _r(value: float | np.floating) -> float:
     return round(float(value), 4)

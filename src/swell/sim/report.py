@@ -1,33 +1,27 @@
-"""`swell sim report DIR`: what happened, as one HTML page with its pictures, which are also there as PNG and SVG.
+"""`swell sim report DIR`: what happened, as one HTML file that can be mailed; with `--pictures` also as SVG and PNG.
 
-Reads summary.json, jobs.csv and held.csv as `swell sim run` wrote them; matplotlib is imported only here (extra `sim`).
+The page is the dashboard's own (`web/src/report.tsx`), built into one file, with comparison.json of `swell sim run`
+written into it. Pictures are drawn from summary.json, jobs.csv and held.csv; only they need matplotlib (extra `sim`).
 """
 
 from __future__ import annotations
 
 import csv
-import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swell.core.errors import SwellError
-from swell.sim.simulate_many import read_summary
+from swell.sim.simulate_many import COMPARISON
 
 Key = tuple[str, str]
 """(workload, policy)"""
 
-FIGURES = ("mean_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "restarts_per_job", "gpu_hours_per_job")
-FAIRNESS = ("mean_rho", "worst_rho", "rho_above_1", "wall_s")
 BANDS = 40
 """So many jobs have a colour of their own in the picture of GPUs over time; the others are grey."""
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25rem .7rem;text-align:right;"
-    "border-bottom:1px solid #ddd}td:first-child,td:nth-child(2),th:first-child,th:nth-child(2){text-align:left}"
-    "img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#555}"
-)
+MARK = '<script type="application/json" id="results">null</script>'
+"""Where the page takes its results from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +33,44 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    summaries: Sequence[Mapping[str, object]]
     jobs: Mapping[Key, Sequence[Mapping[str, str]]]
     held: Mapping[Key, Sequence[Change]]
     gpus: Mapping[Key, int]
 
 
-def report(directory: Path) -> Path:
-    """Draw everything; returns the page."""
-    if not (directory / "summary.json").exists():
-        raise SwellError(f"{directory} holds no results; `swell sim run --out {directory} …` writes some")
-    results = _read(directory)
-    pictures = [_save(directory, name, draw, results) for name, draw in PICTURES.items()]
+def report(directory: Path, template: Path) -> Path:
+    """Write the page; returns where. `template`: the page without results, as the dashboard was built with."""
+    _check(directory / COMPARISON, directory)
+    if not template.is_file():
+        raise SwellError(
+            "this installation has no dashboard, which the page is a part of: install Node.js 20.19 or later and run "
+            "`make web`, or install Swell again. `swell sim report --pictures` draws SVG and PNG without it"
+        )
+    results = (directory / COMPARISON).read_text(encoding="utf-8")
     page = directory / "report.html"
-    page.write_text(_page(results, pictures), encoding="utf-8")
+    page.write_text(page_of(template.read_text(encoding="utf-8"), results), encoding="utf-8")
     return page
+
+
+def page_of(template: str, results: str) -> str:
+    """`results` is JSON; a name of a job in it must not end the element that it stands in."""
+    safe = results.replace("<", "\\u003c")
+    before, mark, after = template.partition(MARK)
+    if not mark:
+        raise SwellError("the page of this installation cannot hold results; build it again with `make web`")
+    return f"{before}{mark.replace('null', safe, 1)}{after}"
+
+
+def draw(directory: Path) -> list[Path]:
+    """Every picture as SVG and PNG; returns the SVGs."""
+    _check(directory / "summary.json", directory)
+    results = _read(directory)
+    return [_save(directory, name, picture, results) for name, picture in PICTURES.items()]
+
+
+def _check(path: Path, directory: Path) -> None:
+    if not path.exists():
+        raise SwellError(f"{directory} has no {path.name}; `swell sim run --out {directory} …` writes it")
 
 
 def _read(directory: Path) -> Results:
@@ -66,7 +83,7 @@ def _read(directory: Path) -> Results:
         key = (row["workload"], row["policy"])
         held.setdefault(key, []).append(Change(float(row["at_s"]), int(row["job"]), int(row["gpus"])))
         gpus[key] = int(row["cluster_gpus"])
-    return Results(read_summary(directory), jobs, held, gpus)
+    return Results(jobs, held, gpus)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -90,15 +107,16 @@ def pyplot() -> Any:
     return plt
 
 
-def _save(directory: Path, name: str, draw: Callable[[Any, Results], str], results: Results) -> tuple[str, str]:
-    """(file, caption) of one picture, written as SVG and PNG."""
+def _save(directory: Path, name: str, draw: Callable[[Any, Results], str], results: Results) -> Path:
+    """One picture with its caption above, as SVG and PNG."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(10, 4.5), constrained_layout=True)
-    caption = draw(axes, results)
-    figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
-    figure.savefig(directory / f"{name}.png", dpi=110, metadata={"Software": None})
+    axes.set_title(draw(axes, results), fontsize="small")
+    path = directory / f"{name}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"), dpi=110, metadata={"Software": None})
     plt.close(figure)
-    return f"{name}.svg", caption
+    return path
 
 
 def _distribution(axes: Any, results: Results, of: Callable[[Mapping[str, str]], float]) -> None:
@@ -217,26 +235,3 @@ PICTURES: Mapping[str, Callable[[Any, Results], str]] = {
     "fairness": _fairness,
     "restarts": _restarts,
 }
-
-
-def _page(results: Results, pictures: Sequence[tuple[str, str]]) -> str:
-    columns = ("workload", "policy", "batch", *FIGURES, *FAIRNESS)
-    head = "".join(f"<th>{html.escape(column.replace('_', ' '))}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_cell(figures.get(column))}</td>" for column in columns) + "</tr>"
-        for figures in results.summaries
-    )
-    shown = "".join(
-        f'<figure><img src="{name}" alt="{text}"><figcaption>{text}</figcaption></figure>'
-        for name, text in ((name, html.escape(caption)) for name, caption in pictures)
-    )
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Simulation</title><style>{STYLE}</style>'
-        f"<h1>Simulation</h1><table><tr>{head}</tr>{body}</table>{shown}</html>\n"
-    )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
-    return html.escape(str(value if value is not None else ""))

@@ -22,7 +22,8 @@ from swell.sim.clairvoyant import ClairvoyantBook
 from swell.sim.cluster import gpus_by_type, parse_cluster, with_types
 from swell.sim.duration_world import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
-from swell.sim.metrics import JobRow, Recorder, summary
+from swell.sim.lanes import Span, Watch
+from swell.sim.metrics import JobRow, Recorder, summary, utilisation
 from swell.sim.node_failures import failures
 from swell.sim.pollux_workloads import read_pollux
 from swell.sim.profiles import applications, product
@@ -60,6 +61,7 @@ class Case:
     failure_hours: float = 0.0  # mean time between two failures of a node; 0: they never fail
     policy_options: Mapping[str, OptionValue] = field(default_factory=dict)
     options: Options = field(default_factory=Options)  # of decisions in general
+    lanes: int = 0  # so many runs are kept for pictures of GPUs over time, the first ones
 
     @property
     def kind(self) -> str:
@@ -71,6 +73,15 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Who had which GPUs when; of the first virtual cluster, where a trace has several."""
+
+    nodes: tuple[Node, ...] = ()
+    spans: tuple[Span, ...] = ()
+    truncated: bool = False  # there were more runs, or more virtual clusters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     case: Case
     name: str  # of the workload
@@ -78,6 +89,7 @@ class Outcome:
     rows: tuple[JobRow, ...]
     held: tuple[tuple[float, int, int], ...]  # (time, job, GPUs from then on)
     gpus: int  # in the cluster
+    lanes: Lanes = field(default_factory=lambda: Lanes())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,7 @@ def simulate(case: Case) -> Outcome:
     name = case.name or case.workload.name.partition(".")[0]
     rows: list[JobRow] = []
     held: list[tuple[float, int, int]] = []
+    lanes: Lanes | None = None
     gpus = events = passes = unfinished = 0
     for scene in _kept(scenes(case)):
         share = gpus_by_type(scene.nodes)
@@ -105,8 +118,11 @@ def simulate(case: Case) -> Outcome:
         workload = at_load(drawn(scene.workload, case.draw), case.load)
         faults = failures(scene.nodes, workload, case.failure_hours, case.seed)
         setup = replace(setup_of(case, scene.nodes), faults=faults)
-        simulation = Simulation(setup, scene.world, scene.book, (recorder,))
+        watch = Watch(case.lanes if lanes is None else 0)
+        observers = (recorder, watch) if watch.most else (recorder,)
+        simulation = Simulation(setup, scene.world, scene.book, observers)
         simulation.run(workload)
+        lanes = _lanes(lanes, scene, watch, simulation)
         rows += recorder.rows(name, case.policy)
         held += recorder.held
         gpus += sum(recorder.share.values())
@@ -115,6 +131,7 @@ def simulate(case: Case) -> Outcome:
     figures = {
         **summary(rows, case.batch),
         "unfinished": unfinished,
+        "utilisation": utilisation(rows, gpus),
         "clairvoyant": case.clairvoyant,
         "load": case.load,
         "draw": case.draw,
@@ -123,7 +140,22 @@ def simulate(case: Case) -> Outcome:
         "wall_s": round(time.perf_counter() - began, 3),
         "cpu_s": round(time.process_time() - began_cpu, 3),
     }
-    return Outcome(case=case, name=name, summary=figures, rows=tuple(rows), held=tuple(held), gpus=gpus)
+    return Outcome(
+        case=case,
+        name=name,
+        summary=figures,
+        rows=tuple(rows),
+        held=tuple(held),
+        gpus=gpus,
+        lanes=lanes or Lanes(),
+    )
+
+
+def _lanes(before: Lanes | None, scene: Scene, watch: Watch, simulation: Simulation) -> Lanes:
+    if before is not None:
+        return replace(before, truncated=bool(before.spans))
+    watch.end(simulation.state)
+    return Lanes(nodes=scene.nodes, spans=tuple(watch.spans()), truncated=watch.truncated)
 
 
 def _kept(scenes: Iterable[Scene]) -> Iterator[Scene]:

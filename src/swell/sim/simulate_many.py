@@ -1,4 +1,5 @@
-"""Many simulations side by side, and the files they write: summary.json, jobs.csv and held.csv. `cli.sim` calls it.
+"""Many simulations side by side, and the files they write: summary.json, jobs.csv, held.csv and
+comparison.json. `cli.sim` calls it.
 
 Files are the same byte for byte for the same cases, whatever the number of processes and PYTHONHASHSEED; only `wall_s`
 and `cpu_s` of each simulation depend on the machine.
@@ -15,9 +16,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from swell.sim.comparison import compared, encoded
 from swell.sim.metrics import JobRow
 from swell.sim.simulate import Case, Outcome, simulate
 
+COMPARISON = "comparison.json"
+"""What `swell sim report` draws."""
 Done = Callable[[Outcome], None]
 
 
@@ -57,6 +61,8 @@ def write(outcomes: Sequence[Outcome], directory: Path) -> None:
         for outcome in outcomes:
             name, policy = outcome.name, outcome.case.policy
             writer.writerows([name, policy, outcome.gpus, _cell(at_s), job, n] for at_s, job, n in outcome.held)
+
+    (directory / COMPARISON).write_bytes(encoded(compared(outcomes)))
 
 
 def _cell(value: object) -> object:

@@ -10,8 +10,8 @@ from swell.core.errors import StoreError
 from swell.core.events import Event, RunPlanned, RunResized
 from swell.core.ids import JobId, RunId
 from swell.core.state import JobRecord, Run, State, copy_of
-from swell.ports import JobQuery, PastRun, Stored
-from swell.store.projection import past_run, project, states_of
+from swell.ports import Consumption, JobQuery, PastRun, Stored
+from swell.store.projection import consumed, past_run, project, states_of
 
 
 class MemoryStore:
@@ -95,6 +95,11 @@ class MemoryStore:
         with self._lock:
             jobs = sorted(self._jobs.items())
         return [job for job, record in jobs if record.ended_s is not None and record.ended_s < before_s][:limit]
+
+    def consumed_since(self, since_s: float) -> Sequence[Consumption]:
+        with self._lock:
+            ended = [job for job in self._jobs.values() if job.ended_s is not None and job.ended_s >= since_s]
+        return consumed(ended)
 
     def job(self, job: JobId) -> JobRecord | None:
         with self._lock:

@@ -7,7 +7,7 @@ the law does not allow raises here and nothing of its batch is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swell.core.events import (
     Event,
@@ -24,7 +24,7 @@ from swell.core.lifecycle import apply
 from swell.core.resources import Node
 from swell.core.spelling import instead_of
 from swell.core.state import HOLDING, JobRecord, JobState, Run, State
-from swell.ports import JobQuery, PastRun
+from swell.ports import Consumption, JobQuery, PastRun
 from swell.store.reported import only_reported
 
 GROUPS = {
@@ -125,3 +125,14 @@ def past_run(run: Run, name: str, user: str, changes: Iterable[Event]) -> PastRu
         own = [e for e in changes if isinstance(e, RunPlanned | RunResized) and e.run == run.id]
         held = [(event.at_s, event.allocation) for event in own] or held
     return PastRun(run=run, name=name, user=user, held=tuple(held))
+
+
+def consumed(jobs: Iterable[JobRecord]) -> list[Consumption]:
+    """Of jobs that have ended, as SQL would sum them up."""
+    found: dict[tuple[str, str, JobState], Consumption] = {}
+    for job in sorted(jobs, key=lambda job: (job.spec.user, job.spec.team, job.state)):
+        user, team, state = key = (job.spec.user, job.spec.team, job.state)
+        sums = found.get(key) or Consumption(user=user, team=team, state=state, jobs=0, ran_s=0.0, gpu_s=0.0)
+        ran_s, gpu_s = sums.ran_s + job.ran_s, sums.gpu_s + job.gpu_s
+        found[key] = replace(sums, jobs=sums.jobs + 1, ran_s=ran_s, gpu_s=gpu_s)
+    return list(found.values())

@@ -20,8 +20,8 @@ from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFenced, 
 from swell.core.events import Event, job_of
 from swell.core.ids import JobId
 from swell.core.resources import Node
-from swell.core.state import ENDED, JobRecord, Run, State, copy_of
-from swell.ports import JobQuery, PastRun, Stored
+from swell.core.state import ENDED, JobRecord, JobState, Run, State, copy_of
+from swell.ports import Consumption, JobQuery, PastRun, Stored
 from swell.store import chain, codec, compaction, rebuild, rows, secrets, statements
 from swell.store.dialect import Connection, Cursor, Database
 from swell.store.projection import Changes, past_run, project
@@ -394,6 +394,14 @@ class SqlStore:
             if ended_at < rows.when(before_s)
         ]
         return sorted(found)[:limit]
+
+    def consumed_since(self, since_s: float) -> Sequence[Consumption]:
+        return [
+            Consumption(user=user, team=team, state=JobState(state), jobs=jobs, ran_s=float(ran_s), gpu_s=float(gpu_s))
+            for user, team, state, jobs, ran_s, gpu_s in self._read(
+                statements.CONSUMED_SINCE, (rows.when(since_s) or "",)
+            )
+        ]
 
     def job(self, job: JobId) -> JobRecord | None:
         found = self._read("SELECT id, record, reported FROM jobs WHERE id = ?", (job,))

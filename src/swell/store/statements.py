@@ -42,6 +42,10 @@ UPSERTS = {
 }
 EVENTS = "SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
 ENDED_OF_STATE = "SELECT id, ended_at FROM jobs WHERE state = ? ORDER BY id LIMIT ?"
+CONSUMED_SINCE = (
+    "SELECT owner, team, state, count(*), sum(ran_s), sum(gpu_s) FROM jobs WHERE ended_at >= ?"
+    " GROUP BY owner, team, state ORDER BY owner, team, state"
+)
 RUNS = (
     "SELECT runs.record, runs.attempt = jobs.attempts, jobs.reported FROM runs JOIN jobs ON jobs.id = runs.job"
     " WHERE runs.job = ? ORDER BY runs.attempt"

@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
-PAGES = frozenset({"", "jobs", "submit", "forecast", "policies", "machines"})
+REPORT = STATIC / "report.html"
+"""The page of `swell sim report`, without results; not served."""
+PAGES = frozenset({"", "jobs", "submit", "forecast", "policies", "simulate", "users", "machines"})
 """First parts of paths that are views of the dashboard: the page itself finds out which."""
 HASHED = "assets/"
 """Below this, names carry a hash of their content: a browser may keep them for ever."""

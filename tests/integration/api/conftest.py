@@ -26,9 +26,12 @@ from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import apply
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.core.snapshot import Options
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
 from swell.daemon.latest_order import latest_order
+from swell.daemon.lookahead import Desk, Done, Request, Simulate, Simulation
+from swell.daemon.moments import Moment, Sender, packed, unpacked
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.run_leases import LeaseView
 from swell.daemon.timing import PassTimes
@@ -36,10 +39,10 @@ from swell.executors.files import FileRouter
 from swell.placement.registry import placer_named
 from swell.plan import commands
 from swell.policy.registry import policy_named
-from swell.ports import Files, JobQuery, LogChunk, Order, PastRun, Stored
+from swell.ports import Consumption, Files, JobQuery, LogChunk, Order, PastRun, Stored
 from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.book import Book
-from swell.store.projection import past_run
+from swell.store.projection import consumed, past_run
 
 TOKEN = "t" * 40
 GROUPS: dict[str, Callable[[JobRecord], bool]] = {
@@ -173,6 +176,9 @@ class FakeEngine:
         await self.job(job)
         return [run for run_id, run in self.all_runs.items() if run_id.job == job]
 
+    async def consumed_since(self, since_s: float) -> Sequence[Consumption]:
+        return consumed(job for job in self.state.jobs.values() if job.ended_s is not None and job.ended_s >= since_s)
+
     async def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
         runs = sorted(self.all_runs.values(), key=lambda run: (-run.planned_s, run.id))
         found = [run for run in runs if run.planned_s < to_s and (run.ended_s is None or run.ended_s >= from_s)]
@@ -189,6 +195,14 @@ class FakeEngine:
 
     def series(self, job: JobId) -> Series:
         return {"loss": ((1.0, 0.5),)} if job == 1 else {}
+
+    async def simulate(self, task: Simulate) -> Simulation:
+        moment = Moment(state=self.state, answers={}, options=Options(), now_s=self.now)
+        desk = Desk()
+        done = unpacked(desk.handle(packed(Request(moment=Sender().difference(moment), task=task))))
+        assert isinstance(done, Done)
+        assert isinstance(done.result, Simulation), done.failure
+        return done.result
 
     async def what_if(self, change: Change) -> Sequence[Effect]:
         return []

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,41 @@ def test_a_log_can_be_followed_from_near_its_end(server: Server) -> None:
     logs = [data for data in (json.loads(line[6:]) for line in lines) if "text" in data]
     assert "".join(data["text"] for data in logs) == "line 019998\nline 019999\n"
     assert logs[0]["offset"] == len(text) - 24
+
+
+def test_usage_is_summed_by_user_and_by_team(server: Server) -> None:
+    engine, began_s = server.engine, time.time() - 1800
+    spec = JobSpec(name="a", command=("x",), user="ada", team="vision", gpus=GpuRequest(min=2, max=2))
+    held = Allocation(parts=(Part(node="n1", gpus=(0, 1)),), gpu_type="A100")
+    engine.record(
+        ev.JobSubmitted(job=1, spec=spec, at_s=began_s),
+        ev.RunPlanned(run=RunId(1, 1), allocation=held, at_s=began_s),
+        ev.RunStarted(run=RunId(1, 1), at_s=began_s),
+    )
+    view = server.client.get("/v1/usage", params={"since": 1}).json()
+    (ada,) = [one for one in view["users"] if one["name"] == "ada"]
+    assert (ada["gpus"], ada["running"], ada["waiting"], ada["jobs"]) == (2, 1, 0, 1)
+    assert ada["gpu_hours"] == pytest.approx(1.0, abs=0.05)
+    assert [(team["name"], team["gpus"], team["quota"]) for team in view["teams"]] == [("vision", 2, None)]
+    engine.record(ev.RunEnded(run=RunId(1, 1), reason=ev.ExitReason.FINISHED, at_s=began_s + 3600))
+    (ada,) = [one for one in server.client.get("/v1/usage?since=1").json()["users"] if one["name"] == "ada"]
+    assert (ada["gpus"], ada["running"], ada["completed"]) == (0, 0, 1)
+    assert ada["gpu_hours"] == pytest.approx(2.0)
+
+
+def test_a_workload_is_simulated_and_what_cannot_be_says_why(server: Server) -> None:
+    asked = {"workload": "generated", "policies": ["fifo", "srjf"], "generated": {"jobs": 5, "hours": 1, "seed": 2}}
+    (found,) = server.client.post("/v1/simulate", json={**asked, "cluster": "1x4"}).json()
+    assert [run["policy"] for run in found["runs"]] == ["fifo", "srjf"]
+    assert all(run["figures"]["jobs"] == 5 and run["spans"] for run in found["runs"])
+    for change, says in (
+        ({"cluster": "four"}, "is not a group of nodes"),
+        ({"cluster": "1000x8"}, "here at most 1,024"),
+        ({"workload": "trace", "trace": {"name": "a.yaml", "content": "gpus: 1"}}, "command"),
+        ({"workload": "trace"}, "send the file"),
+        ({"workload": "queue", "cluster": "1x4"}, "leave out"),
+    ):
+        refused = server.client.post("/v1/simulate", json={**asked, **change})
+        assert refused.status_code == 422, change
+        assert says in refused.json()["detail"]
+    assert server.client.post("/v1/simulate", json={**asked, "policies": ["no-such"]}).status_code == 404

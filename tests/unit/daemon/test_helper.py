@@ -21,11 +21,12 @@ from swell.core.snapshot import Options
 from swell.core.state import State
 from swell.daemon import helper as module
 from swell.daemon.helper import Helper, NoAnswer
-from swell.daemon.lookahead import Advice, Advise, Foresee
+from swell.daemon.lookahead import Advice, Advise, Foresee, Simulate, Simulation
 from swell.daemon.moments import Moment, Receiver, Sender, packed, unpacked
 from swell.policy import registry
 from swell.policy.custom import load_policy_file
 from swell.sim.forecast import Forecast, copy_of
+from swell.sim.generate import Recipe
 from swell.speed.book import Book
 
 NODE = Node(name="n1", gpus=tuple(Gpu(index=i) for i in range(4)), cpus=8, memory_mib=8192)
@@ -190,5 +191,27 @@ def test_the_process_ends_with_the_daemon_also_in_the_middle_of_its_work() -> No
         with pytest.raises(NoAnswer):
             await asked
         await helper.stop()
+
+    played(scene())
+
+
+def test_a_simulation_never_runs_in_a_thread_of_the_daemon_and_is_ended_in_time(asleep: None) -> None:
+    """However few jobs there are."""
+
+    async def scene() -> None:
+        helper = Helper(niceness=0, most_waiting=2, limit_s=30.0)
+        recipe = Recipe(jobs=3, hours=1, gpus=4, seed=1)
+        task = Simulate(policies=("fifo",), source=recipe, cluster="1x4", most_jobs=10)
+        done = await helper.do(moment_of(waiting(2)), task)
+        assert isinstance(done.result, Simulation)
+        assert b'"policy":"fifo"' in done.result.document
+        assert helper.pid is not None
+        await helper.stop()
+
+        impatient = Helper(niceness=0, most_waiting=2, limit_s=2.0)
+        with pytest.raises(NoAnswer, match="took longer than 2 s"):
+            await impatient.do(moment_of(waiting(2)), replace(task, policies=("asleep",)))
+        assert impatient.pid is None
+        await impatient.stop()
 
     played(scene())

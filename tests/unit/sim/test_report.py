@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from swell.cli.sim import names, parse_options, sim
+from swell.core.errors import SwellError
+from swell.sim.report import MARK, page_of, report
 
 SUMMARY_KEYS = {
     "workload",
@@ -49,14 +51,43 @@ def test_compare_puts_the_best_first(results: Path) -> None:
     assert done.output.index("elastic-fifo") < done.output.index("fifo (fixed)") + len("elastic-")
 
 
-def test_the_report_has_every_picture_in_every_form(results: Path) -> None:
+def test_pictures_are_drawn_in_both_forms(results: Path) -> None:
     pytest.importorskip("matplotlib")
-    done = CliRunner().invoke(sim, ["report", str(results)])
+    done = CliRunner().invoke(sim, ["report", str(results), "--pictures"])
     assert done.exit_code == 0, done.output
-    page = (results / "report.html").read_text()
     for name in ("completion", "gpus", "queue", "utilisation", "fairness", "restarts"):
-        assert f'src="{name}.svg"' in page
+        assert (results / f"{name}.svg").stat().st_size > 1000
         assert (results / f"{name}.png").stat().st_size > 1000
+
+
+def test_the_page_holds_all_results_and_asks_nobody_for_anything(results: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.html"
+    template.write_text(f"<!doctype html><body>{MARK}<script>1</script></body>")
+    page = report(results, template).read_text()
+    inside = page.partition('id="results">')[2].partition("</script>")[0]
+    (comparison,) = json.loads(inside)
+    assert [run["policy"] for run in comparison["runs"]] == ["fifo", "elastic-fifo"]
+    assert sum(len(machine["gpus"]) for machine in comparison["machines"]) == 8
+    for run in comparison["runs"]:
+        assert len(run["jobs"]) == 10
+        assert {span["job"] for span in run["spans"]} == {job["job"] for job in run["jobs"]}
+        assert 0 < run["figures"]["utilisation"] <= 1
+
+
+def test_the_name_of_a_job_never_ends_the_element_it_stands_in() -> None:
+    page = page_of(f"<body>{MARK}</body>", json.dumps([{"name": "</script><script>alert(1)</script>"}]))
+    inside = page.partition('id="results">')[2]
+    assert json.loads(inside[: inside.index("</script>")]) == [{"name": "</script><script>alert(1)</script>"}]
+
+
+def test_without_a_built_dashboard_the_page_is_refused_with_what_to_do(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(SwellError, match=r"make web.*--pictures"):
+        report(results, tmp_path / "nothing.html")
+
+
+def test_a_directory_without_results_says_what_writes_them(tmp_path: Path) -> None:
+    done = CliRunner().invoke(sim, ["report", str(tmp_path)])
+    assert "swell sim run --out" in str(done.exception)
 
 
 def test_an_unknown_format_names_those_there_are(ten_jobs: Path, tmp_path: Path) -> None:

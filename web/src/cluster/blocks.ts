@@ -1,5 +1,5 @@
 /** Spans become blocks: what one job held on neighbouring GPUs of one machine, as a rectangle of lanes and time. */
-import type { Machine, Span } from "../model";
+import type { Span } from "../model";
 import { colourIndex } from "../theme";
 
 export interface Lane {
@@ -9,8 +9,16 @@ export interface Lane {
   y: number;
 }
 
+/** What the picture needs to know of a machine. */
+export interface LaneMachine {
+  name: string;
+  condition: string;
+  why: string;
+  gpus: { index: number; type: string }[];
+}
+
 export interface Group {
-  machine: Machine;
+  machine: LaneMachine;
   y: number;
   first: number;
   count: number;
@@ -20,6 +28,7 @@ export interface Layout {
   lanes: Lane[];
   groups: Group[];
   lane_h: number;
+  head_h: number; // of the line above each machine's lanes; 0: its name is beside them
   height: number;
   index: Map<string, number>; // "node:gpu" -> lane
 }
@@ -50,19 +59,19 @@ export interface Picture {
 
 export const HEAD_H = 26;
 
-export function layoutOf(machines: Machine[], lane_h: number): Layout {
-  const layout: Layout = { lanes: [], groups: [], lane_h, height: 0, index: new Map() };
+export function layoutOf(machines: LaneMachine[], lane_h: number, head_h = HEAD_H): Layout {
+  const layout: Layout = { lanes: [], groups: [], lane_h, head_h, height: 0, index: new Map() };
   let y = 0;
   for (const machine of machines) {
     if (machine.gpus.length === 0) continue;
     layout.groups.push({ machine, y, first: layout.lanes.length, count: machine.gpus.length });
-    y += HEAD_H;
+    y += head_h;
     for (const gpu of machine.gpus) {
       layout.index.set(`${machine.name}:${gpu.index}`, layout.lanes.length);
       layout.lanes.push({ node: machine.name, gpu: gpu.index, type: gpu.type, y });
       y += lane_h;
     }
-    y += 8;
+    y += head_h ? 8 : 4;
   }
   layout.height = y;
   return layout;

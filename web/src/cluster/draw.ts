@@ -1,6 +1,14 @@
 /** The picture of the cluster on a canvas: lanes of GPUs over time. Pure drawing: everything comes as arguments. */
 import { COLOURS } from "../theme";
-import { type Block, firstReaching, HEAD_H, type Layout, type Mark, type Picture, useOver } from "./blocks";
+import {
+  type Block,
+  firstReaching,
+  type Group,
+  type Layout,
+  type Mark,
+  type Picture,
+  useOver,
+} from "./blocks";
 
 export interface View {
   from: number; // seconds
@@ -30,7 +38,31 @@ export interface Scene {
   view: View;
   ink: Ink;
   now: number;
+  axis: Axis;
   hover: { job: number; mark: Mark | null } | null;
+}
+
+/** How times are written. */
+export interface Axis {
+  zone_s: number; // added to times before they are rounded
+  tick: (t: number, step: number) => string;
+  now: (t: number) => string; // beside the line at now; empty: no line
+}
+
+export const wallClock = (): Axis => ({
+  zone_s: new Date().getTimezoneOffset() * 60,
+  tick,
+  now: () => "now",
+});
+
+/** Time since the beginning of a simulation. */
+export const elapsed: Axis = { zone_s: 0, tick: (t) => since(t), now: (t) => since(t) };
+
+function since(t: number): string {
+  if (t < 600) return `${Math.round(t)} s`;
+  if (t < 2 * 3600) return `${Math.round(t / 60)} min`;
+  if (t < 72 * 3600) return `${Number((t / 3600).toFixed(1))} h`;
+  return `${Number((t / 86400).toFixed(1))} d`;
 }
 
 export const GUTTER = 118;
@@ -147,12 +179,16 @@ function drawGutter(scene: Scene): void {
   ctx.textBaseline = "middle";
   for (const group of layout.groups) {
     const y = TOP + group.y - scene.view.scroll;
-    if (y > height || y + HEAD_H + group.count * layout.lane_h < TOP) continue;
+    if (y > height || y + layout.head_h + group.count * layout.lane_h < TOP) continue;
     const { machine } = group;
+    if (layout.head_h === 0) {
+      drawSide(scene, group, y);
+      continue;
+    }
     ctx.font = `600 12px ${FONT}`;
     ctx.fillStyle = ink.text;
     ctx.textAlign = "left";
-    ctx.fillText(machine.name, 10, y + HEAD_H / 2 + 1);
+    ctx.fillText(machine.name, 10, y + layout.head_h / 2 + 1);
     if (machine.condition !== "ready") {
       ctx.fillStyle = machine.condition === "lost" ? ink.bad : ink.warn;
       const at = 16 + ctx.measureText(machine.name).width;
@@ -160,7 +196,7 @@ function drawGutter(scene: Scene): void {
       ctx.fillText(
         machine.why ? `${machine.condition}: ${machine.why}` : machine.condition,
         at,
-        y + HEAD_H / 2 + 1,
+        y + layout.head_h / 2 + 1,
       );
     }
     ctx.font = `11px ${FONT}`;
@@ -176,6 +212,15 @@ function drawGutter(scene: Scene): void {
   ctx.restore();
 }
 
+/** A machine whose lanes are too thin for labels: its name beside them. */
+function drawSide({ ctx, layout, ink }: Scene, group: Group, y: number): void {
+  ctx.font = `11px ${FONT}`;
+  ctx.textAlign = "right";
+  ctx.fillStyle = ink.faint;
+  const middle = y + (group.count * layout.lane_h) / 2;
+  ctx.fillText(`${group.machine.name} ×${group.count}`, GUTTER - 10, middle);
+}
+
 function drawBlocks(scene: Scene): void {
   const { picture, view, layout, hover, now } = scene;
   const scale = (scene.width - GUTTER) / (view.to - view.from);
@@ -184,7 +229,7 @@ function drawBlocks(scene: Scene): void {
   const end = new Int32Array(layout.lanes.length).fill(-1); // how far each lane is painted: what is hidden is left out
   for (let i = firstReaching(picture, view.from); i < picture.blocks.length; i++) {
     const block = picture.blocks[i] as Block;
-    if (block.t0 >= view.to) break;
+    if (block.t0 >= view.to || block.t0 > now) break;
     if (block.t1 <= view.from) continue;
     const y = laneY(scene, block.lane);
     if (y > scene.height || y + block.lanes * layout.lane_h < TOP) continue;
@@ -235,11 +280,11 @@ function drawWide(scene: Scene, block: Block, scale: number, dim: boolean): void
   ctx.roundRect(x, y, right - x, h, radius);
   ctx.fill();
   if (started > x + 1) veil(scene, x, y, Math.min(right, started) - x, h, "rgba(255,255,255,0.45)");
-  if (span.stop_s) {
+  if (span.stop_s && span.stop_s < now) {
     const from = Math.max(x, GUTTER + (span.stop_s - view.from) * scale);
     if (right - from > 1) veil(scene, from, y, right - from, h, "rgba(10,14,24,0.28)");
   }
-  if (block.t1 === Number.POSITIVE_INFINITY) {
+  if (block.t1 > now) {
     ctx.fillStyle = scene.ink.dark ? "rgba(255,255,255,0.9)" : "rgba(15,23,42,0.75)";
     ctx.fillRect(right - 2, y, 2, h);
   }
@@ -284,12 +329,12 @@ export const markColour = (ink: Ink, kind: Mark["kind"]): string =>
   kind === "grow" ? ink.good : kind === "shrink" || kind === "move" ? ink.warn : ink.bad;
 
 function drawMarks(scene: Scene): void {
-  const { ctx, picture, view, ink, hover } = scene;
+  const { ctx, picture, view, ink, hover, now } = scene;
   const last = new Map<number, number>();
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   for (const mark of picture.marks) {
-    if (mark.t < view.from || mark.t > view.to) continue;
+    if (mark.t < view.from || mark.t > Math.min(view.to, now)) continue;
     const [x, y] = [xOf(scene, mark.t), laneY(scene, mark.lane) + 1];
     if (x - (last.get(mark.lane) ?? -99) < 15 || y < TOP - 10 || y > scene.height) continue; // would cover another
     last.set(mark.lane, x);
@@ -343,7 +388,7 @@ function drawTicks(scene: Scene, top: number, bottom: number, labels: boolean): 
   const { ctx, view, width, ink } = scene;
   const span = view.to - view.from;
   const step = STEPS.find((one) => (one / span) * (width - GUTTER) >= 90) ?? 604800;
-  const zone = new Date().getTimezoneOffset() * 60;
+  const zone = scene.axis.zone_s;
   const first = Math.ceil((view.from - zone) / step) * step + zone;
   ctx.strokeStyle = ink.line;
   ctx.lineWidth = 1;
@@ -361,7 +406,7 @@ function drawTicks(scene: Scene, top: number, bottom: number, labels: boolean): 
     ctx.globalAlpha = 1;
     if (labels && x > GUTTER + 20 && x < width - 24) {
       ctx.fillStyle = ink.faint;
-      ctx.fillText(tick(t, step), x, 14);
+      ctx.fillText(scene.axis.tick(t, step), x, 14);
     }
   }
 }
@@ -382,7 +427,8 @@ function tick(t: number, step: number): string {
 
 function drawNow(scene: Scene): void {
   const { ctx, height, ink, now, view } = scene;
-  if (now < view.from || now > view.to) return;
+  const text = scene.axis.now(now);
+  if (now < view.from || now > view.to || !text) return;
   const x = Math.round(xOf(scene, now)) + 0.5;
   ctx.strokeStyle = ink.accent;
   ctx.lineWidth = 1.5;
@@ -396,19 +442,20 @@ function drawNow(scene: Scene): void {
   ctx.font = `600 11px ${FONT}`;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
-  ctx.fillText("now", Math.min(x, scene.width - 14), 28);
+  const half = ctx.measureText(text).width / 2 + 4;
+  ctx.fillText(text, Math.max(GUTTER + half, Math.min(x, scene.width - half)), 28);
 }
 
 /** What is under the pointer. */
 export function hit(
-  scene: Omit<Scene, "ctx">,
+  scene: Omit<Scene, "ctx" | "ink" | "axis">,
   px: number,
   py: number,
 ): { block: Block | null; mark: Mark | null } {
   const { picture, view, layout, now } = scene;
   const top = (lane: number): number => TOP + (layout.lanes[lane]?.y ?? 0) - view.scroll;
   for (const mark of picture.marks) {
-    if (mark.t < view.from || mark.t > view.to) continue;
+    if (mark.t < view.from || mark.t > Math.min(view.to, now)) continue;
     if (Math.hypot(xOf(scene, mark.t) - px, top(mark.lane) + 2 - py) <= 9) return { block: null, mark };
   }
   if (px < GUTTER || py < TOP) return { block: null, mark: null };
@@ -416,7 +463,7 @@ export function hit(
   const slack = (view.to - view.from) / (scene.width - GUTTER);
   for (let i = firstReaching(picture, t - slack); i < picture.blocks.length; i++) {
     const block = picture.blocks[i] as Block;
-    if (block.t0 > t + slack) break;
+    if (block.t0 > Math.min(t + slack, now)) break;
     const y = top(block.lane);
     if (Math.min(block.t1, now) >= t - slack && py >= y && py < y + block.lanes * layout.lane_h)
       return { block, mark: null };

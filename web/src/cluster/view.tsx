@@ -6,7 +6,8 @@ import { cluster, jobs, jobsVersion, now } from "../live";
 import { clock, count, duration, holds, type Job, type Span } from "../model";
 import { colourOf, theme } from "../theme";
 import { type Layout, layoutOf, type Mark, type Picture, pictureOf } from "./blocks";
-import { draw, GUTTER, hit, type Ink, Panner, type Scene, TOP, type View } from "./draw";
+import { draw, GUTTER, hit, type Ink, Panner, type Scene, TOP, type View, wallClock } from "./draw";
+import { inkNow } from "./ink";
 import { loading, loadSince, spans, timelineVersion, truncated } from "./timeline";
 
 const PRESETS: [string, number][] = [
@@ -29,23 +30,6 @@ interface Hover {
   mark: Mark | null;
 }
 
-function inkNow(): Ink {
-  const style = getComputedStyle(document.documentElement);
-  const of = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  return {
-    text: of("text"),
-    faint: of("faint"),
-    line: of("line"),
-    lane: of("lane"),
-    panel: of("panel"),
-    accent: of("accent"),
-    good: of("good"),
-    warn: of("warn"),
-    bad: of("bad"),
-    dark: theme.value === "dark",
-  };
-}
-
 export function ClusterView() {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -58,6 +42,7 @@ export function ClusterView() {
   const fitted = useRef(false);
   const made = useRef<{ layout: Layout; picture: Picture; spans: number; machines: unknown } | null>(null);
   const ink = useRef<Ink | null>(null);
+  const axis = useRef(wallClock());
   const [, go] = useLocation();
 
   const redraw = useCallback(() => {
@@ -157,6 +142,7 @@ export function ClusterView() {
         view: v,
         ink: ink.current,
         now: now(),
+        axis: axis.current,
         hover: null,
       };
       const over = hover.value;
@@ -203,7 +189,7 @@ export function ClusterView() {
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     const { layout, picture } = made.current;
     const scene = { width: area.clientWidth, height: area.clientHeight, layout, picture, view: view.current };
-    const found = hit({ ...scene, ink: {} as Ink, now: now(), hover: null }, x, y);
+    const found = hit({ ...scene, now: now(), hover: null }, x, y);
     const span = found.mark?.span ?? found.block?.span;
     return span ? { x, y, span, mark: found.mark } : null;
   };

@@ -1,6 +1,5 @@
 /** Small parts that several views use. */
 import { signal } from "@preact/signals";
-import { Refused } from "../api";
 import { gpusText, type Job } from "../model";
 import { colourOf } from "../theme";
 
@@ -15,7 +14,7 @@ export function tell(text: string, bad = false): void {
 }
 
 export function failed(error: unknown): void {
-  tell(error instanceof Refused || error instanceof Error ? error.message : String(error), true);
+  tell(error instanceof Error ? error.message : String(error), true);
 }
 
 export function Notice() {
