@@ -151,7 +151,7 @@ function Workload(props: {
         </label>
       ) : (
         <>
-          <NumberField name="Jobs" value={wanted.jobs} max={1000} set={(jobs) => set({ jobs })} />
+          <NumberField name="Jobs" value={wanted.jobs} max={500} set={(jobs) => set({ jobs })} />
           <NumberField
             name="arrive over, hours"
             value={wanted.hours}

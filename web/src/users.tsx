@@ -9,7 +9,8 @@ interface Sums {
   name: string;
   gpus: number;
   running: number;
-  waiting: number;
+  queued: number;
+  limits?: { queued: number; running: number }; // 0: none
   jobs: number;
   completed: number;
   failed: number;
@@ -22,14 +23,8 @@ interface Usage {
   since_s: number;
   now_s: number;
   gpus_total: number;
-  users: (Sums & { team: string; known: boolean })[];
+  users: (Sums & { team: string; role: string | null })[];
   teams: (Sums & { quota: { gpus: number; borrow: boolean } | null })[];
-}
-
-interface User {
-  name: string;
-  role: string;
-  team: string;
 }
 
 interface Token {
@@ -53,18 +48,15 @@ const EVERY_MS = 10_000;
 
 export function UsersView() {
   const usage = useSignal<Usage | null>(null);
-  const users = useSignal<Map<string, User>>(new Map());
   const tokens = useSignal<Token[]>([]);
   const time = useSignal(7 * 86400);
   const load = async (): Promise<void> => {
     const since = Date.now() / 1000 - time.value;
-    const [sums, people, keys] = await Promise.all([
+    const [sums, keys] = await Promise.all([
       get<Usage>(`/v1/usage?since=${since.toFixed(0)}`),
-      get<{ users: User[] }>("/v1/users"),
       get<{ tokens: Token[] }>("/v1/tokens"),
     ]);
     usage.value = sums;
-    users.value = new Map(people.users.map((user) => [user.name, user]));
     tokens.value = keys.tokens;
   };
   useEffect(() => {
@@ -95,7 +87,7 @@ export function UsersView() {
         </fieldset>
       </header>
       {!found && <p role="status">loading…</p>}
-      {found && <Users usage={found} users={users.value} />}
+      {found && <Users usage={found} />}
       {found && <Teams usage={found} />}
       {tokens.value.length > 0 && <Tokens tokens={tokens.value} load={load} />}
     </section>
@@ -124,7 +116,7 @@ const HEAD = (
   </>
 );
 
-function Users({ usage, users }: { usage: Usage; users: Map<string, User> }) {
+function Users({ usage }: { usage: Usage }) {
   const most = Math.max(1e-9, ...usage.users.map((one) => one.gpu_hours));
   return (
     <div class="card" data-testid="users">
@@ -147,7 +139,7 @@ function Users({ usage, users }: { usage: Usage; users: Map<string, User> }) {
                   <th scope="row">
                     {one.name || "—"} {one.team && <small>{one.team}</small>}
                   </th>
-                  <td>{users.get(one.name)?.role ?? <span class="faint">not added</span>}</td>
+                  <td>{one.role ?? <span class="faint">not added</span>}</td>
                   <Cells sums={one} of={usage.gpus_total} most={most} />
                 </tr>
               ))}
@@ -206,8 +198,8 @@ function Cells({ sums, of, most }: { sums: Sums; of: number; most: number }) {
       <td>
         <Meter value={sums.gpus} most={of} text={`${sums.gpus} of ${of}`} over={sums.gpus > of} />
       </td>
-      <td class="number">{sums.running}</td>
-      <td class="number">{sums.waiting}</td>
+      <td class="number">{limited(sums.running, sums.limits?.running)}</td>
+      <td class="number">{limited(sums.queued, sums.limits?.queued)}</td>
       <td>
         <Meter value={sums.gpu_hours} most={most} text={number(sums.gpu_hours)} />
       </td>
@@ -218,6 +210,10 @@ function Cells({ sums, of, most }: { sums: Sums; of: number; most: number }) {
     </>
   );
 }
+
+/** 3, or 3 of 4 where there is a limit. */
+const limited = (value: number, limit: number | undefined): string =>
+  limit ? `${value} of ${limit}` : `${value}`;
 
 function Meter({ value, most, text, over }: { value: number; most: number; text: string; over?: boolean }) {
   const percent = Math.min(100, (100 * value) / Math.max(most, 1e-9));

@@ -20,7 +20,7 @@ from swell.sim.comparison import Trace, size_of
 from swell.sim.generate import Recipe
 
 router = router_of("cluster")
-MOST_JOBS = 1000
+MOST_JOBS = 500
 MOST_GPUS = 1024
 MOST_POLICIES = 4
 TRACE_BYTES = 2_000_000

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from swell.api.deps import MAX_NUMBER, context_of, json_response, now_s, router_of
 from swell.api.views import gpu_s, ran_s
-from swell.core.snapshot import Quota
+from swell.core.accounts import User
+from swell.core.snapshot import Options, Quota
 from swell.core.state import JobRecord, JobState, State
 from swell.ports import Consumption
 
@@ -26,7 +27,7 @@ class Usage:
     name: str
     gpus: int = 0  # held now
     running: int = 0
-    waiting: int = 0
+    queued: int = 0
     jobs: int = 0  # that ended in this time, or have not ended
     completed: int = 0
     failed: int = 0
@@ -49,24 +50,32 @@ async def get_usage(
     now = now_s(engine)
     since = since_s or now - WEEK_S
     ended = await engine.consumed_since(since)
-    quotas = context.config.options.quotas
+    options = context.config.options
     return json_response(
         {
             "since_s": since,
             "now_s": now,
             "gpus_total": sum(len(node.gpus) for node in engine.state.nodes.values()),
-            "users": _users(engine.state, ended, now),
-            "teams": _teams(engine.state, ended, now, quotas),
+            "users": _users(engine.state, ended, now, options),
+            "teams": _teams(engine.state, ended, now, options.quotas),
         }
     )
 
 
-def _users(state: State, ended: Sequence[Consumption], now: float) -> list[dict[str, Any]]:
-    """Those who have jobs, and those who were added."""
+def _users(state: State, ended: Sequence[Consumption], now: float, options: Options) -> list[dict[str, Any]]:
+    """Those who have jobs, and those who were added. A limit of 0 is none."""
     active = ((record.spec.user, record) for record in _active(state))
     sums = summed(((one.user, one) for one in ended), active, now, also=state.users)
-    known = state.users
-    return [_view(one, team=known[one.name].team if one.name in known else "", known=one.name in known) for one in sums]
+    return [_view(one, **_account(state.users.get(one.name)), limits=_limits(options, one.name)) for one in sums]
+
+
+def _account(user: User | None) -> dict[str, object]:
+    return {"team": user.team if user else "", "role": user.role if user else None}
+
+
+def _limits(options: Options, user: str) -> dict[str, int]:
+    limits = options.limits_for(user)
+    return {"queued": limits.queued, "running": limits.running}
 
 
 def _teams(state: State, ended: Sequence[Consumption], now: float, quotas: Mapping[str, Quota]) -> list[dict[str, Any]]:
@@ -113,7 +122,7 @@ def _with_active(sums: Usage, record: JobRecord, now: float) -> Usage:
         jobs=sums.jobs + 1,
         gpus=sums.gpus + (record.allocation.gpus if record.allocation else 0),
         running=sums.running + record.holding,
-        waiting=sums.waiting + (not record.holding),
+        queued=sums.queued + (not record.holding),
         ran_s=sums.ran_s + ran_s(record, now),
         gpu_s=sums.gpu_s + gpu_s(record, now),
     )

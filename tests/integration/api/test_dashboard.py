@@ -347,7 +347,7 @@ def test_usage_is_summed_by_user_and_by_team(server: Server) -> None:
     )
     view = server.client.get("/v1/usage", params={"since": 1}).json()
     (ada,) = [one for one in view["users"] if one["name"] == "ada"]
-    assert (ada["gpus"], ada["running"], ada["waiting"], ada["jobs"]) == (2, 1, 0, 1)
+    assert (ada["gpus"], ada["running"], ada["queued"], ada["jobs"]) == (2, 1, 0, 1)
     assert ada["gpu_hours"] == pytest.approx(1.0, abs=0.05)
     assert [(team["name"], team["gpus"], team["quota"]) for team in view["teams"]] == [("vision", 2, None)]
     engine.record(ev.RunEnded(run=RunId(1, 1), reason=ev.ExitReason.FINISHED, at_s=began_s + 3600))

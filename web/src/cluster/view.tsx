@@ -85,7 +85,7 @@ export function ClusterView() {
     if (fitted.current || loading.value || !Number.isFinite(first)) return;
     fitted.current = true;
     const age = now() - first;
-    if (live.value && age < 200) setSpan(Math.max(60, Math.ceil((age * 1.25) / 15) * 15));
+    if (live.value && age < 200) setSpan(Math.max(20, Math.ceil((age * 1.25) / 5) * 5));
   };
 
   const pan = useCallback(
@@ -159,7 +159,7 @@ export function ClusterView() {
       ) {
         const gpus = machines.reduce((sum, machine) => sum + machine.gpus.length, 0);
         const room = (area.clientHeight - TOP - machines.length * 34) / Math.max(1, gpus);
-        const layout = layoutOf(machines, Math.max(14, Math.min(58, Math.floor(room))));
+        const layout = layoutOf(machines, Math.max(14, Math.min(76, Math.floor(room))));
         const picture = pictureOf(spans.values(), layout);
         made.current = { layout, picture, spans: timelineVersion.value, machines };
         const sizer = area.firstElementChild as HTMLElement;

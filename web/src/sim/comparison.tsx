@@ -21,19 +21,21 @@ export function ComparisonView({ comparison }: { comparison: Comparison }) {
   const gpus = comparison.machines.reduce((sum, one) => sum + one.gpus.length, 0);
   return (
     <section class="comparison" aria-label={`Simulation of ${comparison.workload}`} data-testid="comparison">
-      <div class="card">
-        <h2>
-          {comparison.workload}{" "}
-          <small>
-            on {count(comparison.machines.length, "machine")} with {count(gpus, "GPU")}
-          </small>
-        </h2>
-        <FigureTable runs={comparison.runs} />
+      <div class="cards">
+        <div class="card">
+          <h2>
+            {comparison.workload}{" "}
+            <small>
+              on {count(comparison.machines.length, "machine")} with {count(gpus, "GPU")}
+            </small>
+          </h2>
+          <FigureTable runs={comparison.runs} />
+        </div>
+        <div class="card">
+          <Completion runs={comparison.runs} />
+        </div>
       </div>
       <Lanes comparison={comparison} />
-      <div class="card">
-        <Completion runs={comparison.runs} />
-      </div>
       <div class="card">
         <h2>Jobs</h2>
         <JobTable runs={comparison.runs} />
@@ -48,7 +50,7 @@ const ROWS_OF_FIGURES: [string, keyof Figures, (value: number) => string, boolea
   ["Median", "median_jct_s", duration, true],
   ["99 of 100 done within", "p99_jct_s", duration, true],
   ["Makespan: all done within", "makespan_s", duration, true],
-  ["Mean time in the queue before the first start", "mean_wait_s", duration, true],
+  ["Mean wait before the first start", "mean_wait_s", duration, true],
   ["GPUs in use", "utilisation", percent, false],
   ["Restarts per job", "restarts_per_job", (value) => value.toFixed(1), true],
 ];
@@ -94,6 +96,14 @@ function FigureTable({ runs }: { runs: Simulated[] }) {
   );
 }
 
+/** +12 %, −4 %, or 3.5 × for what is far off. */
+function farOff(value: number, best: number): string {
+  const ratio = value / best;
+  if (ratio >= 2) return `${ratio.toFixed(ratio < 10 ? 1 : 0)} ×`;
+  const percent = Math.round(100 * (ratio - 1));
+  return percent > 0 ? `+${percent} %` : `−${-percent} %`;
+}
+
 /** The best is marked, and by how much the others are off it. */
 function FigureRow(props: {
   name: string;
@@ -112,12 +122,7 @@ function FigureRow(props: {
         return (
           <td class={`number ${isBest ? "best" : ""}`} key={i}>
             {value === undefined ? "—" : props.text(value)}
-            {Math.abs(off) >= 1 && (
-              <small>
-                {off > 0 ? "+" : "−"}
-                {Math.abs(off).toFixed(0)} %
-              </small>
-            )}
+            {value !== undefined && Math.abs(off) >= 1 && <small>{farOff(value, best)}</small>}
           </td>
         );
       })}
@@ -210,7 +215,7 @@ function Completion({ runs }: { runs: Simulated[] }) {
   const lines = runs.map((run, i) => ({ label: run.policy, colour: ink(i) }));
   return (
     <Chart
-      title="Jobs done, in percent, so many minutes after their submission"
+      title="Percent of the jobs done so long after their submission"
       x="minutes"
       data={data}
       lines={lines}
