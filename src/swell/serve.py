@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -72,10 +73,13 @@ from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
 from swell.store.open import open_store
 from swell.store.sql import SqlStore
+from swell.swelljobs.controller import SwellJobs
 
 log = logging.getLogger(__name__)
 
 SWEEP_S = 3600.0
+_OBJECTS = 0.25
+"""Of the requests to an API server that are for SwellJob objects."""
 
 
 class AlreadyServed(Conflict):
@@ -163,6 +167,10 @@ async def _serve(config: Config) -> None:
         if config.hooks:
             engine.tasks.start("hooks", hooks.run)
         engine.watch(app.state.metrics.happened, app.state.metrics.passed)
+        if config.kubernetes is not None:
+            swell_jobs = SwellJobs(connect(_share(config.kubernetes, _OBJECTS)), engine, engine.cluster_id)
+            engine.watch(swell_jobs.happened, lambda _: None)
+            engine.tasks.start("swelljobs", swell_jobs.run)
         server = listening.server_of(app)
         leaving = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -326,10 +334,15 @@ def _library(config: Config) -> Path:
     return shipped
 
 
+def _share(settings: KubernetesSettings, share: float) -> KubernetesSettings:
+    """Pods and SwellJobs have connections of their own; together they keep to the limit of requests."""
+    return replace(settings, requests_per_s=share * settings.requests_per_s)
+
+
 def _pods(
     config: Config, settings: KubernetesSettings, clock: SystemClock, cluster: str, url: str, secret: str
 ) -> KubernetesExecutor:
-    api = connect(settings)
+    api = connect(_share(settings, 1.0 - _OBJECTS))
     prepare = PodPreparation(
         cluster=cluster,
         namespace=api.namespace,

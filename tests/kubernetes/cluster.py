@@ -19,7 +19,7 @@ from kubernetes import image
 ROOT = Path(__file__).resolve().parents[2]
 NODES, GPUS = 2, 4
 NAMESPACE = "swell"
-RBAC = ROOT / "deploy/kubernetes/rbac.yaml"
+RBAC, CRD = ROOT / "deploy/kubernetes/rbac.yaml", ROOT / "deploy/helm/swell/crds/swelljobs.yaml"
 GATEWAY = "10.250.0.1"
 """This machine's own address on the bridge of the pods."""
 NEEDED = ("etcd", "containerd", "runc", "ip", "iptables", "conntrack", "gcc", "openssl", "curl")

@@ -32,7 +32,7 @@ class FakeCluster:
         if path == "/version":
             return {}
         kind = path.rsplit("/", 1)[-1]
-        if kind in ("nodes", "pods", "configmaps"):
+        if kind in ("nodes", "pods", "configmaps", "swelljobs"):
             found = [copy.deepcopy(one) for key, one in self.objects.items() if f"/{kind}/" in key]
             return {"items": found, "metadata": {"resourceVersion": str(self.version)}}
         return copy.deepcopy(self._found(path))
@@ -53,6 +53,13 @@ class FakeCluster:
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         self.calls.append(f"PATCH {path}")
+        if path.endswith("/status"):
+            path = path.removesuffix("/status")
+            found = self._found(path)
+            merged = {**found.get("status", {}), **body["status"]}
+            found["status"] = {name: value for name, value in merged.items() if value is not None}
+            self._put(path, found, "MODIFIED")
+            return
         found = self._found(path)
         meta = found["metadata"]
         for name, value in body["metadata"].items():
@@ -96,6 +103,10 @@ class FakeCluster:
 
     def add_node(self, data: dict[str, Any]) -> None:
         self._put(f"/api/v1/nodes/{data['metadata']['name']}", data, "ADDED")
+
+    def put(self, path: str, item: dict[str, Any]) -> None:
+        """As a person applies it."""
+        self._put(path, item, "MODIFIED" if path in self.objects else "ADDED")
 
     def pods(self) -> list[str]:
         return [key for key in self.objects if "/pods/" in key]
