@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ANSWER_S, WATCH_SILENT_S = 15.0, 90.0
 """Of a plain call; of a watch, on which a bookmark comes every minute."""
+SPARE_S = 0.2
 MERGE_PATCH = "application/merge-patch+json"
 _NO_VERDICT = frozenset({401, 408, 429, 500, 502, 503, 504})
 
@@ -94,10 +95,13 @@ class Api:
                 yield event
 
     @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, spare: bool = False
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """`spare`: it waits until nothing else wants to be sent, as logs of running pods can."""
         import httpx2
 
-        await self._pace()
+        await self._pace(spare=spare)
         limits = httpx2.Timeout(ANSWER_S, read=WATCH_SILENT_S)
         try:
             async with self._http.stream("GET", path, params=dict(params), timeout=limits) as answer:
@@ -127,14 +131,21 @@ class Api:
             raise _answered(answer)
         return answer.json() if answer.headers.get("Content-Type", "").startswith("application/json") else answer.text
 
-    async def _pace(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._free = min(2 * self._per_s, self._free + (now_s - self._filled_s) * self._per_s)
-        self._filled_s = now_s
+    async def _pace(self, *, spare: bool = False) -> None:
+        """`spare`: only when nothing else wants to be sent."""
+        self._fill()
+        while spare and self._free < self._per_s:
+            await asyncio.sleep(SPARE_S)
+            self._fill()
         self._free -= 1.0
         self.requests += 1
         if self._free < 0:
             await asyncio.sleep(-self._free / self._per_s)
+
+    def _fill(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._free = min(2 * self._per_s, self._free + (now_s - self._filled_s) * self._per_s)
+        self._filled_s = now_s
 
     @property
     def _http(self) -> httpx2.AsyncClient:
@@ -179,6 +190,7 @@ def _refusal(code: int, status: Mapping[str, Any]) -> OSError:
 def connect(settings: KubernetesSettings) -> Api:
     """Raises KubernetesError if there is no such cluster in the configuration. Contacts nobody yet."""
     try:
+        import httpx2
         from lightkube.config import client_adapter
         from lightkube.config.kubeconfig import KubeConfig
         from lightkube.core.exceptions import ConfigError
@@ -193,9 +205,10 @@ def connect(settings: KubernetesSettings) -> Api:
             "`swell up --kubeconfig FILE --kubernetes-context NAME`"
         ) from None
     assert config is not None
-    parameters = client_adapter.ConnectionParams()
+    parameters = client_adapter.ConnectionParams().httpx_params(config)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)  # each log that is followed has its own
     return Api(
-        lambda: client_adapter.AsyncClient(config, parameters),
+        lambda: httpx2.AsyncClient(**parameters, limits=limits),
         settings.namespace or config.namespace or "default",
         settings.requests_per_s,
     )

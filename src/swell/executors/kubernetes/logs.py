@@ -20,7 +20,10 @@ from swell.ports import LogChunk
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
+AGAIN_S, LATEST_AGAIN_S = 1.0, 30.0
+"""A log that cannot be had is asked for again after the first, then twice as long each time up to the second."""
+MOST_STREAMS = 400
+"""So many logs are followed at once; those of further containers are fetched every LATEST_AGAIN_S instead."""
 DRAIN_S = 20.0
 FOLLOWED_S = 5.0
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[0-9.:Z+-]*", re.ASCII)
@@ -51,12 +54,16 @@ class Logs:
             self._following[source] = asyncio.create_task(self._follow(source))
 
     async def _follow(self, source: Source) -> None:
+        wait_s = AGAIN_S
         while True:
+            follow = len(self._following) <= MOST_STREAMS
             with suppress(OSError):  # not started yet, or no answer: asked again
-                await self._pull(source, follow=True)
+                await self._pull(source, follow=follow)
                 if source in self._ending:
                     return
-            await asyncio.sleep(AGAIN_S)
+                wait_s = AGAIN_S
+            await asyncio.sleep(wait_s if follow else LATEST_AGAIN_S)
+            wait_s = min(LATEST_AGAIN_S, 2 * wait_s)
 
     async def drain(self, source: Source) -> bool:
         """All that the container, which has ended, ever wrote. False: it could not be had now. Who follows it is let
@@ -92,7 +99,7 @@ class Logs:
         if keeper.last:
             params["sinceTime"] = keeper.last
         try:
-            async with self._api.stream(path, params) as chunks:
+            async with self._api.stream(path, params, spare=follow) as chunks:
                 async for chunk in chunks:
                     keeper.take(chunk)
             keeper.take_rest()

@@ -92,7 +92,9 @@ class FakeCluster:
             await self.changed.wait()
 
     @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, spare: bool = False
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         raise Refusal(400, "BadRequest", "no log")
         yield  # type: ignore[unreachable]
 

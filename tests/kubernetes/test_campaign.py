@@ -1,0 +1,165 @@
+"""Faults of a cluster, many times each: `SWELL_KUBERNETES_ROUNDS=20`. Short versions: test_faults and test_leases.
+
+Each round trains several jobs at once, does one thing to them, and lets them finish. A witness beside each training
+writes to a shared volume when it was there: the truth about overlaps, for which Swell's own records are not asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import eventually
+from integration.sdk.test_numpy_resized import SCRIPT
+from kubernetes.cluster import Cluster
+from kubernetes.lab import PATIENT_S, Lab, lab, trainers
+from kubernetes.test_leases import cut_network, stopped_kubelet
+
+ROUNDS = int(os.environ.get("SWELL_KUBERNETES_ROUNDS", "0"))
+AT_ONCE, EPOCHS, LEASE_S, GRACE_S = 4, 25, 5.0, 5
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.timeout(3600 * 6),
+    pytest.mark.skipif(not ROUNDS, reason="takes hours: SWELL_KUBERNETES_ROUNDS=20"),
+]
+WITNESS = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.makedirs("/swell/data/truth", exist_ok=True)
+child = subprocess.Popen(sys.argv[1:])
+with open(f"/swell/data/truth/{os.environ['SWELL_RUN']}.{os.environ['SWELL_RANK']}", "a") as truth:
+    while True:
+        truth.write(f"{time.clock_gettime(time.CLOCK_BOOTTIME):.3f}\\n")
+        truth.flush()
+        try:
+            code = child.wait(0.1)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+def begun(found: Lab) -> list[int]:
+    shutil.copy(SCRIPT, found.work / "train.py")
+    (found.work / "witness.py").write_text(WITNESS, encoding="ascii")
+    command = ["python3", "witness.py", "python3", "train.py", "--steps", "2", "--work-s", "0.2"]
+    job = {
+        "command": command,
+        "gpus": 1,
+        "launcher": "per-gpu",
+        "epochs": EPOCHS,
+        "uses_library": True,
+        "grace": GRACE_S,
+    }
+    jobs = [found.submit(name="numpy", **job) for _ in range(AT_ONCE)]
+    for number in jobs:
+        found.until(number, "running")
+    found.until_epochs(jobs[-1], 2)
+    time.sleep(random.random())
+    return jobs
+
+
+def kill_daemon(found: Lab, _: list[int]) -> None:
+    found.daemon.kill()
+    found.daemon.start()
+
+
+def kill_container(found: Lab, jobs: list[int]) -> None:
+    for job in jobs:
+        for pid in trainers(job)[:1]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def stop_kubelet(found: Lab, jobs: list[int]) -> None:
+    with stopped_kubelet(found.cluster, sorted(found.nodes(jobs[0]))[0]):
+        time.sleep(2 * LEASE_S)
+
+
+def cut_node(found: Lab, jobs: list[int]) -> None:
+    with cut_network(found.cluster, sorted(found.nodes(jobs[0]))[0]):
+        time.sleep(LEASE_S + GRACE_S + 2.0)
+
+
+def stop_api_server(found: Lab, _: list[int]) -> None:
+    paused = found.cluster.pid("apiserver")
+    os.kill(paused, signal.SIGSTOP)
+    time.sleep(30.0)
+    os.kill(paused, signal.SIGCONT)
+
+
+def delete_pods(found: Lab, jobs: list[int]) -> None:
+    for job in jobs:
+        found.kubectl("delete", "pods", "-l", f"swell/job={job}", "--wait=false")
+
+
+def evict_after_success(found: Lab, jobs: list[int]) -> None:
+    """While no daemon is there to note that they succeeded."""
+    found.daemon.kill()
+
+    def ended() -> bool:
+        phases = found.kubectl("get", "pods", "-l", "swell/job", "-o", "jsonpath={.items[*].status.phase}").split()
+        return set(phases) == {"Succeeded"}
+
+    eventually(ended, PATIENT_S, what="all have succeeded", every_s=0.5)
+    delete_pods(found, jobs)
+    found.daemon.start()
+
+
+FAULTS: list[Callable[[Lab, list[int]], None]] = [
+    kill_daemon,
+    kill_container,
+    stop_kubelet,
+    cut_node,
+    stop_api_server,
+    delete_pods,
+    evict_after_success,
+]
+
+
+def spans(found: Lab, job: int) -> dict[int, tuple[float, float]]:
+    """By attempt: when its witnesses were there."""
+    times: dict[int, list[float]] = {}
+    for path in found.storage.glob(f"*/{job}/truth/*"):
+        attempt = int(path.name.split(".")[1])
+        times.setdefault(attempt, []).extend(map(float, path.read_text(encoding="ascii").split()))
+    return {attempt: (min(seen), max(seen)) for attempt, seen in times.items()}
+
+
+def judge(found: Lab, job: int, counts: Counter[str]) -> None:
+    view, seen = found.job(job), sorted(spans(found, job).items())
+    counts["jobs"] += 1
+    counts["lost"] += view["state"] != "completed" or {e for e, _, _ in found.lines(job)} != set(range(EPOCHS))
+    counts["blamed"] += view["failures"] > 0
+    runs = found.daemon.get(f"/v1/jobs/{job}/runs")["runs"]
+    counts["finished twice"] += sum(run["exit_reason"] == "finished" for run in runs) > 1
+    counts["overlapping"] += sum(one[1][1] > two[1][0] for one, two in itertools.pairwise(seen))
+    counts["attempts"] += view["attempts"]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_never_lost_twice_overlapping_or_left(
+    tmp_path: Path, cluster: Cluster, fault: Callable[[Lab, list[int]], None]
+) -> None:
+    counts: Counter[str] = Counter()
+    with lab(tmp_path, cluster, lease_s=LEASE_S) as found:
+        for _ in range(ROUNDS):
+            jobs = begun(found)
+            fault(found, jobs)
+            for job in jobs:
+                found.until(job, "completed", "failed", "cancelled", "lost")
+                judge(found, job, counts)
+            found.until_nothing_is_left()
+            counts["faults"] += 1
+            print(f"\n{fault.__name__}: {dict(counts)}", flush=True)
+    bad = {name: counts[name] for name in ("lost", "blamed", "finished twice", "overlapping") if counts[name]}
+    assert not bad, f"{bad} of {dict(counts)}"
