@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -132,11 +133,22 @@ def _problem(detail: Any) -> Problem:
     return Problem(path=name, what=str(detail["msg"]).removeprefix("Value error, "), fix=fix)
 
 
+ELSEWHERE: Mapping[str, str] = {
+    "/api/v1/post": "jobs are submitted with POST /v1/jobs (name, command, image, gpus)",
+    "/api/v1/get": "jobs are listed by GET /v1/jobs?state=running, queued or ended; one is GET /v1/jobs/ID",
+    "/api/v1/delete": "DELETE /v1/jobs/ID stops a job at once, and takes one that has ended out of the record",
+    "/training": "POST /v1/jobs submits, GET /v1/jobs lists, POST /v1/jobs/cancel stops",
+    "/algorithm": "PUT /v1/policy changes the policy",
+}
+"""Addresses of Schedulearn and Voda: who calls them learns ours."""
+
+
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, problems.ApiError):  # what reading the body raised, wrapped by FastAPI
         return problems.from_error(error.__cause__)
-    hint = {404: "there is nothing here; see /v1/openapi.json", 405: "not with this method; see /v1/openapi.json"}
+    nothing = ELSEWHERE.get(request.url.path.rstrip("/"), "there is nothing here; see /v1/openapi.json")
+    hint = {404: nothing, 405: "not with this method; see /v1/openapi.json"}
     detail = hint.get(error.status_code, str(error.detail))
     headers = dict(error.headers or {})
     if error.status_code == 405:

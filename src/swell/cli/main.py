@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import click
 
 from swell import __version__
+from swell.cli import elsewhere
 from swell.cli.terminal import say
 from swell.core.errors import StoreError, SwellError
 
@@ -63,35 +64,6 @@ VERBS: Mapping[str, tuple[str, str]] = {
 }
 
 
-ALSO: Mapping[str, str] = {
-    "stop": "cancel",
-    "kill": "cancel",
-    "delete": "rm",
-    "remove": "rm",
-    "prune": "rm",
-    "status": "ls",
-    "queue": "ls",
-    "list": "ls",
-    "info": "show",
-    "describe": "show",
-    "gpus": "nodes",
-    "log": "logs",
-    "why": "explain",
-    "sacct": "history",
-    "squeue": "ls",
-    "sinfo": "nodes",
-    "limits": "quota",
-    "scancel": "cancel",
-    "sbatch": "submit",
-    "set": "update",
-    "modify": "update",
-    "restart": "requeue",
-    "hold": "pause",
-    "release": "resume",
-}
-"""What people type who come from elsewhere, and the verb that does it here."""
-
-
 class _Lazy(click.Group):
     """Knows its verbs from the table; imports one only to run it or to show its help."""
 
@@ -116,8 +88,8 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in ALSO:
-            args = [ALSO[args[0]], *args[1:]]
+        if args:
+            args = elsewhere.ours(args)
         if args and args[0] == "help":
             args = [*(args[1:2] or [""]), "--help"]
         if args and args[0] == "":

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from swell.core.job import JobSpec, Mount, Roles
 from swell.core.spelling import instead_of
-from swell.jobfile import shorthand
+from swell.jobfile import foreign, shorthand
 from swell.jobfile.problems import JobFileError, Problem, one
 from swell.jobfile.read import check_values
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
@@ -51,6 +51,8 @@ def expand(document: Mapping[str, Any], given: Given | None = None) -> list[JobS
 
 
 def check(document: Mapping[str, Any]) -> JobModel:
+    if (problem := foreign.kubernetes_object(document)) is not None:
+        raise JobFileError([problem])
     try:
         return JobModel.model_validate(document)
     except ValidationError as error:
@@ -262,30 +264,6 @@ def _check_name(name: str, values: Mapping[str, str]) -> None:
         raise one("name", f"{name!r} would be taken for something else on the command line", "add a word to it")
 
 
-SAME_VALUE: Mapping[str, str] = {
-    "gpu": "gpus",
-    "num_gpus": "gpus",
-    "required_gpus": "gpus",
-    "ngpus": "gpus",
-    "cmd": "command",
-    "run": "command",
-    "timeout": "time_limit",
-    "dependencies": "depends_on",
-    "afterok": "depends_on",
-    "afterany": "after_any",
-    "afternotok": "after_failure",
-    "output": "outputs",
-    "artifacts": "outputs",
-    "max_epochs": "epochs",
-    "environment": "env",
-}
-"""Names that other schedulers have for a field of ours."""
-HINTS: Mapping[str, str] = {
-    "gpu_memory": "write gpus: {memory: 6GiB}",
-    "type": "leave it out; launcher: says how processes are started",
-    "min_gpus": "write gpus: {min: 1, max: 4}",
-    "max_gpus": "write gpus: {min: 1, max: 4}",
-}
 _FIELDS: Mapping[str, Sequence[str]] = {
     "": tuple(JobModel.model_fields),
     "gpus": tuple(Gpus.model_fields),
@@ -325,19 +303,11 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return path
 
 
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
-
-
 def _unknown_field(loc: tuple[int | str, ...], path: str, value: object) -> Problem:
     name = str(loc[-1])
     known = _FIELDS.get(str(loc[0]) if len(loc) > 1 else "", ())
-    if len(loc) == 1 and name in SAME_VALUE:
-        return Problem(path=path, what="there is no such field", fix=f"write {SAME_VALUE[name]}: {_short(value)}")
-    if len(loc) == 1 and name in HINTS:
-        return Problem(path=path, what="there is no such field", fix=HINTS[name])
-    return Problem(path=path, what="there is no such field", fix=instead_of(name, known))
+    instead = foreign.ours(name, value) if len(loc) == 1 else None
+    return Problem(path=path, what="there is no such field", fix=instead or instead_of(name, known))
 
 
 def _not_one_of(detail: ErrorDetails, path: str) -> Problem:

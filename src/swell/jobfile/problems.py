@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swell.core.errors import SwellError
 
@@ -38,9 +38,12 @@ class JobFileError(SwellError):
 
 
 def _listed(problems: Sequence[Problem]) -> list[str]:
-    """The first few: one wrong file, or a thousand jobs with the same mistake, fill no screen."""
+    """The first few, and the same remedy once: one wrong file, or a thousand jobs with one mistake, fill no screen."""
     more = len(problems) - SHOWN
-    lines = [str(problem) for problem in problems[:SHOWN]]
+    lines, given = [], set[str]()
+    for problem in problems[:SHOWN]:
+        lines.append(str(replace(problem, fix="") if problem.fix in given else problem))
+        given.add(problem.fix)
     return [*lines, f"… and {more} more problems"] if more > 0 else lines
 
 

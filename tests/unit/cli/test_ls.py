@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from swell.cli import ls as module
-from swell.cli.main import ALSO, VERBS, swell
+from swell.cli.elsewhere import ALSO
+from swell.cli.main import VERBS, swell
 
 
 def job(number: int, state: str, name: str = "train", **more: Any) -> dict[str, Any]:

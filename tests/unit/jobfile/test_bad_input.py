@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -123,3 +124,30 @@ def test_many_problems_fill_no_screen() -> None:
     assert len(caught.value.problems) == 40
     assert len(str(caught.value).splitlines()) == 11
     assert str(caught.value).endswith("… and 30 more problems")
+
+
+@pytest.mark.parametrize(
+    ("document", "answer"),
+    [
+        ({"jobname": "a"}, "jobname: there is no such field (write name: a)"),
+        ({"requiredgpus": 2}, "requiredgpus: there is no such field (write gpus: 2)"),
+        ({"jobtype": "pytorch"}, "leave it out; launcher: says"),
+        ({"snapshots_dir": "/s"}, "write checkpoint_dir: /s"),
+        ({"is_single_gpu": True}, "write gpus: 1"),
+        ({"kind": "MPIJob", "apiVersion": "v2", "spec": {}}, "a Kubernetes object (MPIJob), not a job file"),
+        ({"kind": "Job", "apiVersion": "v1", "metadata": {}}, "a Kubernetes object (Job), not a job file"),
+    ],
+)
+def test_what_other_systems_write_is_answered_with_what_to_write_here(document: dict[str, Any], answer: str) -> None:
+    with pytest.raises(JobFileError) as refused:
+        expand({"command": "x", **document} if "kind" not in document else document)
+    assert answer in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_a_file_of_unknown_fields_gets_the_list_of_fields_once() -> None:
+    with pytest.raises(JobFileError) as refused:
+        expand({"command": "x", **dict.fromkeys(("qqqq", "zzzz", "xxxx"), 1)})
+    said = str(refused.value)
+    assert said.count("there are: name,") == 1
+    assert said.count("there is no such field") == 3
