@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import io
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -25,18 +27,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+_PROPERTY, _CONTRACT, _API = "tests/property/test_", "tests/contract/test_", "tests/integration/api/test_"
 TESTS: dict[str, tuple[str, ...]] = {
-    "core": ("tests/unit/core", "tests/unit/plan", "tests/property/test_cycle.py"),
-    "speed": ("tests/unit/speed", "tests/property/test_speed_fits.py", "tests/property/test_speed_book.py",
-              "tests/property/test_adaptive_speed.py"),
-    "policy": ("tests/unit/policy", "tests/property/test_swell_reference.py", "tests/property/test_shortcuts.py",
-               "tests/property/test_policy_exact.py", "tests/property/test_policy_contract.py"),
-    "placement": ("tests/unit/placement", "tests/property/test_placement.py"),
-    "plan": ("tests/unit/plan", "tests/property/test_cycle.py"),
-    "sim": ("tests/unit/sim",),
-    "store": ("tests/contract/test_store.py", "tests/contract/test_store_sqlite.py"),
-    "daemon": ("tests/unit/daemon",),
-    "executors": ("tests/unit/executors",),
+    "core": ("tests/unit/core", "tests/unit/plan", f"{_PROPERTY}cycle.py", f"{_PROPERTY}agreement.py",
+             f"{_PROPERTY}one_accounting.py", f"{_PROPERTY}evolve.py"),
+    "speed": ("tests/unit/speed", f"{_PROPERTY}speed_fits.py", f"{_PROPERTY}speed_book.py",
+              f"{_PROPERTY}adaptive_speed.py"),
+    "policy": ("tests/unit/policy", f"{_PROPERTY}swell_reference.py", f"{_PROPERTY}shortcuts.py",
+               f"{_PROPERTY}policy_exact.py", f"{_PROPERTY}policy_contract.py"),
+    "placement": ("tests/unit/placement", f"{_PROPERTY}placement.py", f"{_PROPERTY}placement_quality.py"),
+    "plan": ("tests/unit/plan", f"{_PROPERTY}cycle.py"),
+    "sim": ("tests/unit/sim", f"{_PROPERTY}cheapest_change.py"),
+    "store": ("tests/unit/store", f"{_PROPERTY}codec.py", f"{_CONTRACT}store.py", f"{_CONTRACT}store_sqlite.py",
+              f"{_CONTRACT}store_sql.py", f"{_CONTRACT}store_compaction.py"),
+    "daemon": ("tests/unit/daemon", f"{_CONTRACT}store_compaction.py"),
+    "executors": ("tests/unit/executors", f"{_CONTRACT}executor.py", f"{_CONTRACT}transport.py"),
+    "jobfile": ("tests/unit/jobfile",),
+    "api": ("tests/unit/api", f"{_API}jobs.py", f"{_API}cluster.py", f"{_API}access.py", f"{_API}guard.py",
+            f"{_API}dashboard.py", f"{_API}streams.py", f"{_API}metrics.py"),
+    "shim": ("tests/unit/shim", "tests/unit/executors", f"{_CONTRACT}executor.py", f"{_CONTRACT}transport.py"),
 }  # fmt: skip
 OPERATORS = {
     "+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "**": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">",
@@ -52,7 +61,11 @@ WORDS = {
     "not": "",
     "any": "all",
 }
-LIMIT_S = 300.0
+LIMIT_S = 400.0
+SUITES = ("slow", "perf", "chaos", "torch", "frameworks", "web", "ssh", "containers", "kubernetes")
+QUICK = " and ".join(f"not {suite}" for suite in SUITES)
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+BLOCKS = FUNCTIONS | ast.If | ast.For | ast.While | ast.With | ast.AsyncWith | ast.Try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +109,7 @@ def _code_lines(tree: ast.Module) -> set[int]:
     """Lines inside functions, without docstrings and signatures."""
     found: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, FUNCTIONS):
             for statement in node.body:
                 if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
                     found.update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
@@ -106,28 +119,58 @@ def _code_lines(tree: ast.Module) -> set[int]:
 def _statements(tree: ast.Module) -> Iterator[int]:
     """Lines with one statement that could be left out."""
     for node in ast.walk(tree):
-        for statement in getattr(node, "body", []) if isinstance(node, ast.FunctionDef | ast.If | ast.For) else []:
-            call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+        for statement in getattr(node, "body", []) if isinstance(node, BLOCKS) else []:
+            call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call | ast.Await)
             if (call or isinstance(statement, ast.AugAssign)) and statement.lineno == statement.end_lineno:
                 yield statement.lineno
 
 
-def killed(mutant: Mutant, tree: Path, tests: Sequence[str]) -> bool:
-    """Does a test fail with this mutant? One that hangs is noticed too."""
+def in_order(tests: Sequence[str], tree: Path, path: Path) -> list[str]:
+    """Files of tests, those that name the mutant's module first: they fail soonest."""
+    module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    parent, _, name = module.rpartition(".")
+    files = [file for test in tests for file in ([tree / test] if test.endswith(".py") else _test_files(tree / test))]
+    words = (module, f"from {parent} import {name}")
+    naming = {file: any(word in file.read_text(encoding="utf-8") for word in words) for file in files}
+    ordered = sorted(dict.fromkeys(files), key=lambda file: (not naming[file], f"test_{name}" != file.stem))
+    return [str(file.relative_to(tree)) for file in ordered]
+
+
+def _test_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("test_*.py"))
+
+
+def killer(mutant: Mutant, tree: Path, tests: Sequence[str]) -> str:
+    """The test that fails with this mutant; empty if none does. One that hangs is noticed too."""
     path = tree / mutant.path.relative_to(ROOT)
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     lines[mutant.line - 1] = mutant.after + "\n"
-    path.write_text("".join(lines), encoding="utf-8")
     try:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        environment = {**os.environ, "SWELL_EXAMPLES": "60", "PYTHONDONTWRITEBYTECODE": "1"}
-        ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
-        return ran.returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+        _write(path, "".join(lines))
+        return failing(tree, in_order(tests, tree, mutant.path))
     finally:
-        path.write_text(text, encoding="utf-8")
+        _write(path, text)
+
+
+def failing(tree: Path, tests: Sequence[str]) -> str:
+    """The first test that fails, or how else pytest ended."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK, *tests]
+    environment = {**os.environ, "SWELL_EXAMPLES": "100", "PYTHONPATH": str(tree / "src")}
+    try:
+        ran = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, timeout=LIMIT_S, check=False, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end within {LIMIT_S:.0f} s"
+    named = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
+    return "" if ran.returncode == 0 else named[0] if named else f"pytest ended with {ran.returncode}"
+
+
+def _write(path: Path, text: str) -> None:
+    """With no compiled file of what was there before: two versions of one second and one length look alike."""
+    path.write_text(text, encoding="utf-8")
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def sample(packages: Sequence[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
@@ -141,23 +184,32 @@ def sample(packages: Sequence[str], count: int, seed: int) -> list[tuple[str, Mu
     return chosen
 
 
+def copied(directory: Path) -> Path:
+    for name in ("src", "tests", "benchmarks", "examples", "docs", "scripts", "web"):
+        ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+        shutil.copytree(ROOT / name, directory / name, ignore=ignored)
+    for path in (*ROOT.glob("*.toml"), *ROOT.glob("*.md"), ROOT / "Makefile"):
+        shutil.copy(path, directory)
+    return directory
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
     parser.add_argument("packages", nargs="+", choices=sorted(TESTS))
-    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--count", type=int, default=40, help="over all packages")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        tree = Path(directory)
-        for name in ("src", "tests", "benchmarks", "examples", "docs", "scripts"):
-            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", tree)
+        tree = copied(Path(directory))
+        for package in asked.packages:
+            if failed := failing(tree, in_order(TESTS[package], tree, ROOT / "src" / "swell" / package)):
+                raise SystemExit(f"{package}: tests fail without any mutant: {failed}")
         survivors = 0
         chosen = sample(asked.packages, asked.count, asked.seed)
         for number, (package, mutant) in enumerate(chosen, start=1):
-            noticed = killed(mutant, tree, TESTS[package])
-            survivors += not noticed
-            print(f"{number}/{len(chosen)} {'killed' if noticed else 'SURVIVED'} {mutant}", flush=True)
+            by = killer(mutant, tree, TESTS[package])
+            survivors += not by
+            print(f"{number}/{len(chosen)} {f'killed by {by}:' if by else 'SURVIVED'} {mutant}", flush=True)
         print(f"{len(chosen) - survivors} of {len(chosen)} killed")
 
 

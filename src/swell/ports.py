@@ -285,8 +285,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFetching:
-    """Nodes fetch what the run needs first. Told again as `detail` changes, until it is empty or the
-    run is up."""
+    """Nodes fetch what the run needs first. Comes again as `detail` changes, until it is empty or the run is up."""
 
     run: RunId
     at_s: float
@@ -349,8 +348,8 @@ class FilesFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """What a run's own record says of its training, whether or not the daemon was there to hear it. Told when a run is
-    adopted, when it ends, and when the record has been ahead for a while."""
+    """A run's own record of its training, heard by a daemon or not. Reported when a run is adopted, when it ends, and
+    when the record has been ahead for a while."""
 
     run: RunId
     resumed: int  # epochs that were done when this run began
@@ -370,14 +369,13 @@ Observation = RunFetching | RunUp | RunGone | RunProgress | NodeSeen | NodeGone 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """Bytes of one worker's log from `offset`. `end` is True when the worker has ended and nothing follows. `age_s`:
-    how long ago the log last grew; 0: unknown."""
+    """Bytes of one worker's log from `offset`. `end`: the worker has ended and nothing follows."""
 
     data: bytes
     offset: int
     next_offset: int
     end: bool
-    age_s: float = 0.0
+    age_s: float = 0.0  # since the log last grew; 0: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,11 +28,11 @@ from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
-from swell.daemon.compaction import Compaction
+from swell.daemon.compaction import compaction
 from swell.daemon.engine import Engine, Settings
 from swell.daemon.hooks import Hooks
 from swell.daemon.passes import Timing
-from swell.daemon.retention import Retention
+from swell.daemon.retention import retention
 from swell.daemon.run_leases import Leasing
 from swell.daemon.still_ours import StillOurs
 from swell.executors.container import ContainerSettings
@@ -272,12 +272,9 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         await engine.start()
         await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is
         engine.tasks.start("clock", clock.keep)
-        compaction = Compaction(store, clock, keep_days=config.events_keep_days)
-        engine.tasks.start("compaction", compaction.run)
-        retention = Retention(
-            store, partial(engine.remove, by="jobs_keep_days"), clock, keep_days=config.jobs_keep_days
-        )
-        engine.tasks.start("retention", retention.run)
+        engine.tasks.start("compaction", compaction(store, clock, keep_days=config.events_keep_days).run)
+        remove = partial(engine.remove, by="jobs_keep_days")
+        engine.tasks.start("retention", retention(store, remove, clock, keep_days=config.jobs_keep_days).run)
         engine.tasks.start("sweep", lambda: _sweep(config, engine, clock))
         yield engine
         await engine.stop()

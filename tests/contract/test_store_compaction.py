@@ -23,7 +23,7 @@ from swell.core.ids import RunId
 from swell.core.lifecycle import replay
 from swell.core.state import KEEP_ENDED
 from swell.daemon.committer import Committer
-from swell.daemon.compaction import Compaction
+from swell.daemon.compaction import compaction
 from swell.placement.interference import WatchedBook
 from swell.ports import JobQuery
 from swell.speed.book import Book
@@ -290,7 +290,7 @@ def test_the_speed_book_is_the_same_after_a_start(sql_url: str) -> None:
                 for event in LOG[start : start + 40]:
                     live.learn(event)
                 store.checkpoint(store.load(), live.keep())
-            assert await Compaction(store, _Clock(LATE), keep_days=0.01, pause_s=0.0).once() > 0
+            assert await compaction(store, _Clock(LATE), keep_days=0.01, pause_s=0.0).once() > 0
             read = WatchedBook(Book())
             committer = Committer(store, Journal(store), read)
             await committer.open()

@@ -16,7 +16,7 @@ from swell.core import events as ev
 from swell.core.events import Event
 from swell.core.ids import RunId
 from swell.core.state import copy_of
-from swell.daemon.compaction import Compaction
+from swell.daemon.compaction import compaction
 from swell.ports import JobQuery
 from swell.store import codec
 from swell.store.journal import Journal
@@ -137,7 +137,7 @@ def test_removing_old_events_while_others_write(store: SqlStore, tmp_path: Path)
         journal, waited, seen = Journal(store), [], 0
         await journal.recover()
         began = time.process_time()
-        removing = asyncio.create_task(Compaction(store, FixedClock(2 * T0), keep_days=1.0, pause_s=0.005).once())
+        removing = asyncio.create_task(compaction(store, FixedClock(2 * T0), keep_days=1.0, pause_s=0.005).once())
         while not removing.done():
             seen += 1
             began_s = time.perf_counter()

@@ -1,9 +1,10 @@
-"""GPUs as `nvidia-smi` tells of them. Runs on their machine. No driver, no program: no GPUs."""
+"""GPUs as `nvidia-smi` reports them. Runs on their machine. No driver, no program: no GPUs."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable, Sequence
 
 from swell.shim.files import Json
 from swell.shim.processes import alive, mark_of, stat_of
@@ -41,11 +42,16 @@ def _query(what: str, fields: tuple[str, ...]) -> tuple[list[dict[str, str]], st
     except (OSError, subprocess.TimeoutExpired) as error:
         return [], f"nvidia-smi: {error}"
     lines = done.stdout.decode("utf-8", "replace").splitlines()
-    rows = [dict(zip(fields, map(_value, line.split(", ")))) for line in lines if line.count(", ") == len(fields) - 1]
+    rows = rows_in(lines, fields)
     said = [line.strip() for line in (*lines, *done.stderr.decode("utf-8", "replace").splitlines()) if line.strip()]
     failed = done.returncode not in (0, *_NO_GPUS)
     other = [line for line in said if line.count(", ") != len(fields) - 1]
     return rows, (other[0] if other else f"nvidia-smi ended with {done.returncode}")[:300] if failed else ""
+
+
+def rows_in(lines: Iterable[str], fields: Sequence[str]) -> list[dict[str, str]]:
+    """Lines of CSV as `nvidia-smi` prints them, by field; values that the driver does not know are empty."""
+    return [dict(zip(fields, map(_value, line.split(", ")))) for line in lines if line.count(", ") == len(fields) - 1]
 
 
 def _value(text: str) -> str:
@@ -53,7 +59,7 @@ def _value(text: str) -> str:
     return "" if text.startswith("[") and text.endswith("]") else text  # [N/A], [Not Supported], [Unknown Error]
 
 
-def _mib(text: str) -> int | None:
+def mib(text: str) -> int | None:
     try:
         return int(float(text))
     except ValueError:
@@ -65,8 +71,8 @@ def _gpu(row: dict[str, str], used: dict[str, list[Json]]) -> Json:
         "index": int(row["index"]) if row["index"].isdigit() else -1,
         "uuid": row["uuid"],
         "name": row["name"],
-        "total_mib": _mib(row["memory.total"]) or 0,
-        "used_mib": _mib(row["memory.used"]) or 0,
+        "total_mib": mib(row["memory.total"]) or 0,
+        "used_mib": mib(row["memory.used"]) or 0,
         "mig": row["mig.mode.current"] == "Enabled",
         "processes": used.get(row["uuid"], []),
     }
@@ -78,7 +84,7 @@ def _processes(rows: list[dict[str, str]]) -> dict[str, list[Json]]:
     for row in rows:
         if row["pid"].isdigit() and alive([int(row["pid"])]):
             pid = int(row["pid"])
-            process = {"pid": pid, "memory_mib": _mib(row["used_memory"])}
+            process = {"pid": pid, "memory_mib": mib(row["used_memory"])}
             found.setdefault(row["gpu_uuid"], []).append({**process, **whose(pid)})
     return found
 

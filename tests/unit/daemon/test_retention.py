@@ -10,7 +10,8 @@ from lives import T0, short_life, submitted
 from swell.core import events as ev
 from swell.core.errors import Conflict, StoreError
 from swell.core.ids import JobId
-from swell.daemon.retention import DAY_S, Retention
+from swell.daemon.hourly import DAY_S
+from swell.daemon.retention import retention
 from swell.store.memory import MemoryStore
 
 
@@ -31,6 +32,7 @@ class Cluster:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.wanted: set[JobId] = set()
+        self.removed: list[JobId] = []
         log = [*(event for job in range(1, 251) for event in short_life(job)), submitted(251)]
         self.store.append(1, log)
         self.seq = len(log)
@@ -40,10 +42,12 @@ class Cluster:
             raise Conflict(f"job {job} cannot be removed yet")
         self.seq += 1
         self.store.append(self.seq, [ev.JobRemoved(job=job, at_s=T0)])
+        self.removed.append(job)
 
     def after(self, days: float, keep_days: float) -> list[JobId]:
-        retention = Retention(self.store, self.remove, Days(days), keep_days=keep_days, pause_s=0.0)
-        return list(asyncio.run(retention.once()))
+        removing = retention(self.store, self.remove, Days(days), keep_days=keep_days, pause_s=0.0)
+        assert asyncio.run(removing.once()) == len(self.removed)
+        return self.removed
 
 
 def test_never_removes_anything_unless_it_was_set() -> None:
@@ -73,6 +77,5 @@ def test_a_store_that_does_not_work_is_tried_again_later(caplog: pytest.LogCaptu
     async def refuse(job: JobId) -> None:
         raise StoreError("full")
 
-    retention = Retention(cluster.store, refuse, Days(31), keep_days=30.0, pause_s=0.0)
-    assert asyncio.run(retention.once()) == []
+    assert asyncio.run(retention(cluster.store, refuse, Days(31), keep_days=30.0, pause_s=0.0).once()) == 0
     assert "tried again in an hour: full" in caplog.text

@@ -11,6 +11,7 @@ from typing import Any
 from swell.core.resources import Gpu, Node, Ssh, fingerprint
 from swell.executors.nvml import short_type
 from swell.ports import Check, Verdict
+from swell.shim.gpus import mib, rows_in
 
 Fact = Mapping[str, Any]
 
@@ -21,6 +22,9 @@ CLOCK_S = 5.0
 LOW_MIB, TOO_LOW_MIB = 10 * 1024, 512
 BUSY_MIB = 512
 """A GPU with more memory in use than this is somebody's, though no process is shown (containers hide theirs)."""
+GPU_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used")
+APP_FIELDS = ("gpu_uuid", "pid")
+"""What `probe` asks `nvidia-smi` for."""
 NETWORK = re.compile(
     r"nfs\d?|cifs|smb.*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|orangefs|pvfs2|panfs|fuse\.(?!overlay).*"
 )
@@ -177,28 +181,23 @@ def _listed(gpus: Sequence[Gpu]) -> str:
 
 def gpus_in(fact: Fact) -> tuple[Gpu, ...]:
     """At the first add nothing of ours runs there: whatever is on a GPU is others'."""
-    taken = {line.split(",")[0].strip() for line in str(fact["apps"]).splitlines()}
-    rows = [[cell.strip() for cell in line.split(",")] for line in str(fact["rows"]).splitlines()]
-    return tuple(_gpu(row, taken) for row in rows if len(row) == 5 and row[0].isdigit())
+    taken = {row["gpu_uuid"] for row in rows_in(str(fact["apps"]).splitlines(), APP_FIELDS)}
+    rows = rows_in(str(fact["rows"]).splitlines(), GPU_FIELDS)
+    return tuple(_gpu(row, taken) for row in rows if row["index"].isdigit())
 
 
-def _gpu(row: Sequence[str], taken: set[str]) -> Gpu:
-    index, uuid, name, total, used = row
-    used_mib = _number(used)
-    others = uuid in taken or used_mib > BUSY_MIB
+def _gpu(row: Mapping[str, str], taken: set[str]) -> Gpu:
+    used_mib = mib(row["memory.used"]) or 0
+    others = row["uuid"] in taken or used_mib > BUSY_MIB
     memory_mib = used_mib if others else 0
     return Gpu(
-        index=int(index),
-        type=short_type(name),
-        memory_mib=_number(total),
-        uuid=uuid,
+        index=int(row["index"]),
+        type=short_type(row["name"]),
+        memory_mib=mib(row["memory.total"]) or 0,
+        uuid=row["uuid"],
         others=others,
         others_memory_mib=memory_mib,
     )
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
 
 
 def as_found(declared: Node, facts: Iterable[Fact]) -> Node:
