@@ -125,15 +125,18 @@ def _statements(tree: ast.Module) -> Iterator[int]:
                 yield statement.lineno
 
 
-def in_order(tests: Sequence[str], tree: Path, path: Path) -> list[str]:
-    """Files of tests, those that name the mutant's module first: they fail soonest."""
+def by_nearness(tests: Sequence[str], tree: Path, path: Path) -> tuple[list[str], list[str]]:
+    """Files of tests: those that name the mutant's module, which fail soonest, and the others."""
     module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
     parent, _, name = module.rpartition(".")
     files = [file for test in tests for file in ([tree / test] if test.endswith(".py") else _test_files(tree / test))]
     words = (module, f"from {parent} import {name}")
-    naming = {file: any(word in file.read_text(encoding="utf-8") for word in words) for file in files}
-    ordered = sorted(dict.fromkeys(files), key=lambda file: (not naming[file], f"test_{name}" != file.stem))
-    return [str(file.relative_to(tree)) for file in ordered]
+    near: list[str] = []
+    far: list[str] = []
+    for file in dict.fromkeys(files):
+        naming = any(word in file.read_text(encoding="utf-8") for word in words)
+        (near if naming else far).append(str(file.relative_to(tree)))
+    return near, far
 
 
 def _test_files(folder: Path) -> list[Path]:
@@ -148,13 +151,16 @@ def killer(mutant: Mutant, tree: Path, tests: Sequence[str]) -> str:
     lines[mutant.line - 1] = mutant.after + "\n"
     try:
         _write(path, "".join(lines))
-        return failing(tree, in_order(tests, tree, mutant.path))
+        near, far = by_nearness(tests, tree, mutant.path)
+        return failing(tree, near) or failing(tree, far)
     finally:
         _write(path, text)
 
 
 def failing(tree: Path, tests: Sequence[str]) -> str:
-    """The first test that fails, or how else pytest ended."""
+    """The first of these tests that fails, or how else pytest ended."""
+    if not tests:
+        return ""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK, *tests]
     environment = {**os.environ, "SWELL_EXAMPLES": "100", "PYTHONPATH": str(tree / "src")}
     try:
@@ -202,7 +208,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         tree = copied(Path(directory))
         for package in asked.packages:
-            if failed := failing(tree, in_order(TESTS[package], tree, ROOT / "src" / "swell" / package)):
+            if failed := failing(tree, TESTS[package]):
                 raise SystemExit(f"{package}: tests fail without any mutant: {failed}")
         survivors = 0
         chosen = sample(asked.packages, asked.count, asked.seed)

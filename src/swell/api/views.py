@@ -41,8 +41,8 @@ class ProgressView(TypedDict):
     fraction: float | None
 
 
-class JobView(TypedDict):
-    """A line of the list."""
+class IdentityView(TypedDict):
+    """Which job it is, whose, and in which state."""
 
     id: int
     name: str
@@ -53,12 +53,20 @@ class JobView(TypedDict):
     preparing: str
     priority: int
     batch: str
+
+
+class PlaceView(TypedDict):
+    """What it has and may have, how far it is, and what comes next."""
+
     gpus: GpusView
     progress: ProgressView
     eta_s: list[float] | None
     starts_s: list[float] | None
     where: list[str]
     why: str
+
+
+class TimesView(TypedDict):
     submitted_s: float
     started_s: float | None
     ended_s: float | None
@@ -67,12 +75,20 @@ class JobView(TypedDict):
     gpu_s: float  # GPU-seconds that it has had, up to now
     lost_s: float
     restarts_s: float | None  # what stopping and starting again has cost it; null: never measured
+
+
+class CountsView(TypedDict):
     attempts: int
     failures: int
     kills: int
     preemptions: int
     resizes: int
     migrations: int
+
+
+class OutcomeView(TypedDict):
+    """Its latest run, and how that ended."""
+
     run: str | None
     exit_reason: str | None
     exit_code: int | None
@@ -80,11 +96,28 @@ class JobView(TypedDict):
     files: str
 
 
+class JobView(IdentityView, PlaceView, TimesView, CountsView, OutcomeView):
+    """A line of the list: flat, as scripts read it."""
+
+
 def job_view(
     record: JobRecord, *, why: str, eta_s: list[float] | None, starts_s: list[float] | None, now_s: float
 ) -> JobView:
+    gpus = record.spec.gpus
+    place = PlaceView(
+        gpus=GpusView(held=_held(record), min=gpus.min, max=gpus.max, share=gpus.share),
+        progress=_progress(record),
+        eta_s=eta_s,
+        starts_s=starts_s,
+        where=places(record.allocation) if record.allocation else [],
+        why=why,
+    )
+    return {**_identity(record), **place, **_times(record, now_s), **_counts(record), **_outcome(record)}
+
+
+def _identity(record: JobRecord) -> IdentityView:
     run, spec = record.run, record.spec
-    return JobView(
+    return IdentityView(
         id=record.id,
         name=spec.name,
         user=spec.user,
@@ -94,12 +127,11 @@ def job_view(
         preparing=run.preparing if run and record.holding else "",
         priority=record.priority,
         batch=record.batch,
-        gpus=GpusView(held=_held(record), min=spec.gpus.min, max=spec.gpus.max, share=spec.gpus.share),
-        progress=_progress(record),
-        eta_s=eta_s,
-        starts_s=starts_s,
-        where=places(record.allocation) if record.allocation else [],
-        why=why,
+    )
+
+
+def _times(record: JobRecord, now_s: float) -> TimesView:
+    return TimesView(
         submitted_s=record.submitted_s,
         started_s=record.first_started_s,
         ended_s=record.ended_s,
@@ -108,17 +140,28 @@ def job_view(
         gpu_s=gpu_s(record, now_s),
         lost_s=record.lost_s,
         restarts_s=_restarts_s(record),
+    )
+
+
+def _counts(record: JobRecord) -> CountsView:
+    return CountsView(
         attempts=record.attempts,
         failures=record.failures,
         kills=record.kills,
         preemptions=record.preemptions,
         resizes=record.resizes,
         migrations=record.migrations,
+    )
+
+
+def _outcome(record: JobRecord) -> OutcomeView:
+    run = record.run
+    return OutcomeView(
         run=str(run.id) if run else None,
         exit_reason=run.exit_reason if run else None,
         exit_code=run.exit_code if run else None,
         message=record.message,
-        files=spec.files,
+        files=record.spec.files,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -124,8 +124,8 @@ def _default_gpus() -> Gpus:
     return Gpus()
 
 
-class JobModel(_Strict):
-    """A training job. Only `command` (or `script`) is needed."""
+class Program(_Strict):
+    """What is run."""
 
     name: Annotated[Text, Field(description="Letters, digits, `.`, `_` and `-`. Left out: made from the command.")] = ""
     command: Annotated[
@@ -135,6 +135,20 @@ class JobModel(_Strict):
     ] = ()
     script: Annotated[Text, Field(description="Instead of command: a .py, .sh or executable file of the job.")] = ""
     args: Annotated[Words, Field(description="Arguments of `script`.")] = ()
+
+    @model_validator(mode="after")
+    def _one_of_command_and_script(self) -> Self:
+        if bool(self.command) == bool(self.script):
+            said = "both command and script are" if self.command else "neither command nor script is"
+            raise ValueError(f"{said} there; write one of them, for example command: python train.py")
+        if self.args and not self.script:
+            raise ValueError("args go with script; write them into the command")
+        return self
+
+
+class Demand(_Strict):
+    """What each run needs of machines."""
+
     gpus: Annotated[
         Gpus,
         BeforeValidator(shorthand.gpus, json_schema_input_type=int | str | Gpus),
@@ -147,6 +161,11 @@ class JobModel(_Strict):
         BeforeValidator(shorthand.labels, json_schema_input_type=dict[str, Scalar]),
         Field(default_factory=dict, description="Only nodes with these labels."),
     ]
+
+
+class Standing(_Strict):
+    """Whose job it is, and how it stands among others."""
+
     priority: Annotated[
         int,
         BeforeValidator(shorthand.priority, json_schema_input_type=Literal[tuple(PRIORITIES)] | int),
@@ -159,6 +178,11 @@ class JobModel(_Strict):
     ] = 1.0
     user: Annotated[Text, Field(description="Left out: who submits it.")] = ""
     team: Annotated[Text, Field(description="Whose quota it counts against.")] = ""
+
+
+class Environment(_Strict):
+    """What its processes find in their environment."""
+
     env: Annotated[
         dict[str, str],
         BeforeValidator(shorthand.env, json_schema_input_type=dict[str, Scalar]),
@@ -183,6 +207,19 @@ class JobModel(_Strict):
     secrets: Annotated[
         Words, Field(description="Names of variables that are shown as ***; taken from your shell if not in env.")
     ] = ()
+
+    @model_validator(mode="after")
+    def _python_is_a_certain_one(self) -> Self:
+        if self.python in ("python", "python3"):
+            raise ValueError(
+                f"python: {self.python} is whatever comes first on the PATH; write a version (python3.12) or a path"
+            )
+        return self
+
+
+class Container(_Strict):
+    """The image it runs in, and what it sees of the machine."""
+
     image: Annotated[
         Text, Field(description="Container image to run in, by podman or docker on the node, or as pods of a cluster.")
     ] = ""
@@ -199,6 +236,11 @@ class JobModel(_Strict):
     kubernetes: Annotated[
         PodOptionsModel | None, Field(description="About its pods, on nodes of a Kubernetes cluster.")
     ] = None
+
+
+class Files(_Strict):
+    """The working files that it runs with."""
+
     workdir: Annotated[
         Text,
         Field(description="`/an/absolute/one` as it is when the job runs, or a part of the snapshot taken at submit."),
@@ -207,10 +249,26 @@ class JobModel(_Strict):
         Words, Field(description="What goes into the snapshot although .gitignore or .swellignore leaves it out.")
     ] = ()
     files: Annotated[str, Field(pattern="^([0-9a-f]{64})?$", description="Hash of an uploaded snapshot.")] = ""
+
+
+class Processes(_Strict):
+    """How its processes are started."""
+
     launcher: Annotated[Launcher, Field(description="How processes are started on the GPUs a run was given.")] = (
         Launcher.SINGLE
     )
     roles: Annotated[RolesModel | None, Field(description="Servers beside the workers (launcher: ps).")] = None
+
+    @model_validator(mode="after")
+    def _roles_go_with_servers(self) -> Self:
+        if self.roles is not None and self.launcher is not Launcher.PS:
+            raise ValueError("roles go with launcher: ps; write launcher: ps, or leave out roles")
+        return self
+
+
+class Length(_Strict):
+    """How much there is to train, and what is known of its speed."""
+
     epochs: Annotated[Whole, Field(description="How many epochs it trains; progress and ETA come from it.")] = 0
     steps: Annotated[Whole, Field(description="Instead of epochs: how many steps it trains.")] = 0
     tokens: Annotated[Whole, Field(description="Instead of epochs: how many tokens it trains on.")] = 0
@@ -225,6 +283,18 @@ class JobModel(_Strict):
     ] = 0.0
     family: Annotated[Text, Field(description="Jobs of one family share what was learned of their speed.")] = ""
     adaptive_batch: Annotated[Flag, Field(description="The training adapts its batch size to the GPUs it has.")] = False
+
+    @model_validator(mode="after")
+    def _counts_in_one_unit(self) -> Self:
+        counted = [name for name in ("epochs", "steps", "tokens", "samples") if getattr(self, name)]
+        if len(counted) > 1:
+            raise ValueError(f"{' and '.join(counted)} do not go together; write the one that the training counts in")
+        return self
+
+
+class Interruption(_Strict):
+    """Whether and how it can be stopped, and go on later."""
+
     checkpoint_dir: Annotated[
         Text, Field(description="Where the command keeps its checkpoints: it can then be stopped and go on later.")
     ] = ""
@@ -238,6 +308,11 @@ class JobModel(_Strict):
     preemptible: Annotated[
         Preemptible, Field(description="`auto`: if it can resume. `restart`: even from nothing. `never`.")
     ] = Preemptible.AUTO
+
+
+class Limits(_Strict):
+    """What follows from failures and from time."""
+
     restart: Annotated[
         RestartPolicy, Field(description="After its machine was lost, or a failure with retries left.")
     ] = RestartPolicy.ON_FAILURE
@@ -258,6 +333,11 @@ class JobModel(_Strict):
         BeforeValidator(shorthand.deadline, json_schema_input_type=str | float),
         Field(description="When it should be done: 2026-12-24T18:00, or from now: 8h."),
     ] = 0.0
+
+
+class Dependencies(_Strict):
+    """Which jobs must end first."""
+
     depends_on: Annotated[
         tuple[int | str, ...],
         BeforeValidator(shorthand.depends_on, json_schema_input_type=int | str | list[int | str]),
@@ -273,6 +353,11 @@ class JobModel(_Strict):
         BeforeValidator(shorthand.depends_on, json_schema_input_type=int | str | list[int | str]),
         Field(description="Ids or names of jobs that must end without completing first, as for a job that cleans up."),
     ] = ()
+
+
+class Outputs(_Strict):
+    """What is copied back."""
+
     outputs: Annotated[
         Words,
         Field(
@@ -283,6 +368,11 @@ class JobModel(_Strict):
     outputs_to: Annotated[
         Text, Field(description="Where outputs are copied to. Left out: the directory you submit from.")
     ] = ""
+
+
+class Many(_Strict):
+    """Many jobs from one file."""
+
     array: Annotated[
         tuple[int, ...],
         BeforeValidator(shorthand.array, json_schema_input_type=int | str | list[int]),
@@ -298,26 +388,32 @@ class JobModel(_Strict):
     ]
 
     @model_validator(mode="after")
-    def _check(self) -> JobModel:
-        if bool(self.command) == bool(self.script):
-            said = "both command and script are" if self.command else "neither command nor script is"
-            raise ValueError(f"{said} there; write one of them, for example command: python train.py")
-        counted = [name for name in ("epochs", "steps", "tokens", "samples") if getattr(self, name)]
-        if len(counted) > 1:
-            raise ValueError(f"{' and '.join(counted)} do not go together; write the one that the training counts in")
-        if self.python in ("python", "python3"):
-            raise ValueError(
-                f"python: {self.python} is whatever comes first on the PATH; write a version (python3.12) or a path"
-            )
-        if self.args and not self.script:
-            raise ValueError("args go with script; write them into the command")
+    def _array_or_sweep(self) -> Self:
         if self.array and self.sweep:
             raise ValueError(
                 "array and sweep do not go together; write the index as a parameter of the sweep: [0, 1, 2]"
             )
-        if self.roles is not None and self.launcher is not Launcher.PS:
-            raise ValueError("roles go with launcher: ps; write launcher: ps, or leave out roles")
         return self
+
+
+class JobModel(
+    Many,
+    Outputs,
+    Dependencies,
+    Limits,
+    Interruption,
+    Length,
+    Processes,
+    Files,
+    Container,
+    Environment,
+    Standing,
+    Demand,
+    Program,
+):
+    """A training job. Only `command` (or `script`) is needed."""
+
+    # The bases stand in reverse: the first field of the schema comes from the last of them.
 
 
 def json_schema() -> dict[str, Any]:

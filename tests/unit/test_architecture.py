@@ -1,0 +1,18 @@
+"""ARCHITECTURE.md names files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import swell
+
+PACKAGE = Path(swell.__file__).parent
+PAGE = PACKAGE.parents[1] / "ARCHITECTURE.md"
+
+
+def test_every_file_of_the_walk_is_there() -> None:
+    walk = PAGE.read_text(encoding="utf-8").partition("## One job's life")[2]
+    named = re.findall(r"`((?:\w+/)+\w+\.py)`", walk)
+    assert len(named) > 30
+    assert [name for name in named if not (PACKAGE / name).is_file()] == []
