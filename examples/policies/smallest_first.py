@@ -12,7 +12,7 @@ from swell.policy.base import Memory, Purse, give_in_order
 from swell.policy.options import Option, number
 from swell.ports import Random
 
-OPTIONS = {"per_team": Option(default=1000, low=1, doc="so many jobs of one team run at a time")}
+OPTIONS = {"per_team": Option(default=1000, low=1, doc="jobs of one team that run at a time")}
 
 
 class SmallestFirst:

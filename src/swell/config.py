@@ -37,21 +37,23 @@ class ConfigError(SwellError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Times in seconds. Paths that are not said lie under `home`."""
+    """Times in seconds. Paths that are unset lie under `home`."""
 
     home: Path = field(default_factory=default_home)  # where everything is kept
     host: str = "127.0.0.1"  # the address to listen on
     advertise: str = ""  # the name or address that others reach it by; empty: `host`, or this machine
     socket: str = ""  # also listen on this Unix socket, such as /run/swell/socket: the kernel tells who calls
     socket_role: Role | None = Role.SUBMITTER  # by the socket, of users who were not added; `none`: no role
-    run_as: str = "self"  # whom jobs run as: self (the daemon's user), or submitter (needs root): their own user here
+    run_as: str = (
+        "self"  # the user that jobs run as: self (the daemon's user), or submitter (needs root): their own user here
+    )
     tls: bool = False  # encrypt what comes over `host`; jobs and commands of this machine go by loopback
     tls_certificate: str = ""  # PEM file; empty: one of our own, which `swell login` pins
     tls_key: str = ""  # PEM file; empty: in the same file
     insecure_listen: bool = False  # allow a `host` that other machines can reach, without encryption
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
-    gpus: int | None = None  # declare so many slots on this machine; `auto`, or unset: look for GPUs
+    gpus: int | None = None  # number of slots to declare on this machine; `auto`, or unset: look for GPUs
     policy: str = ""  # at the first start only; later the last one that was set holds. Empty: the default
     placer: str = ""  # as `policy`
     policy_files: tuple[str, ...] = ()  # Python files with policies of one's own
@@ -137,7 +139,7 @@ class Config:
 
 
 def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Configuration from home/config.yaml (if there) and `overrides` (options of a command; None means not said).
+    """Configuration from home/config.yaml (if there) and `overrides` (options of a command; None: unset).
     The number of slots that was declared last holds where neither says one."""
     config = Config(home=(home or default_home()).expanduser().resolve())
     path = config.home / CONFIG_NAME

@@ -32,7 +32,7 @@ class UserBody(Body):
 class TokenBody(Body):
     user: Annotated[str, Field(max_length=100, description="Empty: oneself.")] = ""
     role: Annotated[Role | None, Field(strict=False, description="At most this role. Null: the user's.")] = None
-    days: Annotated[int, Field(ge=0, le=MAX_DAYS, description="It expires after so many; 0: never.")] = 90
+    days: Annotated[int, Field(ge=0, le=MAX_DAYS, description="Days until it expires; 0: never.")] = 90
     note: Annotated[str, Field(max_length=200)] = ""
 
 

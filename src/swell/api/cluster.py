@@ -125,7 +125,7 @@ async def get_events(
             description="Begin behind this number. Last-Event-ID does the same. Unset: with the first that is kept.",
         ),
     ] = None,
-    last: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Begin with the last so many.")] = 0,
+    last: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Begin with this many past events.")] = 0,
     follow: Annotated[bool, Query(description="Go on with what happens.")] = True,
     job: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Of this job only.")] = 0,
 ) -> Response:

@@ -1,7 +1,7 @@
 """HTTP connections as uvicorn has them, with a bound on how long and how large the head of a request may be, and with
 the user at the other end of a Unix socket.
 
-Without a bound, a client that sends a byte now and then, or nothing, keeps its connection for ever."""
+Without a bound, a client that sends a byte now and then, or nothing, keeps its connection open without end."""
 
 from __future__ import annotations
 

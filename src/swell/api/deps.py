@@ -124,7 +124,7 @@ def router_of(tag: str) -> APIRouter:
 
 
 def now_s(engine: Engine) -> float:
-    """By the daemon's clock, in which all times of jobs are told."""
+    """By the daemon's clock, which all times of jobs are in."""
     return engine.now_s()
 
 

@@ -32,7 +32,7 @@ class Use:
 
 
 class Identities:
-    """`secret`: the daemon's own token. `own_uid`: whom the daemon runs as. `socket_role`: what users of this machine
+    """`secret`: the daemon's own token. `own_uid`: the daemon's user. `socket_role`: what users of this machine
     may do that come by the Unix socket and were not added; None: nothing."""
 
     def __init__(

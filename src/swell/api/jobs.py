@@ -295,8 +295,10 @@ async def get_logs(
     rank: Annotated[Rank | Literal["all"], Query(description="Of this process; `all` with follow.")] = 0,
     attempt: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="0: all of them, one after the other.")] = 0,
     offset: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Byte to begin with, within `attempt`.")] = 0,
-    limit: Annotated[int, Query(ge=0, description="At most so many bytes; 0: all that is there.")] = 0,
-    tail: Annotated[int, Query(ge=0, le=MAX_TAIL, description="With follow: begin so many bytes before the end.")] = 0,
+    limit: Annotated[int, Query(ge=0, description="Most bytes to return; 0: all that is there.")] = 0,
+    tail: Annotated[
+        int, Query(ge=0, le=MAX_TAIL, description="With follow: how many bytes before the end to begin.")
+    ] = 0,
 ) -> Response:
     """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""
     record = await record_of(request, job)

@@ -161,7 +161,7 @@ class Live:
                 try:
                     await self._tell(self._change(engine), now_s(engine))
                 except Exception:
-                    log.exception("open pages could not be told of a change; the next one is tried")
+                    log.exception("open pages could not be sent a change; the next one is tried")
                 pause_s = max(TOGETHER_S, SHARE * (time.thread_time() - began_s))
         finally:
             listener.cancel()

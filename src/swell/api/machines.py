@@ -51,7 +51,9 @@ class MachineBody(Body):
     rack: str = ""
     realm: Annotated[Line, Field(description="Machines of one realm reach each other.")] = ""
     lease: Duration | None = None
-    gpus: Annotated[int | None, Field(ge=0, le=1024, description="Declare so many slots in place of its GPUs.")] = None
+    gpus: Annotated[
+        int | None, Field(ge=0, le=1024, description="Number of slots to declare in place of its GPUs.")
+    ] = None
 
     def node(self, known: Node | None) -> Node:
         """A machine that is known keeps its pinned host key."""

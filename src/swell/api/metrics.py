@@ -82,10 +82,18 @@ class Metrics:
         )
         self._pass = Histogram("swell_pass_seconds", "A whole pass.", ["policy"], buckets=SHORT_S, registry=registry)
         self._policy = Histogram(
-            "swell_policy_seconds", "How many GPUs for whom.", ["policy"], buckets=SHORT_S, registry=registry
+            "swell_policy_seconds",
+            "Time to decide how many GPUs each job gets.",
+            ["policy"],
+            buckets=SHORT_S,
+            registry=registry,
         )
         self._placement = Histogram(
-            "swell_placement_seconds", "Which GPUs for whom.", ["policy"], buckets=SHORT_S, registry=registry
+            "swell_placement_seconds",
+            "Time to decide which GPUs each job gets.",
+            ["policy"],
+            buckets=SHORT_S,
+            registry=registry,
         )
         self.requests = Histogram(
             "swell_request_seconds",

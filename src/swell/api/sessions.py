@@ -27,7 +27,7 @@ class Sessions:
     def __init__(self, secret: str, now_s: Callable[[], float]) -> None:
         self._secret = secret
         self._now_s = now_s
-        self._codes: dict[str, tuple[float, Holder]] = {}  # by hash: until when, for whom
+        self._codes: dict[str, tuple[float, Holder]] = {}  # by hash: (valid until, holder)
 
     def new_code(self, holder: Holder) -> str:
         """Valid once, for a minute. The page that uses it acts in this user's name."""
@@ -39,7 +39,7 @@ class Sessions:
         return code
 
     def redeem(self, code: str) -> Holder | None:
-        """For whom it was made; None: it is not valid."""
+        """Its holder; None: it is not valid."""
         until_s, holder = self._codes.pop(_hash(code), (0.0, None))
         return holder if until_s > self._now_s() else None
 

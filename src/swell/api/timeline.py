@@ -20,7 +20,7 @@ async def get_timeline(
     request: Request,
     from_s: Annotated[float, Query(alias="from", ge=0, le=MAX_NUMBER, description="0: an hour before `to`.")] = 0.0,
     to_s: Annotated[float, Query(alias="to", ge=0, le=MAX_NUMBER, description="Seconds since 1970; 0: now.")] = 0.0,
-    limit: Annotated[int, Query(ge=1, le=MAX_RUNS, description="At most so many runs, the latest ones.")] = MAX_RUNS,
+    limit: Annotated[int, Query(ge=1, le=MAX_RUNS, description="Most runs to return, the latest ones.")] = MAX_RUNS,
 ) -> Response:
     """Runs that held GPUs between two times, the latest first. `truncated`: there were more than `limit`. `seq` is the
     number of the last event that is in it: /v1/events?after=seq goes on from there."""

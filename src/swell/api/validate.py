@@ -23,7 +23,7 @@ from swell.sim.forecast import Change, Effect
 
 router = router_of("jobs")
 FORECAST_JOBS = 20
-"""Of so many jobs of one file it is worked out when they would run."""
+"""For at most this many jobs of one file it is worked out when they would run."""
 SHOWN_JOBS = 100
 _LINE = re.compile(r"\bline (\d+)")
 _PATH = re.compile(r"[^.\[\]]+")

@@ -16,7 +16,14 @@ from swell.cli.times import FORMS, Moment, clock
 @click.option("--user", default="", help="Of this user only.")
 @click.option("--since", type=Moment(), help=f"Since then only: {FORMS}.")
 @click.option("--refused", is_flag=True, help="Only what was refused: wrong tokens, missing rights, too many requests.")
-@click.option("-n", "--last", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The last so many.")
+@click.option(
+    "-n",
+    "--last",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="How many entries to show, the last ones.",
+)
 @connected
 def audit(home: Path | None, as_json: bool, user: str, since: float | None, refused: bool, last: int) -> None:
     """Show requests that changed something and requests that were refused, newest last. For admins.

@@ -76,7 +76,7 @@ class Follower:
     waits: dict[int, str] = field(default_factory=dict)
 
     def news(self, views: Sequence[View]) -> Iterator[tuple[str, View]]:
-        """What is new since the last time: each job is told as started once and as ended once, in that order."""
+        """What is new since the last time: each job is reported as started once and as ended once, in that order."""
         for view in sorted(views, key=lambda view: (view["started_s"] or float("inf"), view["id"])):
             job, over = view["id"], view["state"] in ENDED
             if job in self.ended:

@@ -203,7 +203,7 @@ def _all_cores(client: Client, labels: dict[str, str]) -> int:
 def _to_do(
     client: Client, lines: Sequence[BatchLine], results: Results, *, overwrite: bool, retry_failed: bool
 ) -> list[BatchLine]:
-    """Lines to run; those that have results are told up front."""
+    """Lines to run; those that have results are reported first."""
     todo = []
     for line in lines:
         if not results.exist(line.name) or overwrite or (retry_failed and _failed(client, line.name)):

@@ -100,7 +100,9 @@ def _on_the_machine(document: Document, script: str, custom: str, snapshots: str
 
 @click.command("scheduler-state")
 @click.option("--all_users", is_flag=True, help="Everybody's jobs, not only yours.")
-@click.option("--nlast", type=click.IntRange(1), default=10, show_default=True, help="The last so many.")
+@click.option(
+    "--nlast", type=click.IntRange(1), default=10, show_default=True, help="How many jobs to show, the last ones."
+)
 @click.option("--extended", is_flag=True, help="Everything that is known of each.")
 def scheduler_state(all_users: bool, nlast: int, extended: bool) -> None:
     """The last jobs and their state."""

@@ -18,7 +18,7 @@ _LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation"
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens.")
 @click.option(
-    "-n", "--last", type=click.IntRange(0), default=30, show_default=True, help="Begin with the last so many."
+    "-n", "--last", type=click.IntRange(0), default=30, show_default=True, help="How many past events to begin with."
 )
 @click.option("--after", type=click.IntRange(0), help="Begin behind this number instead.")
 @click.option("--job", type=int, help="Of this job only.")

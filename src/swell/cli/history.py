@@ -1,4 +1,4 @@
-"""`swell history`: what ran, for whom, for how long, and what it took."""
+"""`swell history`: what ran, for which user, how long, and what it took."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUMMED = ("jobs", "completed", "failed", "cancelled")
 @click.option("--name", default="", help="Only of this name; patterns such as 'train-*' too.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only in this; may be repeated.")
 @click.option("--by", type=click.Choice(("user", "team")), help="Sums instead of jobs: per user, or per team.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many lines.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Most lines to show.")
 @click.option("--csv", "as_csv", is_flag=True, help="All of them as CSV; times in UTC.")
 @connected
 def history(

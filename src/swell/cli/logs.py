@@ -42,7 +42,7 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
 )
 @click.option("--rank", default="0", show_default=True, callback=_rank, help="Of this process; `all` goes with -f.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Only this attempt.  [default: all]")
-@click.option("-n", "--tail", type=click.IntRange(1), help="Only the last so many lines.")
+@click.option("-n", "--tail", type=click.IntRange(1), help="How many lines to show, the last ones.")
 @click.option("--grep", type=Pattern(), help="Only lines in which this regular expression is found.")
 @connected
 def logs(

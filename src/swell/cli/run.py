@@ -113,7 +113,7 @@ def wrote(kept: dict[str, Any]) -> bool:
 
 
 def job_document(said: dict[str, Any]) -> dict[str, Any]:
-    """Options -> a job file. What was not said is left out, so that the schema's defaults hold."""
+    """Options -> a job file. Options that are unset are left out, so that the schema's defaults hold."""
     command = said.pop("command")
     gpus = _gpus(said)
     document = {key: _listed(value) for key, value in said.items() if value not in (None, (), False, "")}

@@ -33,7 +33,7 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--gpus",
             type=Slots(),
-            help="Declare so many slots instead of looking for GPUs; kept for later starts. auto: look for GPUs.",
+            help="Number of slots to declare instead of looking for GPUs; kept for later starts. auto: look for GPUs.",
         ),
         click.option("--policy", help="Scheduling policy of the first start; later `swell policy` sets it."),
         click.option("--placer", help="Which GPUs: the placer of the first start."),

@@ -78,7 +78,7 @@ def sim() -> None:
     metavar="KEY=VALUE",
     help="Option of a policy (knob=8) or of decisions in general (starvation_s=3600).",
 )
-@click.option("--elastic", default=0.0, help="Jobs of a trace may have up to so many times the GPUs asked for.")
+@click.option("--elastic", default=0.0, help="Jobs of a trace may have up to this many times the GPUs they asked for.")
 @click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
 @click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
 @click.option("--failures", "failure_hours", default=0.0, help="Mean hours between two failures of a node; 0: none.")

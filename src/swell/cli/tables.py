@@ -28,7 +28,7 @@ Job = Mapping[str, Any]
 
 
 def job_head(columns: int | None) -> Sequence[str]:
-    """What a list of jobs shows on a terminal of so many columns; None: not a terminal."""
+    """What a list of jobs shows on a terminal of this width; None: not a terminal."""
     return JOB_HEAD if columns is None or columns >= WIDE else NARROW_HEAD
 
 

@@ -20,7 +20,7 @@ def token() -> None:
 
 
 @token.command()
-@click.option("--user", "who", default="", help="For whom; admins only.  [default: yourself]")
+@click.option("--user", "who", default="", help="The user it is for; admins only.  [default: yourself]")
 @click.option("--role", type=ROLES, help="At most this role.  [default: the user's]")
 @click.option("--days", type=click.IntRange(0, 3660), default=90, show_default=True, help="Expires then; 0: never.")
 @click.option("--note", default="", help="What it is for, shown by `token ls`.")

@@ -22,7 +22,7 @@ class View:
 
 
 def press(view: View, key: str, jobs: int) -> View:
-    """`jobs`: so many lines the list has now."""
+    """`jobs`: how many lines the list has now."""
     if view.typing:
         return _typed(view, key)
     if view.page != "list":

@@ -64,7 +64,7 @@ def fingerprint(der: bytes) -> str:
 
 class PinnedConnection(http.client.HTTPSConnection):
     """Over TLS. With a fingerprint it speaks only to whoever has that certificate, whoever else signed it; without, to
-    whom this machine's authorities vouch for."""
+    that this machine's authorities vouch for."""
 
     def __init__(self, host: str, port: int, timeout_s: float, fingerprint: str) -> None:
         context = ssl.create_default_context()

@@ -49,7 +49,7 @@ class Agreement:
     ranks: Mapping[int, Heard] = field(default_factory=dict)
     asked: bool = False  # somebody wants the run to stop
     terminating: bool = False  # its own ranks do, after a SIGTERM: nobody can withdraw that
-    spare: int = 0  # do not interrupt the last so many epochs: a resize would cost more than it brings
+    spare: int = 0  # number of last epochs not to interrupt: a resize would cost more than it brings
     epochs: int = 0  # as the training code knows it; 0: unset
     proposal: Position | None = None
     tried: int = 0  # proposals so far

@@ -41,7 +41,7 @@ def realm_of(node: Node) -> Realm:
 
 
 def most_together(nodes: Iterable[Node], counts: Iterable[int], *, one_node: bool) -> int:
-    """The most that one run can have of so many on each of these nodes."""
+    """The most that one run can have of the given number on each of these nodes."""
     found: dict[Realm | str, int] = {}
     for node, count in zip(nodes, counts, strict=True):
         together = node.name if one_node else realm_of(node)
@@ -138,12 +138,12 @@ class Need:
         return has_memory(gpu, self.gpu_memory_mib)
 
     def hosted_by(self, cpus: int, memory_mib: int, gpus: int) -> bool:
-        """A node with so much free runs the processes that so many GPUs mean, all servers among them."""
+        """Whether a node with this much free runs the job's processes for this number of GPUs, servers included."""
         processes = self.processes(gpus, self.servers)
         return processes * self.cpus <= cpus and processes * self.memory_mib <= memory_mib
 
     def most(self, gpus: int, cpus: int, memory_mib: int) -> int:
-        """The largest number of whole GPUs, of so many free ones, that a node with so much free can give it."""
+        """The largest number of the free whole GPUs that a node with these CPUs and memory free can give it."""
         while gpus and not self.hosted_by(cpus, memory_mib, gpus):
             gpus = gpus - 1 if self.per_gpu else 0
         return gpus

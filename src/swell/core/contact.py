@@ -89,7 +89,7 @@ def _cleaned(node: Node, now_s: float) -> Event:
 
 
 def waived(state: State, now_s: float) -> list[Event]:
-    """The daemon leaves on purpose. Committed before any machine is told: one that was must not be taken for one whose
+    """The daemon leaves on purpose. Committed before any machine hears it: one that did must not be taken for one whose
     leases end."""
     leased = [node.name for node in state.nodes.values() if node.lease_s and node.boot_id and not node.lease_waived]
     return [ev.NodeLeaseWaived(node=name, waived=True, at_s=now_s) for name in leased]

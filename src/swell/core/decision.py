@@ -1,4 +1,4 @@
-"""What the brain answers: how many GPUs for whom (`Decision`), which ones (`Layout`), and so what to do (`Plan`)."""
+"""What the brain answers: how many GPUs for each job (`Decision`), which ones (`Layout`), and what to do (`Plan`)."""
 
 from __future__ import annotations
 

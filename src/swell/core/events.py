@@ -111,7 +111,7 @@ class Batching:
     local: int  # samples of one GPU in one micro-step
     accumulate: int = 0  # micro-steps before the one that synchronises
     local_min: int = 1
-    local_max: int = 0  # what one GPU can take; 0: not said
+    local_max: int = 0  # what one GPU can take; 0: unset
     sync_s: float = 0.0  # of a step, beyond computing: waiting for gradients of others
     grad_sqr: float = 0.0  # |G|²: squared norm of the gradient
     grad_var: float = 0.0  # tr(Σ): variance of one sample's gradient; both 0: not known yet
@@ -141,7 +141,7 @@ class EpochEnded:
     gpu_memory_mib: int = 0  # peak, of one GPU
     metrics: Mapping[str, float] = field(default_factory=dict)
     batching: Batching | None = None  # of jobs with adaptive batch sizes
-    unsaved: int = 0  # the last so many of `epoch` are in no checkpoint yet
+    unsaved: int = 0  # number of epochs, up to `epoch`, that are in no checkpoint yet
     epochs: int = 0  # how many in all, as the log of a script without the library says; 0: unset
 
 
@@ -176,7 +176,7 @@ class RunStopWithdrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAgreed:
-    """All ranks know where to stop: before `step` of `epoch`. Durable before any rank is told to leave."""
+    """All ranks know where to stop: before `step` of `epoch`. Durable before any rank leaves."""
 
     run: RunId
     epoch: int
@@ -330,7 +330,7 @@ class NodeContactChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLeaseWaived:
-    """The daemon left on purpose: the machine's runs may go on without it for ever (`waived`), until a daemon has
+    """The daemon left on purpose: the machine's runs may go on alone, without a limit (`waived`), until a daemon has
     given it a lease with an end again."""
 
     node: str

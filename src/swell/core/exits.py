@@ -56,7 +56,7 @@ def reason_when_stopping(job: JobRecord, reason: ExitReason, code: int | None, *
     if reason in _FAULTS:
         return ExitReason.STOPPED
     if reason is ExitReason.FINISHED and signalled and not _stops_by_its_own_code(job):
-        # Without the library, exit code 0 after SIGTERM cannot be told from a finish: it is run again.
+        # Without the library, exit code 0 after SIGTERM looks like a finish: it is run again.
         return ExitReason.STOPPED
     return reason
 

@@ -52,7 +52,7 @@ class GpuRequest:
     exclude: tuple[str, ...] = ()
     memory_mib: int = 0  # per GPU
     share: bool = False
-    utilisation_milli: int = 0  # of one GPU's compute, when shared; 0: not said, accounted by memory only
+    utilisation_milli: int = 0  # of one GPU's compute, when shared; 0: unset, accounted by memory only
 
     @property
     def requested(self) -> int:
@@ -79,7 +79,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roles:
-    """Parameter-server jobs: `servers` extra workers, on CPU, beside one worker a GPU."""
+    """Parameter-server jobs: `servers` extra workers, on CPU, beside one worker per GPU."""
 
     servers: int = 1
     server_command: tuple[str, ...] = ()  # empty: the same command, told apart by SWELL_ROLE
@@ -141,7 +141,7 @@ class JobSpec:
     unit: str = "epoch"  # or step, token, sample
     batch_size: int = 0
     dataset_size: int = 0
-    estimated_s: float = 0.0  # its user's estimate at the requested size; 0: not said
+    estimated_s: float = 0.0  # its user's estimate at the requested size; 0: unset
     family: str = ""  # jobs of one family share a speed model; empty: derived from the command
     adaptive_batch: bool = False
     checkpoint_dir: str = ""  # said by its user; the library has its own, always

@@ -94,7 +94,7 @@ class Node:
     condition: NodeCondition = NodeCondition.READY
     why: str = ""
     lease_s: float = 0.0  # runs end by themselves so long after they lost the daemon; 0: never
-    lease_waived: bool = False  # its runs may go on without a daemon for ever: nothing follows from its silence
+    lease_waived: bool = False  # its runs may go on without a daemon, without a limit: nothing follows from its silence
     contact: Contact = Contact.HERE
     contact_s: float = 0.0  # since when
     boot_id: str = ""  # of the machine; empty: it is not watched for contact (the daemon's own)

@@ -20,7 +20,7 @@ from swell.core.resources import GPU_MILLI, Allocation, Node
 from swell.core.state import JobState
 
 Curve = tuple[float, ...]
-"""S(0), S(1), … S(max): speed on so many GPUs of one type, on as few nodes as possible, relative to the job's
+"""S(0), S(1), … S(max): speed on 0, 1, … GPUs of one type, on as few nodes as possible, relative to the job's
 reference (one GPU of its reference type, usually S(1) == 1). S(0) is 0; never decreasing. Not always concave: a size
 that needs a second node may bring nothing."""
 

@@ -20,7 +20,7 @@ KEEP_ENDED = 10_000
 """So many ended jobs stay in memory; older ones are read from the store's tables."""
 
 RECENT = 4096
-"""At least so many of the last events are remembered by whom they were about."""
+"""Of at least this many of the last events it is remembered which job they were about."""
 
 
 class JobState(StrEnum):
@@ -172,7 +172,7 @@ class State:
     tokens: dict[str, Token] = field(default_factory=dict)  # by id
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
     lost_s: float = 0.0  # work thrown away by ends of runs, over all time
-    recent: list[JobId | None] = field(default_factory=list, compare=False)  # whom the last events were about
+    recent: list[JobId | None] = field(default_factory=list, compare=False)  # the jobs that the last events were about
 
 
 def unsaved_since_s(run: Run, default_s: float) -> float:

@@ -1,6 +1,6 @@
 """Deletes what removed jobs left on nodes: in the background, one after the other. That a job was removed is on disk
 before; so what a crash or a stop leaves undone is found, and done, at the next start. What cannot be deleted is tried
-again, less and less often and not for ever; `swell doctor` tells it."""
+again, less and less often, up to a limit; `swell doctor` reports it."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Committer:
             self._checkpoint_due.set()
 
     async def keep_checkpoints(self) -> None:
-        """Until cancelled: a checkpoint after every so many events."""
+        """Until cancelled: a checkpoint each time a fixed number of events was written."""
         while True:
             await self._checkpoint_due.wait()
             self._checkpoint_due.clear()

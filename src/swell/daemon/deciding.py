@@ -30,7 +30,7 @@ from swell.policy.registry import is_custom, policy_named
 from swell.ports import Policy
 
 SMALL = 200
-"""Up to so many jobs a decision takes less time than handing it to a thread is worth."""
+"""Up to this number of jobs, deciding takes less time than handing it to a thread costs."""
 MOST_S = 600.0
 """The longest that a decision is waited for."""
 WAY_BACK = "`swell policy fifo` goes back to one that works"

@@ -81,7 +81,7 @@ class Settings:
     options: Options = field(default_factory=Options)
     timing: Timing = field(default_factory=Timing)
     id_file: Path | None = None  # remembers the highest job id that was given, for whatever database comes next
-    job_dirs: tuple[str, ...] = ()  # where nodes keep a directory a job, as far as its path tells them from others
+    job_dirs: tuple[str, ...] = ()  # where nodes keep one directory per job, as far as its path tells them from others
 
 
 class FarMachines(Protocol):
@@ -90,7 +90,7 @@ class FarMachines(Protocol):
     def know(self, nodes: Mapping[str, Node]) -> None: ...
 
     async def waive(self) -> None:
-        """Let what runs there go on without a daemon, for ever."""
+        """Let what runs there go on without a daemon, without a limit in time."""
         ...
 
 

@@ -33,7 +33,7 @@ SAMPLES = 4
 LOOKS_AT_JOBS = 800
 """So many jobs over all samples of one forecast; at least one sample is made."""
 JOBS_AT_ONCE = 100
-"""Of a forecast that is done: so many are told of between two looks at what else there is to do."""
+"""Intervals of a finished forecast that are taken over before other work gets its turn."""
 EVERY_S = 3.0
 SHARE = 20.0
 """A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
@@ -182,7 +182,7 @@ def forecast_sentence(record: JobRecord, interval: Interval | None, until_s: flo
     if interval is None:
         if until_s is None or record.holding or record.paused:
             return ""
-        return f"starts in more than {duration(max(0.0, until_s - now_s))}: with so many jobs no further was looked"
+        return f"starts in more than {duration(max(0.0, until_s - now_s))}: so far ahead the forecast does not look"
     ends = f"ends {_between(interval.end_low_s - now_s, interval.end_high_s - now_s)}"
     if record.holding:
         return ends

@@ -62,7 +62,7 @@ class JobIdWatermark:
         try:
             fresh.write_text(f"{job}\n", encoding="ascii")
             fresh.replace(self._path)
-        except OSError as error:  # the database knows its own ids; the next one is told later, or sees their files
+        except OSError as error:  # the database knows its own ids; the next one learns them later, or from their files
             log.warning("%s could not be written, and is at the next submission: %s", self._path, error)
         else:
             self._written = job

@@ -97,7 +97,7 @@ class Observing:
             self._reported.pop(seen.run, None)
 
     async def _commit_contact(self, events: Sequence[Event]) -> None:
-        """What changes about a machine; a store that refuses it now is told at the next look. Runs that end with their
+        """What changes about a machine; if the store refuses it now, the next look writes it. Runs that end with their
         machine are ended here as well."""
         if self._committer.failure is not None:
             return

@@ -1,4 +1,4 @@
-"""What the in-job library says to the daemon, and what it is told: plain values of the wire protocol.
+"""What the in-job library reports to the daemon, and what it is answered: plain values of the wire protocol.
 
 The API decodes a request's body into `RunReport`; the engine answers with `StopView`. Positions are (epoch, step).
 """
@@ -73,7 +73,7 @@ class RunReport(RankStatus):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopView:
-    """What a rank is told. `poll_s`: how long the library may wait before it asks again."""
+    """The answer to a rank. `poll_s`: how long the library may wait before it asks again."""
 
     stop: StopPoint | None = None
     poll_s: float = 1.0

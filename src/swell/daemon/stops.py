@@ -1,4 +1,4 @@
-"""Where running trainings are told to stop: the pure agreement of each run, its durable verdict, who waits for it."""
+"""Stops of running trainings: the (pure) agreement of each run, its durable verdict, the ranks that wait for it."""
 
 from __future__ import annotations
 

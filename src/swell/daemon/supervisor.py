@@ -63,7 +63,7 @@ class Supervisor:
         return death is not None and death.down
 
     async def lost(self) -> StoreFenced:
-        """Returns when the database was lost to another daemon, with the error that says to whom."""
+        """Returns when the database was lost to another daemon, with the error that names that daemon."""
         await self._lost_news.wait()
         assert self._lost is not None
         return self._lost

@@ -25,7 +25,7 @@ from swell.ports import (
 )
 
 FALL_MIB = 1024
-"""Memory of a GPU that others use has to fall by so much, or to nothing, to be told of."""
+"""Memory that others use on a GPU is recorded anew only when it falls by this much, or to nothing."""
 
 
 def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Event]:

@@ -1,4 +1,4 @@
-"""GPUs over time as a picture in the terminal: a row a job, a column a moment, a digit for the slots it held."""
+"""GPUs over time as a picture in the terminal: a row per job, a column per moment, a digit for the slots it held."""
 
 from __future__ import annotations
 

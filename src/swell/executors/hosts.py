@@ -102,7 +102,7 @@ class HostExecutor:
             place.transport.close()
 
     async def waive(self) -> None:
-        """The daemon goes on purpose: runs on machines that can be reached may go on without it, for ever."""
+        """The daemon goes on purpose: runs on machines that can be reached may go on without it and without a limit."""
         self._waived = True
         leased = [place for place in self._floor.places() if place.lease_s and place.boot_id]
         calls = (self._floor.reach(place.transport.renew(place.boot_id, None)) for place in leased)
@@ -140,7 +140,7 @@ class HostExecutor:
                 raise Unreachable(f"{name} was booted again")
 
     async def _begin(self, tracked: Tracked, launch: Launch) -> Answer:
-        """What a machine refuses is told by an observation once nothing of the run is left anywhere."""
+        """What a machine refuses is reported as an observation once nothing of the run is left anywhere."""
         try:
             roster = json.dumps(tracked.roster.to_json()).encode()
             await self._floor.reach(self._kept.put(launch.run, "launch.json", roster))
@@ -270,7 +270,7 @@ class HostExecutor:
             tracked.epochs_told = tracked.epochs is None
         elif roster is not None:
             now_s = self._clock.monotonic_s()
-            before = ("unknown", 0.0)  # what was told of its preparation by others
+            before = ("unknown", 0.0)  # what others reported of its preparation
             self._floor.tracked[run] = Tracked(roster=roster, untouched=False, asked_s=now_s, preparing=before)
 
     async def _has_begun(self, run: RunId) -> bool:
@@ -338,7 +338,7 @@ class HostExecutor:
             return
         look = await self._floor.reach(place.transport.look(here))
         well = {run: seen for run, seen in look.runs.items() if _ended_well(seen)}
-        await self._see(place, well)  # before its machine may be told as lost: what has finished has finished
+        await self._see(place, well)  # before its machine may be reported lost: what has finished has finished
         if renewing and place.lease_s:
             await self._heard(place, look)
         await self._see(place, {run: seen for run, seen in look.runs.items() if run not in well})
@@ -365,7 +365,7 @@ class HostExecutor:
 
     async def _heard(self, place: Place, look: Look) -> None:
         """Answer a look with a renewal, counted from the machine's own clock as it was at that look, if the database is
-        still ours. Told after that, so that nobody counts from an earlier time than the machine does."""
+        still ours. Reported after that, so that nobody counts from an earlier time than the machine does."""
         first = not place.boot_id
         place.boot_id, place.running = look.boot_id, dict(look.running)
         ours, delivered = not self._waived and await self._still_ours(), False
@@ -423,7 +423,7 @@ def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
 
 
 class LocalExecutor(HostExecutor):
-    """Everything on this machine. `job_dirs` each hold a directory a job, which goes when the job is removed."""
+    """Everything on this machine. `job_dirs` each hold one directory per job, which goes when the job is removed."""
 
     def __init__(
         self,
@@ -447,7 +447,7 @@ class LocalExecutor(HostExecutor):
         super().__init__(local, clock, in_thread, here=self._here, places=places, tuning=tuning)
 
     async def declare(self, gpus: int | None) -> Node:
-        """This machine with so many slots, or (None) with the GPUs that are found."""
+        """This machine with this number of slots, or (None) with the GPUs that are found."""
         assert self._machine is not None, "slots are declared on machines that are looked at"
         self._machine.declare(gpus)
         await self._judge.take_inventory(self._here)

@@ -22,7 +22,7 @@ LEFTOVER_MIB = 512
 """A free GPU may still show this much: the driver's own."""
 QUARANTINE_S = 30.0
 GRAIN_MIB = 256
-"""Others' memory is told in steps of this, rounded up: a node is told again only when something really changed."""
+"""Others' memory is rounded up to steps of this: a node is reported again only when something really changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Probe:
 
 
 class Machine:
-    """`gpus`: declare so many slots instead of asking the driver. Blocking; called from a thread."""
+    """`gpus`: number of slots to declare instead of asking the driver. Blocking; called from a thread."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Machine:
         self._dirty_since: dict[int, float] = {}
 
     def declare(self, gpus: int | None) -> None:
-        """From the next reading on: so many slots, or (None) the GPUs that the driver knows."""
+        """From the next reading on: this number of slots, or (None) the GPUs that the driver knows."""
         self._declared = gpus
 
     def read(self, ours: Ours) -> Node:
         return Node(
             name=self.name,
             gpus=self._gpus(ours),
-            # Who declares slots wants so many jobs at once: a CPU for each, and the machine's own for jobs without one.
+            # Declared slots mean as many jobs at once: a CPU for each, and the machine's own for jobs without a GPU.
             cpus=self._probe.cpus() + (self._declared or 0),
             memory_mib=self._probe.memory_mib(),
             labels=self._labels,

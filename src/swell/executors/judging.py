@@ -93,7 +93,7 @@ class Judge:
     # ---- its end ----
 
     async def _tell_gone(self, roster: Roster, gone: RunGone) -> None:
-        """A GPU that is not clean is told before it is free to be given away. Others' news does not wait for it."""
+        """A GPU that is not clean is reported before it is free to be given away. Others' news does not wait for it."""
         if await self._clean(roster):
             self._floor.tell(gone)
             return

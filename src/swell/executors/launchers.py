@@ -1,12 +1,12 @@
 """How each launcher starts a run: which processes, where, with which argv. Pure; `request` adds the environment.
 
 `single`    one process on the run's first node, with all its GPUs there
-`per-node`  one process a node, with all GPUs of that node
-`per-gpu`   one process a GPU (one process, if it has none)
-`torchrun`  one torchrun agent a node, which starts one process a GPU
+`per-node`  one process per node, with all GPUs of that node
+`per-gpu`   one process per GPU (one process, if it has none)
+`torchrun`  one torchrun agent per node, which starts one process per GPU
 `horovod`   one horovodrun on the first node; its host discovery script is what a resize in place rewrites
 `mpi`       one mpirun on the first node
-`ps`        parameter servers on CPU, and one worker a GPU
+`ps`        parameter servers on CPU, and one worker per GPU
 
 torchrun, horovodrun and mpirun turn a child's exit code into one of their own; they are started through
 `swell.sdk.carry`, which gives the stop's exit code back.

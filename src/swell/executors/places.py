@@ -35,7 +35,7 @@ class Place:
     name: str  # empty: this machine
     transport: Transport
     machine: Inspected | None = None  # None: it is not asked what it has
-    node: str = ""  # under which name it is told of, if another
+    node: str = ""  # the name it is reported under, if another
     lease_s: float = 0.0  # 0: it is not watched for contact
     boot_id: str = ""  # as it answered last
     running: dict[RunId, tuple[int, ...]] = field(default_factory=dict)  # as it answered last

@@ -6,7 +6,7 @@ Pure and golden-tested. What the variables mean to people is in docs/how-to/trai
   submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the number of workers.
   Launchers of frameworks set it again for the processes that they start.
 - RANK, MASTER_ADDR and MASTER_PORT go with it. `single` has none of the four: scripts take RANK for a sign that they
-  are one process of several, and then look for LOCAL_RANK. LOCAL_RANK is set only where Swell starts one process a GPU:
+  are one process of several, and then look for LOCAL_RANK. It is set only where Swell starts one process per GPU:
   its presence tells Lightning that somebody else has started the other processes.
 - NUM_GPUS is per node (Lightning's `devices`), SWELL_GPUS is all of them.
 - A user's own environment wins, except over SWELL_* and CUDA_VISIBLE_DEVICES: those say what the job was given.
@@ -47,7 +47,7 @@ class LaunchContext:
     token: str  # of this run
     runs_dir: str
     checkpoints_dir: str
-    work_dir: str  # one directory a job under it, kept from attempt to attempt: its own copy of the snapshot
+    work_dir: str  # one directory per job under it, kept from attempt to attempt: its own copy of the snapshot
     sdk_dir: str  # goes on PYTHONPATH; see swell.sdk.ship
     submit_shell: bool = False  # the node is the machine of the submitters' shells: their PATH means something there
     master_port: int = 0  # 0: derived from the run
@@ -140,7 +140,7 @@ def directory(record: JobRecord, context: LaunchContext) -> str:
 
 
 def checkpoints(record: JobRecord, context: LaunchContext) -> str:
-    """One directory a job, under the one its user named if they did: arrays share what is said, not their files."""
+    """One directory per job, under the one its user named if they did: arrays share what is said, not their files."""
     base = context.checkpoints_dir
     if record.spec.checkpoint_dir:
         base = posixpath.join(directory(record, context), record.spec.checkpoint_dir)

@@ -57,9 +57,9 @@ ANSWER_S = 5.0
 class Faults:
     """How badly observations are carried. Deterministic with a seeded `rng`."""
 
-    duplicate: float = 0.0  # chance that an observation is told twice
-    reorder: float = 0.0  # chance that it is told after the next one
-    drop_launches: int = 0  # so many launches are forgotten, as if the nursery had died with them
+    duplicate: float = 0.0  # chance that an observation is reported twice
+    reorder: float = 0.0  # chance that it is reported after the next one
+    drop_launches: int = 0  # number of launches that are forgotten, as if the nursery had died with them
 
 
 @dataclass(slots=True)

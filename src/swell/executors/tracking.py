@@ -16,13 +16,13 @@ class Tuning:
 
     poll_s: float = 1.5  # locks and records are read this often, hints or not
     inventory_s: float = 3.0
-    clean_s: float = 2.0  # a GPU's memory has so long to be free before the end of its run is told
+    clean_s: float = 2.0  # how long a GPU's memory may take to be free before the end of its run is reported
     ask_again_s: float = 5.0  # a worker without a claim is asked for again
     ask_times: int = 4
     answer_s: float = 30.0  # a machine that has not answered a call by then is out of reach
     straggler_s: float = 5.0  # from the first failure in a gang to SIGTERM for the others
-    report_s: float = 2.0  # a training's own report has so long to arrive before its record is told instead
-    preparing_s: float = 3.0  # how far the fetching of an image is, is told at most so often
+    report_s: float = 2.0  # how long a training's own report may take before its record is reported instead
+    preparing_s: float = 3.0  # least time between two reports of how far the fetching of an image is
     force_s: float = 5.0  # a shim that was asked to kill its worker has so long; then it is done past it
 
 
@@ -34,9 +34,9 @@ class Tracked:
     requests: Mapping[int, dict[str, Any]] = field(default_factory=dict)  # empty for runs that were only adopted
     sights: dict[str, Sight] = field(default_factory=dict)  # the latest one at each of its places
     untouched: bool = True  # report it also if it was never wholly started
-    preparing: tuple[str, float] = ("", 0.0)  # as it was told, and when (monotonic)
+    preparing: tuple[str, float] = ("", 0.0)  # as it was last reported, and when (monotonic)
     up_told: bool = False
-    up_s: float = 0.0  # as it was told: no later time may lie before it
+    up_s: float = 0.0  # as it was reported: no later time may lie before it
     looked: bool = False
     epochs: Epochs | None = None  # as last seen in its own record
     epochs_s: float = 0.0  # monotonic, since when

@@ -1,5 +1,5 @@
 """How a machine is reached: the seam below `hosts`. The local one calls the functions of `shim.host` in threads; the
-one over SSH has an agent call them on the other side. Everything is told by run and rank; nothing depends on an answer.
+one over SSH has an agent call them on the other side. Every call names run and rank; nothing depends on an answer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Transport(Protocol):
         ...
 
     async def renew(self, boot_id: str, until_s: float | None) -> None:
-        """Let the runs of this machine go on by themselves until then, in its own clock; None: for ever."""
+        """Let the runs of this machine go on by themselves until then, in its own clock; None: without a limit."""
         ...
 
     async def stop(self, run: RunId, ranks: Sequence[int], *, kill: bool, whole: bool) -> None:

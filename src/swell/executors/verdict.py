@@ -183,7 +183,7 @@ _WELL = frozenset({ExitReason.FINISHED, ExitReason.STOPPED})
 
 
 def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
-    """How this worker ended, if its end is known. Told before the sweep is done, so that its gang can be stopped."""
+    """How this worker ended, if its end is known. Reported before the sweep ends, so that its gang can be stopped."""
     if seen.stage is Stage.LOST:
         message = "what held the process was killed, or the machine went down; no exit code is known"
         return End(rank=seen.rank, reason=ExitReason.SHIM_LOST, at_s=now_s, message=message)

@@ -1,5 +1,5 @@
 """Which files of a directory go into its snapshot: what git would take, without what no job needs from a copy (virtual
-environments, caches, homes of Swell) and without what must not leave its place (keys). What is left out is told.
+environments, caches, homes of Swell) and without what must not leave its place (keys). What is left out is reported.
 
 Standard library only, because the command line imports it."""
 

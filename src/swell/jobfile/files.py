@@ -144,7 +144,7 @@ def _contents(files_dir: Path) -> Path:
 
 
 def adopt(files_dir: Path, content_hash: str, part: Path, *, max_mib: int) -> Path:
-    """Keep a verified upload, unpacked, its content shared with the snapshots that are here. Told twice, done once."""
+    """Keep a verified upload, unpacked, its content shared with the snapshots that are here. Safe to repeat."""
     final = unpacked_path(files_dir, content_hash)
     if not final.is_dir():
         fresh = Path(tempfile.mkdtemp(prefix=".unpack-", dir=files_dir))

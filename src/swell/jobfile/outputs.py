@@ -35,7 +35,7 @@ class DiskUse:
 
 def disk_use(path: Path, *, links: int | None = None) -> DiskUse:
     """Of everything below, as far as it can be read; one file with several names counts once. With `links`, only of
-    files with at most so many names."""
+    files, and at most as many names as there is room for."""
     seen: dict[int, int] = {}
     for _, found in plain_files(path):
         if links is None or found.st_nlink <= links:

@@ -45,7 +45,7 @@ class Sorted:
     todo: list[Placed] = field(default_factory=list)
     causes: dict[JobId, Cause] = field(default_factory=dict)
     check_shares: bool = False  # somebody uses more of a GPU than it reserved
-    spread_out: list[Placed] = field(default_factory=list)  # of `stay`, on more nodes than so many GPUs need
+    spread_out: list[Placed] = field(default_factory=list)  # of `stay`, on more nodes than their GPUs need
 
     def whole_parts(self) -> dict[str, list[Part]]:
         """By node: what those that stay on whole GPUs (or none) hold of it."""

@@ -152,7 +152,7 @@ def rename(packed: Counts, names: Mapping[str, str]) -> Counts:
 
 
 def concrete(arrangement: Arrangement, scope: Sequence[Placed], counts: Counts) -> dict[JobId, Allocation] | None:
-    """Put each job on so many GPUs of each node: those that stay exactly as they are first. None: no room after all."""
+    """Put each job on its number of GPUs of each node; first those that stay as they are. None: no room after all."""
     places: dict[JobId, Allocation] = {}
     for placed in sorted(scope, key=lambda p: not _stays(p, counts[p.view.id])):
         need, held = arrangement.need(placed), placed.view.allocation

@@ -1,4 +1,4 @@
-"""Who slows whom on a shared GPU: step times with and without neighbours, from the events that every daemon sees.
+"""Which jobs slow each other on a shared GPU: step times with and without neighbours, from the events of every daemon.
 
 A job's step time counts as alone or as shared by who was on its GPU since its last report; a report during which
 somebody came or went counts as neither. When the jobs on a GPU get less done together than they would in turns
@@ -102,7 +102,7 @@ def _mean(old_s: float, new_s: float) -> float:
 
 
 class WatchedBook:
-    """A speed book that also watches who slows whom."""
+    """A speed book that also watches which jobs slow each other."""
 
     follows_records = False
 

@@ -18,7 +18,7 @@ from swell.placement.room import Topology
 from swell.ports import Placed
 
 CAUTION = 2.0
-"""A move must bring back so many times what it costs: remaining times and speeds are estimates."""
+"""A move must bring back this many times what it costs: remaining times and speeds are estimates."""
 CPU_ONLY_WORTH = 0.1
 PER_NODE = 0.005
 """Part of its worth that a job loses for each node beyond the first, where it is newly put."""
@@ -86,14 +86,14 @@ def is_move(placed: Placed, allocation: Allocation) -> bool:
 
 
 def speed_gain(view: JobView, held: Allocation, nodes: int) -> float:
-    """How much faster the job would be on so many nodes with the GPUs it has: 0.18 is 18 %."""
+    """How much faster the job would be on this number of nodes with the GPUs it has: 0.18 is 18 %."""
     gpus = max(1, held.gpus)
     now = view.speed.rate(gpus, len(held.parts), held.gpu_type)
     return view.speed.rate(gpus, nodes, held.gpu_type) / now - 1 if now > 0 else 0.0
 
 
 def moved_workers(held: Allocation | None, allocation: Allocation) -> int:
-    """Workers (one a GPU, or the one of a job without whole GPUs) that are on another node afterwards."""
+    """Workers (one per GPU, or the one of a job without whole GPUs) that are on another node afterwards."""
     if held is None:
         return 0
     before = {part.node: max(1, len(part.gpus)) for part in held.parts}

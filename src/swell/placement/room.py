@@ -48,7 +48,7 @@ class NodeRoom:
         return [g for g in gpus if need.accepts_gpu(g)] if need.gpu_memory_mib else list(gpus)
 
     def hosts(self, need: Need, gpus: int) -> bool:
-        """CPUs and memory are there for the processes that so many GPUs mean, all servers among them."""
+        """There are CPUs and memory for the processes of a job on this number of GPUs, all servers among them."""
         return need.hosted_by(self.cpus, self.memory_mib, gpus)
 
     def most(self, need: Need) -> int:
@@ -103,7 +103,7 @@ class Topology:
         return room
 
     def fewest_nodes(self, gpus: int, gpu_type: str) -> int:
-        """How many nodes so many GPUs take at best."""
+        """How many nodes this number of GPUs takes at best."""
         return max(1, -(-gpus // max(1, self.largest.get(gpu_type, 1))))
 
 

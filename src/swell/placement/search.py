@@ -263,7 +263,7 @@ class Search:
             yield way
 
     def _ways(self, free: Sequence[tuple[str, int]], gpus: int, nodes: int) -> Iterator[Counts]:
-        """Every way to take so many GPUs from exactly so many of these nodes, which reach each other."""
+        """Every way to take `gpus` from exactly `nodes` of these nodes, which reach each other."""
         rooms = self._a.room.nodes
         for some in combinations(free, nodes):
             if len({realm_of(rooms[name].node) for name, _ in some}) == 1:
@@ -271,7 +271,7 @@ class Search:
 
 
 def _divide(nodes: Sequence[tuple[str, int]], gpus: int) -> Iterator[Counts]:
-    """Every way to take so many GPUs from these nodes, at least one from each, large pieces first."""
+    """Every way to take `gpus` from these nodes, at least one from each, large pieces first."""
     (name, most), rest = nodes[0], nodes[1:]
     if not rest:
         if 0 < gpus <= most:

@@ -177,7 +177,7 @@ def requeue(state: State, job: JobId, *, by: str, now_s: float) -> list[Event]:
 
 def remove(state: State, job: JobId, *, by: str, now_s: float, dirs: Sequence[str] = ()) -> list[Event]:
     """Delete: an ended job leaves the record; one that has not ended is stopped now. `dirs`: where nodes keep a
-    directory a job, named by its id. One whose files another job may still want is not removed."""
+    directory per job, named by its id. One whose files another job may still want is not removed."""
     record = None if was_given(state, job) and job not in state.jobs else job_in(state, job)
     if record is not None and not record.ended:
         return cancel(state, job, by=by, reason="deleted", now_s=now_s)

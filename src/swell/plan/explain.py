@@ -12,7 +12,7 @@ from swell.core.state import JobRecord, JobState, State
 from swell.plan.snapshotter import not_yet
 
 AHEAD_LISTED = 100
-"""Of jobs ahead so many are named, all are counted."""
+"""At most this many of the jobs ahead are named; all are counted."""
 HOLDERS_NAMED = 3
 """Of jobs that keep GPUs until they end."""
 

@@ -92,7 +92,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Ta
 
 def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Targets:
     """What later passes are to keep to: the targets of jobs that are stopping or that wait for such jobs alone. One
-    that waits for a job that is not about to leave is decided anew: it might wait for ever."""
+    that waits for a job that is not about to leave is decided anew: it might never start."""
     if not draft.not_yet and not draft.stops:
         return NO_TARGETS
     staying = {withdrawn.job for withdrawn in draft.withdrawals}

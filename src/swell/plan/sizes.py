@@ -11,7 +11,7 @@ from swell.plan.explain import duration, gpus
 from swell.ports import Remaining
 
 HOLDERS = 3
-"""Of jobs that have the other GPUs so many are named."""
+"""At most this many of the jobs that hold the other GPUs are named."""
 NOTHING = 0.01
 """Of its speed: a gain below is none that anybody would see."""
 

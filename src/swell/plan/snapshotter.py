@@ -149,7 +149,7 @@ class Snapshotter:
         return (self._records, self._views, self._frames, self._matters, self._answers, self._conditional)
 
     def _look_at_jobs(self, state: State) -> None:
-        """Make the views that have changed: of those whom events since the last snapshotter were about."""
+        """Make the views that have changed: those of jobs that had an event since the last snapshot."""
         active, records = state.active, self._records
         since = state.seq - self._seq
         if state is not self._state or not records or not 0 <= since <= len(state.recent):

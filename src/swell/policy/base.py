@@ -256,11 +256,11 @@ def grow_in_turn(order: Iterable[JobView], grants: dict[JobId, Grant], purse: Pu
 
 
 Gain = Callable[[JobView, float, float, int], float]
-"""What a step is worth: of this job, from this speed to that speed, for so many more GPUs."""
+"""What a step is worth: (job, speed before, speed after, GPUs added) -> value."""
 
 
 First = Callable[[JobView, Grant, Ladder], int]
-"""Which rung a job would go to first from what it was given; the next one if not said."""
+"""Which rung a job would go to first from what it was given; the next one if unset."""
 
 
 def grow_best_first(

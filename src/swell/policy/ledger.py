@@ -98,7 +98,7 @@ class Ledger:
         self.use(job, -given.n)
 
     def may_use(self, job: JobView, more: int) -> bool:
-        """Is the job's team allowed so many more (teams that may borrow always are)?"""
+        """May the job's team have this many more? Teams that may borrow always may."""
         limit = self.limits.get(job.team)
         return limit is None or self.used.get(job.team, 0) + more * job.gpu_milli <= limit
 

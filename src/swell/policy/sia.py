@@ -30,7 +30,9 @@ from swell.ports import Random
 OPTIONS: opts.Options = {
     "fairness": opts.Option(default=-0.5, low=-10, high=-0.01, doc="the power p of the paper: lower is fairer"),
     "queue": opts.Option(default=1.1, low=0, high=100, doc="what a job that gets nothing costs (λ of the paper)"),
-    "growth": opts.Option(default=2.0, low=1, high=1000, doc="a job grows to at most so many times what it ever had"),
+    "growth": opts.Option(
+        default=2.0, low=1, high=1000, doc="a job grows to at most this many times the most it ever had"
+    ),
     "time_limit_s": opts.Option(default=4.0, low=0.01, high=60, doc="for the solver; the best answer so far is taken"),
 }
 
@@ -113,7 +115,7 @@ def _by_type(choices: list[_Choice], snapshot: Snapshot) -> list[tuple[list[int]
 
 
 def _greedy(choices: list[_Choice], snapshot: Snapshot, relaxed: Floats | None = None) -> Floats:
-    """A feasible answer: what is whole in the relaxed one, then choices by what they save per GPU, one a job, as long
+    """A feasible answer: what is whole in the relaxed one, then choices by what they save per GPU, one per job, as long
     as there is room."""
     left = dict(snapshot.capacity.gpu_milli)
     served: dict[int, None] = {}

@@ -35,9 +35,9 @@ from swell.sdk.session import Training
 MEMORY = 0.98
 """Weight of what was known at each new estimate: single estimates are very noisy."""
 FINER = 1.1
-"""Batch sizes considered are so many times larger, each than the one before."""
+"""Factor between the batch sizes that are considered."""
 GROWTH = 2.0
-"""Batches are at most so many times larger than the largest that was timed: beyond, nobody knows what a step costs."""
+"""Batches are at most this many times the largest that was timed: beyond, nobody knows what a step costs."""
 SHARE_DEVIATION = 0.25
 """Half of a step's time is for its samples, give or take this part, where nothing was measured."""
 TIME_DEVIATION = 0.1

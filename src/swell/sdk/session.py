@@ -244,7 +244,7 @@ class Training:
         return self._place.world_size == 1 or link is None or not link.healthy or self._termination.for_s > AGREE_S
 
     def continue_at(self, epoch: int, epochs: int = 0) -> None:
-        """The framework has restored its own checkpoint: `epoch` comes next, of `epochs` (0: not said)."""
+        """The framework has restored its own checkpoint: `epoch` comes next, of `epochs` (0: unset)."""
         self._next = self._epochs_done = epoch
         self._total = epochs or self._total
         self._saved = True

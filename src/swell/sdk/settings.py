@@ -28,7 +28,7 @@ class Settings(NamedTuple):
     gpu_type: str = ""
     batch_size: int = 0
     local_batch: int = 0  # samples on one GPU at once, for a constant global batch; 0: it cannot be divided
-    accumulation: int = 1  # so many times in each step
+    accumulation: int = 1  # micro-batches per step
     dataset_size: int = 0
     journal: str = ""  # where the run keeps its own record of epochs
     left_mark: str = ""  # set under launchers that hide exit codes: touch this file and leave with 0
@@ -80,7 +80,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def number(environ: Mapping[str, str], name: str, default: int = 0) -> int:
-    """A whole number from the environment; what is no number counts as not said."""
+    """A whole number from the environment; what is no number counts as unset."""
     try:
         return int(environ.get(name, ""))
     except ValueError:

@@ -6,7 +6,7 @@ Choices made here:
   itself, and conmon and the container are below the shim. docker's containers are below its daemon, found by name.
 - The host's network: ranks meet, and the in-job library reaches the daemon, as without a container.
 - Variables go through a file that only the user can read; a command line is open to everybody on the machine.
-- Files that a container writes belong to the user: rootless podman keeps the user's id, docker is told it.
+- Files that a container writes belong to the user: rootless podman keeps the user's id, docker gets it as an option.
 - `cpus` is a weight, not a cap: idle cores are for whoever can use them. Memory is a limit.
 """
 

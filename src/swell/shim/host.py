@@ -1,7 +1,7 @@
 """What a machine does when it is asked about runs: the same functions whether the daemon calls them in its own process
 (`executors.transport`) or through the agent on another machine. Blocking; called from several threads at once.
 
-Everything is told by run and rank, and nothing depends on an answer: each call may be repeated.
+Every call names run and rank, and nothing depends on an answer: each call may be repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_LOG_READ = 4 * 1024 * 1024
 
 
 class Host:
-    """`job_dirs` each hold a directory a job, which goes when the job is removed; the first has the working copies."""
+    """`job_dirs` each hold one directory per job, which goes with the job; the first has the working copies."""
 
     def __init__(self, runs_dir: str, job_dirs: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> None:
         self.runs_dir = runs_dir

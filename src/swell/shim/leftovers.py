@@ -21,8 +21,8 @@ _OF_JOB = re.compile(rf"({JOB_ID})|\.({JOB_ID})-[a-z0-9_]{{8}}")
 
 
 class Leftovers(NamedTuple):
-    runs_dir: Path  # holds a directory a run: 7.2
-    job_dirs: tuple[Path, ...] = ()  # each holds a directory a job: 7
+    runs_dir: Path  # holds one directory per run: 7.2
+    job_dirs: tuple[Path, ...] = ()  # each holds one directory per job: 7
 
     def kept(self) -> list[int]:
         """Jobs of which there is something, ascending."""

@@ -80,6 +80,6 @@ class Nursery:
                 self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5.0)
-            if self._process.poll() is None:  # at our own end: a stopped one would stay for ever
+            if self._process.poll() is None:  # at our own end: a stopped one would never end
                 self._process.kill()
             self._process = None

@@ -259,7 +259,7 @@ def main(argv: list[str]) -> int:
     except CannotStart as error:
         failed = error.failed
         print(f"swell: {error}", file=sys.stderr, flush=True)
-    ended_s = round(time.time(), 3)  # of several workers it is told which one ended first
+    ended_s = round(time.time(), 3)  # tells which of several workers ended first
     record = {
         "code": code if code >= 0 and not failed else None,
         "signal": -code if code < 0 else None,

@@ -11,7 +11,7 @@ Standard library only, like all of this folder, so that it can be copied to any 
     swept         nothing that belonged to the worker is left
 
 The run's directory above it holds `stop` once the run was asked to stop: nothing of it starts after that.
-`shim.py nursery` forks a detached guard with its shim for each directory it is told (a fresh interpreter would cost 65
+`shim.py nursery` forks a detached guard with its shim for each directory it is sent (a fresh interpreter would cost 65
 ms each), and answers; when it dies they live on. `shim.py hold DIR` does the same for one worker. The guard is the
 shim's parent and does one thing: when the shim has died without sweeping, it sweeps.
 """
@@ -220,7 +220,7 @@ class Holder:
             self._terminate()
 
     def _lease_left_s(self) -> float:
-        """Of the machine's lease, which the daemon renews; a run without one may go on for ever."""
+        """Of the machine's lease, which the daemon renews; a run without one may go on without a limit."""
         return lease.left_s(os.path.dirname(os.path.dirname(self.directory))) if self.leased else math.inf
 
     def _ended(self) -> bool:

@@ -23,7 +23,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class WorkingCopies:
-    """`folder` holds a directory a job."""
+    """`folder` holds one directory per job."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

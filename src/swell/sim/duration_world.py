@@ -1,4 +1,4 @@
-"""A world of jobs of which only the duration is known (traces, job files): so many seconds on so many GPUs.
+"""A world of jobs of which only the duration on a number of GPUs is known (traces, job files).
 
 `sim.simulate` makes it; the engine asks it what a run will report. How a job would scale is assumed: each further GPU
 costs a part `loss` of one in communication, each further node `node_loss` more. A job reports its progress in ten

@@ -48,7 +48,7 @@ MAX_PASSES = 8
 """In one moment. More would mean a policy that never settles; the next moment goes on from there."""
 
 MAX_IDLE = 10_000
-"""Passes in a row in which nothing happens and nothing is expected: whoever waits then waits for ever."""
+"""Passes in a row in which nothing happens and nothing is expected: jobs that wait after that would never start."""
 
 _NO_HURRY = Patience(gang_timeout_s=float("inf"))
 

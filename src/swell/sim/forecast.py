@@ -98,7 +98,7 @@ def forecast(
     samples: int = 5,
     seed: int = 0,
 ) -> Forecast:
-    """An interval for every job that has not ended, is not held back for ever (paused) and starts within the future
+    """An interval for every job that has not ended, is not paused and starts within the future
     that is followed. `state` is not changed."""
     followed = [
         run_forward(state, book, policy, placer, options, now_s, _Errors(number, seed)) for number in range(samples)

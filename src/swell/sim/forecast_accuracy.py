@@ -17,7 +17,7 @@ from swell.sim.forecast import Interval
 from swell.sim.forecast_calibration import COVERAGE, Calibration, Kind, Scales, guesses_of, honest
 
 RECENT = 1000
-"""The median error is of so many jobs."""
+"""Number of jobs that the median error is taken over."""
 
 
 @dataclass(slots=True)

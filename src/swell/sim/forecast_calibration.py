@@ -27,7 +27,7 @@ from swell.sim.forecast import Interval
 
 COVERAGE = 0.8
 PRIOR_JOBS = 10.0
-"""The prior weighs as much as so many jobs."""
+"""The prior weighs as much as this number of jobs."""
 GROWN = 0.3
 """Of its epochs: from then on a job shows what is still to come."""
 PRIOR_SCORE = 1.0
@@ -37,7 +37,7 @@ LEAST_SPREAD = 0.5
 KEPT = 1000
 """Scores of each kind; older ones say little of how forecasts are now."""
 LATER = 1.0
-"""A job's forecasts are kept sparser and sparser: the next when so many times as long has passed as since the first."""
+"""A job's forecasts are kept sparser and sparser: the next when this many times as long has passed since the first."""
 LIMIT = 7.0
 """Of the logarithm of a factor: beyond a thousandfold nothing is said any more."""
 

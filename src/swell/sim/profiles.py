@@ -41,7 +41,7 @@ Line = tuple[list[int], list[float], list[float]]
 
 
 class Setting(NamedTuple):
-    """How a job splits its batch: `atomic` samples a GPU and micro-step, `accumulate` extra micro-steps."""
+    """How a job splits its batch: `atomic` samples per GPU and micro-step, `accumulate` extra micro-steps."""
 
     atomic: int
     accumulate: int
@@ -62,7 +62,7 @@ def packed(gpus: int, per_node: int) -> Shape:
 
 
 def spread_over(gpus: int, nodes: int) -> Shape:
-    """So many GPUs on so many nodes, as evenly as they go."""
+    """GPUs per node when they are spread over the nodes as evenly as possible."""
     nodes = max(1, min(nodes, gpus))
     each, rest = divmod(gpus, nodes)
     return canonical((each,) * (nodes - rest) + (each + 1,) * rest)
@@ -164,7 +164,7 @@ class Application:
 
     @cache  # noqa: B019 - applications live as long as the process
     def fixed(self, batch: int, gpus: int, gpu_type: str) -> Setting:
-        """How a batch of a given size is split over so many GPUs."""
+        """How a batch of a given size is split over this number of GPUs."""
         local = math.ceil(batch / gpus - EPS)
         accumulate = math.ceil(local / self.times(gpu_type).max_local - EPS) - 1
         if gpus == 1 and batch > self.initial:
@@ -178,7 +178,7 @@ class Application:
 
     @cache  # noqa: B019 - as above
     def candidates(self, gpus: int, gpu_type: str) -> tuple[Setting, ...]:
-        """Settings that an adaptive job chooses from on so many GPUs."""
+        """Settings that an adaptive job chooses from on this number of GPUs."""
         times = self.times(gpu_type)
         smallest = max(self.initial, times.min_local * gpus)
         if smallest >= self.largest:

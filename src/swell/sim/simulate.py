@@ -52,7 +52,7 @@ class Case:
     interval_s: float = 60.0
     restart_s: float = 30.0
     adaptive: bool = False
-    elastic: float = 0.0  # of jobs of a trace: up to so many times the GPUs asked for; 0: exactly those
+    elastic: float = 0.0  # jobs of a trace may get up to this many times the GPUs they asked for; 0: exactly those
     clairvoyant: bool = False
     load: float = 1.0
     draw: int = 0  # seed by which jobs and times are drawn anew from the workload; 0: as they are

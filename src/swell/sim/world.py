@@ -40,5 +40,5 @@ class World(Protocol):
         ...
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
-        """How long it would have taken, alone on so many GPUs of each type (fractions: time slices), with its start."""
+        """How long it would have taken alone on these numbers of GPUs per type (fractions: time slices)."""
         ...

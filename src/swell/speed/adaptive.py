@@ -30,13 +30,13 @@ from swell.speed.recent_median import RecentMedian
 from swell.speed.step_time import STRANGE, Floats, Point, StepModel, fit_closely
 
 PHASES = 20
-"""Training is cut into so many parts of equal numbers of epochs, each with its noise and work."""
+"""Training is cut into this number of parts of equal numbers of epochs, each with its noise and work."""
 KEEP_POINTS = 64
 SURPRISE = 0.03
 """Models are fitted again when a step differs by more than this part from what was measured or expected before."""
 NOISE_SURPRISE = 0.1
 NEAR = 4.0
-"""Up to so many times beyond the local batches that were measured, the time of computing is taken to be known."""
+"""Up to this factor beyond the local batches that were measured, the time of computing is taken to be known."""
 GROWTH = 1.0
 """In phases that nobody has reached, noise is taken to grow with this power of the epochs done."""
 _MIDDLES = np.arange(PHASES) + 0.5
@@ -125,7 +125,7 @@ class Goodput:
         return {gpu_type: -log(self._models[gpu_type].compute_s(self._local)) for gpu_type in self._measured}
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
-        """Seconds from the beginning of each phase (rows) to the end, in epochs of one a phase, on 1 … max GPUs
+        """Seconds from the beginning of each phase (rows) to the end, one epoch per phase, on 1 … max GPUs
         (columns), on as few nodes as possible."""
         key = (gpu_type, max_gpus, max(1, per_node))
         found = self._tables.get(key)

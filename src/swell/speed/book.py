@@ -87,7 +87,7 @@ class _Entry:
         self.goodput: Goodput | None = None  # the family's, for jobs with an adaptive batch size
         self.epochs_total = 0
         self.asked_gpus = 1
-        self.estimated_s = 0.0  # by its user, on so many GPUs
+        self.estimated_s = 0.0  # by its user, at the size it asks for
         self.lengths_edition = -1  # of all jobs, when `remaining` was made
         self.allocation: Allocation | None = None
         self.since_s: float | None = None

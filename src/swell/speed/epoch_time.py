@@ -60,7 +60,7 @@ DEFAULT_SHAPE = Shape(0.975, 0.02, 0.005, 0.05).relative()
 
 
 class Point(NamedTuple):
-    """A measured time: on so many GPUs of so many nodes, with a weight (about the number of epochs)."""
+    """A measured time: number of GPUs and of nodes, with a weight (about the number of epochs)."""
 
     gpus: int
     nodes: int

@@ -23,7 +23,7 @@ LogSpeeds = Mapping[str, float]
 FARTHEST = 3.0
 """A family does not count as farther than this from the others (a factor of 20): beyond are clocks gone wrong."""
 ROUNDS, SETTLED = 50, 1e-4
-"""The polish goes on until levels change by less than this, or for so many rounds."""
+"""The polish goes on until levels change by less than this, or for this number of rounds."""
 TELLING = 0.05
 """Smaller changes are not worth saying everything anew."""
 

@@ -34,7 +34,7 @@ SPREAD = 0.5
 """How far families are expected to be from that, as standard deviation of the logarithm."""
 OPTIMISM = 1.0
 """For a job that has run (and all of a family with adaptive batches), a type that its family has not tried is taken to
-be faster than expected by so many deviations, so that a family that may well be fast there is tried there: once, since
+be faster than expected by this many deviations, so that a family that may be fast there is tried there: once, since
 after that it is measured."""
 
 

@@ -18,7 +18,7 @@ PRIOR_MEDIAN_S = 1800.0
 PRIOR_SIGMA = 2.0
 """Of all jobs, before any was seen: about what was published of production clusters (Philly, Helios)."""
 PRIOR_JOBS = 4.0
-"""The priors weigh as much as so many jobs."""
+"""The priors weigh as much as this number of jobs."""
 FAMILY_PART = 0.5
 """Part of the variance that lies between families, before anything is known of them."""
 ESTIMATE_SIGMA = 1.1

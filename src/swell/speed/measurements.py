@@ -22,7 +22,7 @@ KEEP_LOSSES = 256
 SHORTEST_S, LONGEST_S = 1e-6, 1e9
 """Epochs outside are clocks gone wrong."""
 REFIT_COUNTS = (1, 2, 3, 5, 8, 13, 21, 34)
-"""After so many epochs on one configuration the model is fitted again; later, every sixteen."""
+"""After these numbers of epochs on one configuration the model is fitted again; later, every sixteen."""
 
 
 class Configuration(NamedTuple):

@@ -45,7 +45,7 @@ FARTHEST = 3.0
 """A network is not taken to be more than this many times faster or slower than its line."""
 
 STRANGE = 1.5
-"""Computing that takes so many times longer or shorter than expected is a hiccup, or another model's."""
+"""Computing that takes this many times longer or shorter than expected is a hiccup, or another model's."""
 
 
 @dataclass(frozen=True, slots=True)

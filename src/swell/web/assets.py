@@ -17,7 +17,7 @@ REPORT = STATIC / "report.html"
 PAGES = frozenset({"", "jobs", "submit", "forecast", "policies", "simulate", "users", "machines"})
 """First parts of paths that are views of the dashboard: the page itself finds out which."""
 HASHED = "assets/"
-"""Below this, names carry a hash of their content: a browser may keep them for ever."""
+"""Below this, names carry a hash of their content: a browser may keep them without asking again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

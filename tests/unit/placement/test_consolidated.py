@@ -214,6 +214,21 @@ def test_a_gpu_that_is_free_now_is_preferred_to_one_that_somebody_leaves() -> No
     assert where(place(snap(nodes(2, 4), jobs), want(jobs[1])), 2) == {"n2": 2}
 
 
+def test_of_one_node_the_gpus_that_are_free_now_are_taken_even_across_link_groups() -> None:
+    leaving = view(1, 2, at={"n1": [0, 2]}, stopping=True)
+    jobs = [leaving, view(2, 2)]
+    layout = place(snap([node("n1", 4, groups=2)], jobs), want(jobs[1]))
+    assert layout.allocations[2].parts[0].gpus == (1, 3)
+
+
+def test_a_share_joins_the_gpu_with_the_least_memory_left_that_takes_it() -> None:
+    cluster = [node("n1", 3, memory_mib=16000)]
+    light, heavy = sharing(1, 2000, on=("n1", 0)), sharing(2, 9000, on=("n1", 1))
+    for third, gpu in ((sharing(3, 4000), 1), (sharing(3, 12000), 0)):
+        jobs = [light, heavy, third]
+        assert place(snap(cluster, jobs), want(*jobs)).allocations[3].parts[0].gpus == (gpu,)
+
+
 def test_shares_pack_by_memory_and_the_fourth_goes_elsewhere() -> None:
     cluster = [node("n1", 1, memory_mib=16000), node("n2", 1, memory_mib=16000)]
     jobs = [sharing(i, 5000) for i in (1, 2, 3, 4)]

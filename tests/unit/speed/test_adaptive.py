@@ -146,6 +146,8 @@ class TestCurves:
                 assert left[phase] == pytest.approx(sum(epochs[phase:]))
                 assert table[phase, gpus - 1] == pytest.approx(left[phase])
             assert speed.rate(gpus, nodes, "gpu") == pytest.approx(left_s(goodput, 1, 7) / left_s(goodput, gpus, 7))
+        smaller_nodes = goodput.table("gpu", 32, 2)
+        assert smaller_nodes[7, 7] == pytest.approx(goodput.left("gpu", 8, 4)[7]), "8 GPUs are four nodes of two"
 
     def test_a_slow_spell_does_not_poison_it(self, world: Trained) -> None:
         trained_everywhere(world)

@@ -10,11 +10,14 @@ from swell.core.events import EpochEnded, ExitReason, RunPlanned, RunStarted
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest
 from swell.core.resources import Allocation, Part
+from swell.speed import remaining
 from swell.speed.book import Book
 from swell.speed.convergence import fit_losses
 from swell.speed.families import family_of
 from swell.speed.measurements import Measurements
 from unit.speed.history import NODES, History
+
+ONE_GPU = Allocation(parts=(Part(node="n0", gpus=(0,)),), gpu_type="gpu")
 
 
 def law(gpus: int, nodes: int = 1) -> float:
@@ -180,6 +183,17 @@ class TestFamilies:
         second = family_of(told.submit(2, name="resnet-17", command=("true",)).spec)
         assert second == family_of(told.submit(3, name="resnet-18", command=("true",)).spec)
 
+    def test_a_job_measured_only_at_a_size_where_its_family_is_odd_is_expected_to_be_like_it_elsewhere(self) -> None:
+        odd = {1: 100.0, 2: 90.0, 4: 20.0}  # no curve of the usual shape
+        told = History()
+        told.submit(1, epochs=100)
+        for gpus, epoch_s in odd.items():
+            told.run(1, gpus, [epoch_s] * 8)
+        told.submit(2, epochs=100)
+        told.run(2, 2, [odd[2]] * 8)
+        assert told.curve(2)[4] == pytest.approx(told.curve(1)[4], rel=0.05)
+        assert told.curve(2)[2] == pytest.approx(told.curve(1)[2], rel=0.25)
+
 
 class TestTypes:
     def test_a_type_is_as_fast_as_was_measured(self) -> None:
@@ -243,8 +257,8 @@ class TestRemaining:
     def test_nothing_known_is_an_hour_and_says_so(self) -> None:
         told = History()
         told.submit(1)
-        remaining = told.book.remaining(told.state.jobs[1])
-        assert (remaining.at_speed_1_s, remaining.known, remaining.sigma) == (3600.0, False, 1.0)
+        left = told.book.remaining(told.state.jobs[1])
+        assert (left.at_speed_1_s, left.known, left.sigma) == (3600.0, False, 1.0)
 
     def test_a_job_that_does_not_say_how_many_epochs_is_judged_by_its_loss(self) -> None:
         told = History()
@@ -253,6 +267,35 @@ class TestRemaining:
             told.run(1, 1, [10.0], metrics={"loss": 1.0 / (0.5 * epoch + 0.5) + 0.1})
         # The fall is a hundredth of the first at 0.5·e + 0.5 = 5, that is, at epoch 9: it is about to end.
         assert told.remaining_s(1) <= 80.0
+
+    def test_a_loss_that_hardly_falls_promises_at_most_a_hundred_times_what_was_seen(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Flat:
+            def epochs(self) -> float:
+                return 1e9
+
+        monkeypatch.setattr(remaining, "fit_losses", lambda _: Flat())
+        told = History()
+        told.submit(1)
+        told.run(1, 1, [10.0] * 5)
+        assert told.remaining_s(1) == pytest.approx(10.0 * (100 * 5 - 5), rel=0.05)
+
+    def test_how_much_a_familys_lengths_differ_is_relative_to_them(self) -> None:
+        def sigma(lengths: tuple[int, ...]) -> float:
+            told = History()
+            for job, epochs in enumerate(lengths, start=1):
+                told.submit(job)
+                told.run(job, 1, [1.0] * epochs)
+                told.tell(RunPlanned(run=RunId(job, 2), allocation=ONE_GPU, at_s=told.now_s))
+                told.tell(RunStarted(run=RunId(job, 2), at_s=told.now_s))
+                told.end(job, ExitReason.FINISHED)
+            told.submit(len(lengths) + 1)
+            told.run(len(lengths) + 1, 1, [1.0])
+            return told.book.remaining(told.state.jobs[len(lengths) + 1]).sigma
+
+        assert sigma((4, 8, 16)) == pytest.approx(sigma((8, 16, 32)))
+        assert sigma((7, 8, 9)) < sigma((4, 8, 16)) < sigma((2, 8, 32))
 
     def test_the_loss_curve_is_found(self) -> None:
         curve = fit_losses([(e, 1.0 / (0.2 * e + 0.4) + 0.3) for e in range(1, 30)])

@@ -135,7 +135,7 @@ class KubernetesExecutor:
                 return Done()
             async with tracked.lock:
                 await self._stop(tracked, kill=kill)
-                tracked.launched = True  # what was not created by now never will be: its end can be told
+                tracked.launched = True  # what was not created by now never will be: its end can be reported
                 self._tracked.setdefault(run, tracked)
         except Unreachable as error:
             return Unknown(why=str(error))
@@ -193,7 +193,7 @@ class KubernetesExecutor:
     # ---- creating and deleting ----
 
     async def _create(self, tracked: Tracked, objects: RunObjects) -> Answer:
-        """Sent again, it finds what is there. A refusal after something was created is told once that is gone."""
+        """Sent again, it finds what is there. A refusal after something was created is reported once that is gone."""
         run, namespace = tracked.run, tracked.namespace
         try:
             await asyncio.to_thread(self._notes.save, tracked)
@@ -250,7 +250,7 @@ class KubernetesExecutor:
         return await asyncio.to_thread(self._notes.load, run)
 
     async def _adopt(self, known: Sequence[RunId]) -> None:
-        """What is known to have been launched is told as it is; of the rest of ours, what is over is cleaned away."""
+        """Runs known to be launched are reported as they are; what is left of our others is deleted once it is over."""
         for run in known:
             tracked = self._tracked.get(run) or await asyncio.to_thread(self._notes.load, run)
             if tracked is not None and tracked.launched:
@@ -336,7 +336,9 @@ class KubernetesExecutor:
         if tracked is not None:
             await self._judge(tracked)
             return
-        for pod in list(self._of_run.get(run, {}).values()):  # of an old attempt; the daemon is told of those that run
+        for pod in list(
+            self._of_run.get(run, {}).values()
+        ):  # of an old attempt; those that run are reported to the daemon
             if pod.over and pod.held:
                 await self._writer.let_go(pod)
 

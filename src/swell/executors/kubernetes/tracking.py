@@ -31,7 +31,7 @@ class Tracked:
     failed: End | None = None  # why it could not be started, which no worker says
     up: set[int] = field(default_factory=set)
     up_s: float | None = None
-    lease_s: float = 0.0  # under which it was launched; 0: it may go on for ever
+    lease_s: float = 0.0  # under which it was launched; 0: it may go on without a limit
     leased: set[str] = field(default_factory=set)  # nodes whose pod has asked for its lease
     up_told: bool = False
     epochs: Mapping[str, Any] | None = None

@@ -57,7 +57,7 @@ async def check_machine(declared: Node) -> AsyncIterator[Check | Node]:
 
 
 async def _login(ssh: Ssh) -> tuple[str, Ssh]:
-    """As whom, and with the host key that is trusted from now on. Raises what `connect` does."""
+    """With the user to log in as, and the host key that is trusted from now on. Raises what `connect` does."""
     trusted = ssh if ssh.host_key else replace(ssh, host_key=await fetch_host_key(ssh))
     async with await connect(trusted) as connection:
         who = str(connection.get_extra_info("username") or ssh.user)
@@ -114,7 +114,7 @@ async def _facts(connection: SSHClientConnection, ssh: Ssh, *arguments: str) -> 
 
 
 async def _no_python(connection: SSHClientConnection, ssh: Ssh) -> Check:
-    """Nothing was told: is it not there, or too old?"""
+    """The probe printed nothing: is Python missing there, or too old?"""
     command = f"{shlex.join([ssh.python, '--version'])} 2>&1"
     done = await connection.run(command, encoding="utf-8", errors="replace")
     said = str(done.stdout or "").strip()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncssh import SSHClientConnection
 
 KEEPALIVE_S, KEEPALIVES = 5.0, 3
-"""A connection on which so many keepalives were not answered is given up."""
+"""A connection is given up after this many keepalives without an answer."""
 CONNECT_S = 10.0
 
 

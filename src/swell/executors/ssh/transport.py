@@ -182,7 +182,7 @@ class SshTransport:
 
     async def _connected(self) -> AgentLink:
         """Whoever comes while the machine is connected to waits for that; whoever comes soon after it did not answer
-        is told so at once."""
+        learns it at once."""
         async with self._connecting:
             if self._closed:
                 raise Unreachable("we have let go of it")

@@ -7,7 +7,7 @@
 Reports epochs, steps and logged metrics; saves Lightning's own checkpoint (weights, optimizers, loops) after each
 epoch; has the trainer end by itself when the run is to stop, and then leaves with the exit code of a stop.
 
-For long epochs, `SwellCallback(save_every=1000)` counts steps instead: it saves every so many of them and wherever the
+For long epochs, `SwellCallback(save_every=1000)` counts steps instead: it saves after each 1000 and wherever the
 run is to stop, and resumes at the very sample, whatever the number of GPUs then. For that it gives out the order:
 
     loader = DataLoader(data, batch_sampler=callback.batches(len(data), 256))   # 256 over all GPUs
