@@ -30,7 +30,7 @@ class Attempts:
         self._peers: OrderedDict[str, _Peer] = OrderedDict()
 
     def locked_s(self, peer: str) -> int:
-        """So many seconds nothing from this peer is looked at; 0: it is."""
+        """Seconds for which requests from this peer are refused unread; 0: they are read."""
         known = self._refilled(peer)
         return self._wait_s(known) if known and len(known.tried) >= BURST else 0
 

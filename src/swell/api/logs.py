@@ -56,7 +56,7 @@ class Place:
 
 
 async def place_near_end(engine: Engine, record: JobRecord, rank: int | None, back: int) -> Place:
-    """So many bytes before the end of what each process of the latest attempt has printed."""
+    """The last bytes of what each process of the latest attempt has printed."""
     place = Place(max(1, record.attempts))
     run = RunId(record.id, place.attempt)
     for index, number in enumerate(await _ranks(engine, record, rank, place.attempt)):

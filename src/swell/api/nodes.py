@@ -91,7 +91,7 @@ async def add_node(request: Request, body: NodeBody) -> Response:
 
 @router.post("/v1/slots")
 async def declare_slots(request: Request, body: SlotsBody) -> Response:
-    """So many slots on the daemon's own machine instead of the GPUs that it finds (null: those). More are there at
+    """Number of slots on the daemon's own machine instead of the GPUs that it finds (null: those). More are there at
     once, fewer as they come free; later starts have the same number."""
     await engine_of(request).declare_slots(body.gpus)
     return await list_nodes(request)

@@ -58,7 +58,7 @@ def client_or_start(home: Path | None) -> Client:
 
 
 def declare_slots(client: Client, gpus: int | str) -> list[dict[str, Any]]:
-    """So many slots on the daemon's machine, or (`auto`) the GPUs that it finds; the nodes as they are then."""
+    """Declare slots on the daemon's machine, or (`auto`) the GPUs that it finds; returns the nodes after that."""
     nodes: list[dict[str, Any]] = client.post("/v1/slots", {"gpus": None if gpus == "auto" else gpus})["nodes"]
     return nodes
 

@@ -49,7 +49,7 @@ OUTPUTS_S = 60.0
 @click.option("--after-failure", multiple=True, metavar="JOB", help="Run only if this job does not complete.")
 @click.option("--output", "outputs", multiple=True, metavar="PATTERN", help="Copied back at its end; may be repeated.")
 @click.option("--outputs-to", metavar="DIR", help="Where outputs are copied to.  [default: here]")
-@click.option("--array", help="So many copies, with ${index} in command and env.")
+@click.option("--array", help="Number of copies, with ${index} in command and env.")
 @click.option("--team", help="Whose quota it counts against.")
 @click.option("--image", help="Container image to run in.")
 @click.option("--include", multiple=True, metavar="PATTERN", help="Take this into the snapshot although it is ignored.")

@@ -16,9 +16,9 @@ from swell.core.progress import Seen
 MAX_JUMP = 10
 """Epochs that may pass between two lines without a doubt: many scripts print every tenth."""
 USUAL_STRIDES = 20
-"""So many times the last distance between two lines is no reason for doubt either."""
+"""Up to this many times the last distance between two lines is no reason for doubt either."""
 BACK = 3
-"""So many lines in a row from earlier epochs mean that the number before them was wrong, or the script began anew."""
+"""This many lines in a row from earlier epochs mean that the number before was wrong, or the script began anew."""
 WITHIN_S = 30.0
 """A first epoch that takes longer is reported once from within, if its lines give `step` of `steps`."""
 

@@ -17,7 +17,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Node
 
 KEEP_ENDED = 10_000
-"""So many ended jobs stay in memory; older ones are read from the store's tables."""
+"""Number of ended jobs that stay in memory; older ones are read from the store's tables."""
 
 RECENT = 4096
 """Of at least this many of the last events it is remembered which job they were about."""

@@ -23,7 +23,7 @@ from swell.store.journal import Journal
 log = logging.getLogger(__name__)
 
 RECENT = 4096
-"""So many of the last events are kept in memory for readers that follow; others read the store."""
+"""Number of last events kept in memory for readers that follow; others read the store."""
 FIRST_RETRY_S = 0.25
 MAX_RETRY_S = 5.0
 """The store is tried again after the first, then after twice as long each time, up to the second."""

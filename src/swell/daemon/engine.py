@@ -327,7 +327,7 @@ class Engine:
         await self._do(commands.add_node(node, now_s=self._clock.now_s()))
 
     async def declare_slots(self, gpus: int | None) -> None:
-        """So many slots on the daemon's own machine, or (None) the GPUs that it finds."""
+        """Set the number of slots on the daemon's own machine; None: the GPUs that it finds."""
         if self._declare is None:
             raise Conflict("this daemon has no machine of its own; add machines with `swell node add`")
         seen = NodeSeen(node=await self._declare(gpus), at_s=self._clock.now_s())

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SAMPLES = 4
 LOOKS_AT_JOBS = 800
-"""So many jobs over all samples of one forecast; at least one sample is made."""
+"""Most jobs over all samples of one forecast; at least one sample is made."""
 JOBS_AT_ONCE = 100
 """Intervals of a finished forecast that are taken over before other work gets its turn."""
 EVERY_S = 3.0
@@ -49,7 +49,7 @@ ADVICE_S = 0.5
 FRESH_S = 2.0
 """A moment this old is still told of."""
 ADVICE_WAITING = 3
-"""So many wait for advice: who comes behind them would have left before it is there."""
+"""Most requests that wait for advice: those behind them would give up before it is there."""
 KEPT_ADVICE = 10_000
 LATER = "what would start it sooner is still being worked out; ask again in a few seconds"
 

@@ -12,7 +12,7 @@ LEAVING = "there are fewer slots now; it goes when its job has ended"
 
 
 def slots(declared: int, held: AbstractSet[int]) -> tuple[Gpu, ...]:
-    """So many slots. When there are fewer than before, free ones go at once; held ones stay until their runs end, and
+    """Slots. When there are fewer than before, free ones go at once; held ones stay until their runs end, and
     those beyond the number are given to nobody else."""
     kept = sorted(held)
     free = [index for index in range(declared + len(kept)) if index not in held][: max(0, declared - len(kept))]

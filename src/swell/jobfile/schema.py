@@ -376,7 +376,7 @@ class Many(_Strict):
     array: Annotated[
         tuple[int, ...],
         BeforeValidator(shorthand.array, json_schema_input_type=int | str | list[int]),
-        Field(description="So many jobs, `${index}` in name, command and env is 0, 1, …; or `5-9`, or a list."),
+        Field(description="This number of jobs, `${index}` in name, command and env is 0, 1, …; or `5-9`, or a list."),
     ] = ()
     sweep: Annotated[
         dict[str, tuple[str, ...]],

@@ -19,7 +19,7 @@ from swell.placement.search import Budget, polish
 from swell.ports import Placed, Random
 
 TRIES = 8
-"""So many jobs a pass are looked at for a better place; the others have their turn when these are settled."""
+"""Jobs that one pass examines for a better place; the others have their turn when these are settled."""
 EVALUATIONS = 400
 
 

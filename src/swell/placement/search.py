@@ -28,12 +28,12 @@ FEW_WAYS = 12
 """To divide one job over nodes: looked at by a complete search, and by a search around one job."""
 
 Counts = tuple[tuple[str, int], ...]
-"""So many GPUs of each of these nodes."""
+"""(node, number of its GPUs), for each node."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """So many evaluations; `deadline`, if there is one, says when the time is up (pure code has no clock)."""
+    """`left`: evaluations that may still be made. `deadline`: whether the time is up (pure code has no clock)."""
 
     left: int
     deadline: Callable[[], bool] | None = None
@@ -209,7 +209,7 @@ class Search:
         return worth
 
     def _on(self, seeker: Seeker, way: Counts) -> Allocation:
-        """So many GPUs of these nodes; those that it holds already, whoever seems to have them now."""
+        """The given number of GPUs of these nodes; first those it holds, whichever job seems to have them now."""
         held = seeker.placed.view.allocation
         if way is seeker.held and held is not None and self._a.room.holds(held):
             return held

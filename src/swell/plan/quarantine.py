@@ -12,7 +12,7 @@ from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, State
 
 STARTS = 3
-"""So many different jobs in a row."""
+"""Number of different jobs in a row."""
 
 
 def due(state: State, now_s: float) -> list[Event]:

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 RECENT = 512
-"""So many of the latest steps are kept for percentiles."""
+"""Number of latest steps that are kept for percentiles."""
 
 SETTING = ("gpus", "nodes", "gpu_type", "batch_size")
 """What the times of an epoch depend on, besides how its batch is split."""

@@ -56,7 +56,7 @@ def canonical(shape: Shape) -> Shape:
 
 
 def packed(gpus: int, per_node: int) -> Shape:
-    """So many GPUs on as few nodes as possible."""
+    """This number of GPUs on as few nodes as possible."""
     full, rest = divmod(gpus, per_node)
     return canonical((per_node,) * full + ((rest,) if rest else ()))
 

@@ -44,10 +44,10 @@ from swell.speed.remaining import estimate
 
 KEEP_JOBS = 50_000
 KEEP_ENDED = 200
-"""So many finished jobs wait for their last fit; older ones tell their family nothing."""
+"""Most finished jobs that wait for their last fit; older ones teach their family nothing."""
 KEEP_FAMILIES = 5_000
 COMPARE_FAMILIES = 100
-"""So many families, the most recent ones, say how fast GPU types are to each other."""
+"""Number of families, the most recent ones, that say how fast GPU types are to each other."""
 NO_NODES: Mapping[str, int] = {}
 _MADE_ANEW = frozenset({"asked", "per_node", "record", "speed"})
 """Of an entry: follows from the rest, and from what is asked. Records may hold secrets, which are not kept here."""

@@ -25,7 +25,7 @@ KEEP = 2
 """Checkpoints and books that must cover an event: the latest may be damaged."""
 PAGE = 250
 PAUSE_S = 0.005
-"""So many events are replayed at a time; then other threads have their turn, the one that writes above all."""
+"""Events that are replayed at a time; then other threads have their turn, above all the one that writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 import pytest
 
 from swell.core.job import JobSpec, Launcher, Mount, Preemptible, Roles
+from swell.jobfile import read
 from swell.jobfile.expand import Given, dependency_names, expand
 from swell.jobfile.problems import JobFileError
 from swell.jobfile.read import read_documents
@@ -180,6 +181,19 @@ def test_a_pattern_that_counts_steps_needs_a_job_that_does() -> None:
 def test_a_parameter_that_nothing_sets_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(JobFileError, match="would be empty"):
         expand(document)
+
+
+def test_a_parameter_that_makes_a_name_nobody_can_type_is_refused() -> None:
+    assert [spec.name for spec in expand({"command": "x", "name": "a-${lr}", "sweep": {"lr": ["1.5"]}})] == ["a-1.5"]
+    with pytest.raises(JobFileError, match="is not a name"):
+        expand({"command": "x", "name": "a-${lr}", "sweep": {"lr": ["1/2"]}})
+
+
+def test_a_document_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "MAX_VALUES", 10)
+    read.check_values({"command": ["x"] * 7})  # with the mapping, its key and the list
+    with pytest.raises(JobFileError, match="more than 10 values"):
+        read.check_values({"command": ["x"] * 8})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from swell.jobfile import outputs
-from swell.jobfile.outputs import FetchError, copy, deliver, disk_use, matching, written, wrote_anything
+from swell.jobfile.contents import MTIME_S
+from swell.jobfile.outputs import FetchError, copy, deliver, disk_use, matching, unchanged, written, wrote_anything
 
 
 @pytest.fixture
@@ -32,6 +33,15 @@ def test_what_it_wrote_is_new_or_changed(job: Path) -> None:
     assert written(job, submitted) == ["log.txt", "results/model.pt"]
     assert wrote_anything(job, submitted)
     assert not wrote_anything(submitted, submitted)
+
+
+def test_a_file_on_another_machine_is_unchanged_while_it_has_the_time_of_the_archive(job: Path) -> None:
+    submitted = job.parent / "submitted"
+    assert unchanged("log.txt", 1, MTIME_S * 10**9, submitted, None)
+    assert not unchanged("log.txt", 1, MTIME_S * 10**9 + 1, submitted, None)
+    assert not unchanged("log.txt", 2, MTIME_S * 10**9, submitted, None)
+    assert unchanged("src/train.py", 1, 5, submitted, job), "here the content tells"
+    assert not unchanged("log.txt", 1, MTIME_S * 10**9, submitted, job)
 
 
 @pytest.mark.parametrize(

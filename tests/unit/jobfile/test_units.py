@@ -31,6 +31,14 @@ def test_what_is_no_size(text: object) -> None:
         parse_size_mib(text)
 
 
+def test_no_time_at_all_is_a_duration() -> None:
+    assert parse_duration_s(0) == parse_duration_s("0s") == 0.0
+
+
+def test_from_two_days_on_durations_are_in_days() -> None:
+    assert [format_duration(s) for s in (48 * 3600 - 1, 48 * 3600)] == ["47h59m", "2d0h"]
+
+
 def test_durations_are_short_in_tables() -> None:
     assert [format_duration(s) for s in (0.2, 59, 65, 750, 7380, 200_000)] == [
         "0s",

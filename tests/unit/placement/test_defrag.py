@@ -10,6 +10,7 @@ from swell.core.decision import Layout, ReasonCode
 from swell.core.job import Launcher
 from swell.core.snapshot import Snapshot
 from swell.placement.consolidated import Consolidated
+from swell.placement.search import Budget
 from swell.ports import Placed
 from unit.placement.build import Law, breaches, nodes, rng, snap, view, want
 
@@ -122,3 +123,9 @@ def test_moving_for_another_must_be_worth_more_than_it_costs() -> None:
     layout = place(snap(nodes(4, 4, 3), [*jobs, late]), want(*jobs, late))
     assert where(layout, 2) in ({"n1": 1}, {"n3": 1})
     assert {move.job for move in layout.moves} == {2}
+
+
+def test_a_budget_allows_exactly_as_many_evaluations_as_it_has() -> None:
+    budget = Budget(left=3)
+    assert [budget.spend() for _ in range(5)] == [True, True, True, False, False]
+    assert not Budget(left=3, deadline=lambda: True).spend()

@@ -36,6 +36,8 @@ def test_a_resize_in_place_becomes_an_event_of_the_same_run() -> None:
     apply(now, resized)
     assert now.jobs[1].allocation == TWO
     assert events_of(plan, state(running=False), 5.0) == [], "the run ended while the plan was made"
+    apply(now, ev.RunStopRequested(run=RunId(1, 1), why=StopWhy.PREEMPTED, at_s=6.0))
+    assert events_of(plan, now, 7.0) == [], "the run was asked to stop while the plan was made"
 
 
 def test_a_start_is_the_next_attempt_and_a_stop_names_its_run() -> None:

@@ -68,6 +68,11 @@ def test_the_others_have_it_and_what_it_is_worth_to_them() -> None:
     assert said(state, Curve(1.0, 1.8, 2.4, 2.8))[-1].endswith("has 2 GPUs, the least that it runs on")
 
 
+def test_what_a_gpu_is_worth_is_relative_to_the_jobs_first_gpu() -> None:
+    state = world((GpuRequest(min=1, max=4), (0, 1), True), (GpuRequest(min=1, max=2), (2, 3), True))
+    assert said(state, Curve(10.0, 18.0, 24.0, 28.0))[-1] == said(state, Curve(1.0, 1.8, 2.4, 2.8))[-1]
+
+
 def test_more_would_bring_nothing_or_was_not_asked_for_or_cannot_be_given() -> None:
     state = world((GpuRequest(min=1, max=4), (0,), True))
     assert said(state, Curve(1.0, 1.0, 1.0, 1.0)) == ["2 GPUs would not make it faster"]

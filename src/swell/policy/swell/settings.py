@@ -47,7 +47,7 @@ START = 1.0
 LEVEL = 20.0
 """In restarts: a job of unknown length is taken for a longer one when it has done so much, twice as much, and so on."""
 FIRST_TRIES = 12
-"""So many steps that did not fit into what was left are tried first."""
+"""Number of steps that did not fit into what was left and are tried first."""
 WORTH_TRYING = 1.01
 """They are tried where the sum of values may grow by this factor: on a small cluster, or for a very large job."""
 BETTER = 1 + 1e-9
