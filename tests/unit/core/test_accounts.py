@@ -104,3 +104,5 @@ def test_no_token_is_issued_beyond_its_user_nor_for_the_past_nor_for_nobody() ->
         commands.issue_token(state, "ana", role=None, expires_s=10.0, **given)  # type: ignore[arg-type]
     with pytest.raises(NotFound, match="swell user add"):
         commands.issue_token(state, "bo", role=None, expires_s=0.0, **given)  # type: ignore[arg-type]
+    for expires_s in (0.0, 1e9):  # never, and later
+        assert commands.issue_token(state, "ana", role=None, expires_s=expires_s, **given)  # type: ignore[arg-type]

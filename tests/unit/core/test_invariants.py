@@ -42,6 +42,13 @@ def test_a_state_in_which_all_is_well() -> None:
     assert violations(state_of((spec(2, 2), on(0, 1)), *shares)) == []
 
 
+def test_an_ended_job_that_is_listed_as_active_is_reported() -> None:
+    state = state_of((spec(), on(0)))
+    replay([ev.RunEnded(run=RunId(1, 1), reason=ExitReason.FINISHED, at_s=3.0)], state)
+    state.active, state.ended = state.ended, state.active
+    assert "job 1 has ended but is listed as active" in violations(state)
+
+
 def test_a_size_that_is_not_allowed_is_reported() -> None:
     assert violations(state_of((spec(2, 2), on(0)))) == ["job 1 holds 1 GPUs, allowed are (2,)"]
 

@@ -175,6 +175,12 @@ def test_update_never_sets_a_limit_that_is_over_already() -> None:
         commands.update(world, 1, commands.Update(time_limit_s=50.0), by="", now_s=100.0)
 
 
+def test_a_job_that_has_not_run_yet_may_get_any_limit() -> None:
+    (updated,) = commands.update(state(), 1, commands.Update(time_limit_s=0.5), by="", now_s=100.0)
+    assert isinstance(updated, ev.JobUpdated)
+    assert updated.time_limit_s == 0.5
+
+
 def test_an_ended_job_is_requeued_and_not_updated() -> None:
     world = running(uses_library=False)
     replay([ev.RunEnded(run=RUN, reason=ExitReason.USER_ERROR, at_s=9.0)], world)

@@ -49,6 +49,7 @@ def test_who_is_ahead_is_named_with_its_owner() -> None:
     reason = Reason(code=ReasonCode.BACKOFF, detail={"until_s": 70.0})
     found = explain(state, state.jobs[2], (reason,), now_s=10.0)
     assert [(a.job, a.user) for a in found.ahead] == [(1, "ann"), (3, "bob")]
+    assert found.ahead_count == 2
     assert found.summary == "failed before; tried again in 60 s"
     assert found.sentences[0] == "queued for 9 s with priority 0"
 

@@ -64,3 +64,5 @@ def test_an_overload_lets_more_shares_on_a_gpu_but_none_beside_a_whole_one() -> 
     overloaded = Held(snap(cluster, jobs, share_overload_milli=1200))
     assert overloaded.by_others(3, on("n1", 0, share=more)) == ()
     assert overloaded.by_others(3, on("n1", 1, share=Share(memory_mib=10, milli=100))) == (2,)
+    light = Held(snap(cluster, [sharing(1, 1000, on=("n1", 0))], share_overload_milli=1200))
+    assert light.by_others(3, on("n1", 0, share=Share(memory_mib=10, milli=1000))) == (1,), "a whole GPU's compute"

@@ -47,6 +47,24 @@ def test_a_job_waits_from_when_the_jobs_it_depends_on_completed() -> None:
     assert waiting_since_s(*events, now_s=600.0) == {2: 500.0}
 
 
+def test_only_a_run_that_trains_has_a_speed() -> None:
+    one = RunId(1, 1)
+    life: list[Event] = [
+        ev.NodeObserved(node=NODE, at_s=0.0),
+        submitted(1),
+        ev.RunPlanned(run=one, allocation=ALLOCATION, at_s=1.0),
+        ev.RunStarted(run=one, at_s=2.0),
+        ev.RunStopRequested(run=one, why=ev.StopWhy.PREEMPTED, at_s=3.0),
+    ]
+
+    def speed(events: list[Event]) -> float:
+        snapshot, _ = Snapshotter(Book()).take(replay(events), 10.0, Options())
+        return snapshot.jobs[0].rate_now
+
+    assert speed(life[:3]) == speed(life) == 0.0, "it starts, and it stops"
+    assert speed(life[:4]) == pytest.approx(1.0)
+
+
 def test_a_job_waits_from_when_its_back_off_is_over() -> None:
     events = [submitted(1, retries=1, backoff_s=60.0), *run(ExitReason.USER_ERROR, at_s=500.0)]
     assert waiting_since_s(*events, now_s=600.0) == {1: 560.0}
