@@ -266,6 +266,14 @@ def _quotas(value: object, where: str) -> dict[str, Quota]:
     return {str(team): _quota(said, f"{where}: {team}") for team, said in value.items()}
 
 
+def _budgets(value: object, where: str) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{where} must name teams with their GPU hours per month, such as `vision: 2000`, not {value!r}"
+        )
+    return {str(team): _number(hours, f"{where}: {team}") for team, hours in value.items()}
+
+
 def _quota(value: object, where: str) -> Quota:
     found = _checked(Quota, value, where)
     if "gpus" not in found:
@@ -332,6 +340,7 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "Mapping[str, Quota]": _quotas,
     "Limits": _limits,
     "Mapping[str, Limits]": _limits_of,
+    "Mapping[str, float]": _budgets,
     "Mapping[str, Hook]": _hooks,
     "Mapping[str, float | int | str | bool]": _policy_options,
 }

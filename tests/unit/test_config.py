@@ -34,12 +34,16 @@ def test_everything_said_is_heard(tmp_path: Path) -> None:
         options:
           starvation_s: 60
           quotas: {vision: {gpus: 8, borrow: false}}
+          budgets: {vision: 2000}
           policy: {tolerance: 1.4}
         """,
     )
     assert (config.port, config.gpus, config.policy_files, config.pass_interval_s) == (7000, 4, ("mine.py",), 5.0)
     assert config.options == Options(
-        starvation_s=60.0, quotas={"vision": Quota(gpus=8, borrow=False)}, policy={"tolerance": 1.4}
+        starvation_s=60.0,
+        quotas={"vision": Quota(gpus=8, borrow=False)},
+        budgets={"vision": 2000.0},
+        policy={"tolerance": 1.4},
     )
 
 
@@ -64,6 +68,8 @@ def test_options_of_the_command_win_unless_they_are_not_said(tmp_path: Path) -> 
         ("policy_files: mine.py", "policy_files must be a list"),
         ("options: 5", "options must hold settings"),
         ("options: {starvation: 5}", "did you mean starvation_s?"),
+        ("options: {budgets: 8}", "must name teams with their GPU hours"),
+        ("options: {budgets: {vision: lots}}", "vision must be a number of at least 0"),
         ("options: {quotas: 8}", "must name teams"),
         ("options: {quotas: {vision: 8}}", "vision must hold settings"),
         ("options: {quotas: {vision: {borrow: true}}}", "vision must say how many GPUs"),

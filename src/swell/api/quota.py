@@ -13,9 +13,10 @@ from swell.api.bodies import MAX_BODY
 from swell.api.deps import caller_of, context_of, engine_of, json_response, router_of
 from swell.api.problems import ApiError
 from swell.core.accounts import Role
+from swell.core.budgets import used_gpu_s
 from swell.core.limits import Limits, Use, use_of
 from swell.core.snapshot import Options, Quota
-from swell.core.state import JobRecord, State
+from swell.core.state import JobRecord, State, team_of
 from swell.jobfile.shorthand import MAX_ARRAY
 
 router = router_of("accounts")
@@ -36,7 +37,7 @@ async def quota(
     team = account.team if account else who.team if name == who.user else ""
     found = {
         "user": _user(state, options, name),
-        "team": _team(state, options, team or name) if team or name in options.quotas else None,
+        "team": _team(request, team or name) if team or name in {*options.quotas, *options.budgets} else None,
         "requests": {"max_bytes": MAX_BODY, "max_jobs": MAX_ARRAY},
     }
     return json_response(found)
@@ -48,10 +49,11 @@ async def quotas(request: Request) -> Response:
     state, options = engine_of(request).state, context_of(request).config.options
     active = _active(state)
     users = {*state.users, *(record.spec.user for record in active), *options.limits_of}
-    teams = {*options.quotas, *(user.team for user in state.users.values()), *(r.spec.team for r in active)}
+    members = {*(user.team for user in state.users.values()), *(record.spec.team for record in active)}
+    teams = {*options.quotas, *options.budgets, *members}
     found = {
         "users": [_user(state, options, name) for name in sorted(users - {""})],
-        "teams": [_team(state, options, name) for name in sorted(teams - {""})],
+        "teams": [_team(request, name) for name in sorted(teams - {""})],
     }
     return json_response(found)
 
@@ -82,12 +84,18 @@ def _user(state: State, options: Options, name: str) -> dict[str, Any]:
     return {"name": name, "use": _use(use), "limits": _limits(options.limits_for(name))}
 
 
-def _team(state: State, options: Options, name: str) -> dict[str, Any]:
+def _team(request: Request, name: str) -> dict[str, Any]:
     """Jobs of a user without a team count for a quota under the user's own name, as decisions do."""
-    use = use_of(record for record in _active(state) if (record.spec.team or record.spec.user) == name)
-    known = options.quotas.get(name)
-    members = sorted(user.name for user in state.users.values() if user.team == name)
-    return {"name": name, "use": _use(use), "quota": _quota(known) if known else None, "members": members}
+    engine, options = engine_of(request), context_of(request).config.options
+    state, known = engine.state, options.quotas.get(name)
+    used_s = used_gpu_s(state, [name], engine.now_s())[name]
+    return {
+        "name": name,
+        "use": _use(use_of(record for record in _active(state) if team_of(record.spec) == name)),
+        "quota": _quota(known) if known else None,
+        "month": {"gpu_hours": round(used_s / 3600, 3), "budget": options.budgets.get(name)},
+        "members": sorted(user.name for user in state.users.values() if user.team == name),
+    }
 
 
 def _use(use: Use) -> dict[str, int]:

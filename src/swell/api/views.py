@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 from typing_extensions import TypedDict
 
+from swell.core.budgets import service_s
 from swell.core.contact import sentence
 from swell.core.events import Event, JobSubmitted, TokenIssued
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
-from swell.core.lifecycle import service_s, wait_s
+from swell.core.lifecycle import wait_s
 from swell.core.resources import Allocation, Gpu, Node, Part, Ssh, fingerprint
 from swell.core.state import JobRecord, Run, State
 from swell.ports import Stored

@@ -29,7 +29,7 @@ def quota(home: Path | None, as_json: bool, user: str, everybody: bool) -> None:
     say(table(("USER", "WAITING", "RUNNING", "GPUS", "REQUESTS"), [_user_row(one) for one in users]))
     if teams:
         say("")
-        say(table(("TEAM", "GPUS", "QUOTA", "WAITING", "RUNNING"), [_team_row(team) for team in teams]))
+        say(table(("TEAM", "GPUS", "QUOTA", "GPU HOURS", "WAITING", "RUNNING"), [_team_row(team) for team in teams]))
 
 
 def _user_row(user: Mapping[str, Any]) -> tuple[str, ...]:
@@ -47,4 +47,9 @@ def _team_row(team: Mapping[str, Any]) -> tuple[str, ...]:
     use, entitled = team["use"], team["quota"]
     more = "" if entitled is None else ", may borrow" if entitled["borrow"] else ", no more"
     quota = "none" if entitled is None else f"{entitled['gpus']}{more}"
-    return team["name"], str(use["gpus"]), quota, str(use["queued"]), str(use["running"])
+    return team["name"], str(use["gpus"]), quota, _hours(team["month"]), str(use["queued"]), str(use["running"])
+
+
+def _hours(month: Mapping[str, Any]) -> str:
+    of = "" if month["budget"] is None else f" of {month['budget']:g}"
+    return f"{month['gpu_hours']:.1f}{of} this month"

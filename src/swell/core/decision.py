@@ -26,6 +26,7 @@ class ReasonCode(StrEnum):
     MEMORY = "memory"  # CPU or memory of the nodes, or GPU memory for a share
     QUOTA = "quota"  # its team is at its quota: team, quota, used
     LIMIT = "limit"  # its user runs as many jobs as one user may: user, limit, running
+    BUDGET = "budget"  # its team has used its GPU hours of this month: team, used, budget, until_s
     STARVED = "starved"  # waited so long that it goes ahead of its order: waited_s
     PAUSED = "paused"
     BACKOFF = "backoff"  # after a failure, until: until_s

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from swell.core import events as ev
+from swell.core.budgets import charge, service_s
 from swell.core.cluster_changes import CLUSTER_CHANGES
 from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
@@ -23,6 +24,7 @@ from swell.core.state import (
     State,
     StopRecord,
     Withdrawal,
+    team_of,
     unsaved_since_s,
 )
 from swell.core.transitions import TRANSITIONS, Trigger, check, is_stale, trigger_of
@@ -231,6 +233,7 @@ def _resized(state: State, event: ev.RunResized) -> None:
     assert job.run is not None  # not stale
     run = _with_run(job, allocation=event.allocation, changed_s=event.at_s)
     moved = set(job.run.allocation.nodes) != set(event.allocation.nodes)
+    charge(state, team_of(job.spec), job.run, event.at_s)
     state.jobs[job.id] = evolve(
         job,
         run=run,
@@ -245,18 +248,13 @@ def wait_s(job: JobRecord, until_s: float) -> float:
     return 0.0 if job.paused else max(0.0, until_s - job.queued_since_s)
 
 
-def service_s(run: Run, until_s: float) -> float:
-    """GPU-seconds of the run since its allocation last changed."""
-    since = max(run.changed_s, run.started_s if run.started_s is not None else run.planned_s)
-    return max(0.0, until_s - since) * run.allocation.gpu_milli / 1000
-
-
 def _ended(state: State, event: ev.RunEnded) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
     target = TRANSITIONS[job.state, trigger_of(job, event)]
     lost_s = _lost_s(job.run, event)
     state.lost_s += lost_s
+    charge(state, team_of(job.spec), job.run, event.at_s)
     if event.reason is ExitReason.START_FAILED:
         _blame(state, job.run)
     run = _with_run(

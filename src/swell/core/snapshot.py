@@ -132,6 +132,7 @@ class Options:
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by team
     limits: Limits = field(default_factory=Limits)  # of every user, see below
     limits_of: Mapping[str, Limits] = field(default_factory=dict)  # by user, in place of `limits`
+    budgets: Mapping[str, float] = field(default_factory=dict)  # GPU hours per calendar month (UTC), by team
     policy: Mapping[str, float | int | str | bool] = field(default_factory=dict)  # what is set about the policy
 
     def limits_for(self, user: str) -> Limits:
@@ -160,15 +161,23 @@ class Snapshot:
     nodes: tuple[Node, ...]
     capacity: Capacity
     options: Options = field(default_factory=Options)
+    month_gpu_s: Mapping[str, float] = field(default_factory=dict)  # used this month, by team with a budget
     _by_id: Mapping[JobId, JobView] | None = field(default=None, init=False, repr=False, compare=False)
     _holding: tuple[JobView, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def taken(
-        cls, now_s: float, views: dict[JobId, JobView], nodes: tuple[Node, ...], capacity: Capacity, options: Options
+        cls,
+        now_s: float,
+        views: dict[JobId, JobView],
+        nodes: tuple[Node, ...],
+        capacity: Capacity,
+        options: Options,
+        month_gpu_s: Mapping[str, float],
     ) -> Snapshot:
         """Of these views, in their order."""
-        snapshot = cls(now_s=now_s, jobs=tuple(views.values()), nodes=nodes, capacity=capacity, options=options)
+        jobs = tuple(views.values())
+        snapshot = cls(now_s=now_s, jobs=jobs, nodes=nodes, capacity=capacity, options=options, month_gpu_s=month_gpu_s)
         object.__setattr__(snapshot, "_by_id", views)
         return snapshot
 
@@ -190,7 +199,14 @@ class Snapshot:
 
     def restricted(self, jobs: tuple[JobView, ...], capacity: Capacity) -> Snapshot:
         """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides."""
-        narrower = Snapshot(now_s=self.now_s, jobs=jobs, nodes=self.nodes, capacity=capacity, options=self.options)
+        narrower = Snapshot(
+            now_s=self.now_s,
+            jobs=jobs,
+            nodes=self.nodes,
+            capacity=capacity,
+            options=self.options,
+            month_gpu_s=self.month_gpu_s,
+        )
         if jobs is self.jobs:
             object.__setattr__(narrower, "_by_id", self._by_id)
             object.__setattr__(narrower, "_holding", self._holding)

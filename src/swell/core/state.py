@@ -172,7 +172,14 @@ class State:
     tokens: dict[str, Token] = field(default_factory=dict)  # by id
     counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
     lost_s: float = 0.0  # work thrown away by ends of runs, over all time
+    month_s: float = 0.0  # begin of the calendar month (UTC) that the next one is about
+    month_gpu_s: dict[str, float] = field(default_factory=dict)  # by team, of runs that ended or changed since
     recent: list[JobId | None] = field(default_factory=list, compare=False)  # the jobs that the last events were about
+
+
+def team_of(spec: JobSpec) -> str:
+    """Whose quota and budget a job counts for: its team's, else its user's own."""
+    return spec.team or spec.user
 
 
 def unsaved_since_s(run: Run, default_s: float) -> float:
@@ -225,5 +232,6 @@ def copy_of(state: State) -> State:
         users=dict(state.users),
         tokens=dict(state.tokens),
         counts=dict(state.counts),
+        month_gpu_s=dict(state.month_gpu_s),
         recent=[],
     )

@@ -252,6 +252,10 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
         f"{d.get('user') or 'its user'} may run {d.get('limit', '?')} jobs at the same time; it starts when one "
         "of them ends (`swell quota`)"
     ),
+    ReasonCode.BUDGET: lambda d: (
+        f"team {d.get('team', '?')} has used {d.get('used', '?')} of its {d.get('budget', '?')} GPU hours of this "
+        f"month; it goes on in {_in(d)}, when the next month begins (UTC), or when an operator raises options.budgets"
+    ),
     ReasonCode.STARVED: lambda d: f"has waited {duration(float(d.get('waited_s', 0)))}, so it goes ahead of its order",
     ReasonCode.PAUSED: lambda _: "paused; `swell resume` lets it go on",
     ReasonCode.CLEANING: lambda d: (

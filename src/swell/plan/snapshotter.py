@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from swell.core.budgets import used_gpu_s
 from swell.core.capacity import accepts_type, share_milli
 from swell.core.decision import Reason, ReasonCode
 from swell.core.dependencies import unmet
@@ -18,7 +19,7 @@ from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
-from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn
+from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn, team_of
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.plan.limits import last_starts_s, limits_running, over_running
 from swell.ports import Remaining, SpeedBook
@@ -114,7 +115,8 @@ class Snapshotter:
         views = dict(self._views)
         for job in held_back:
             del views[job]
-        return Snapshot.taken(now_s, views, self._nodes, self._capacity, options), held_back
+        month_gpu_s = used_gpu_s(state, options.budgets, now_s) if options.budgets else {}
+        return Snapshot.taken(now_s, views, self._nodes, self._capacity, options, month_gpu_s), held_back
 
     def _look_at_nodes(self, state: State) -> None:
         """A node that changed is looked at again, the others are not; views are made anew only if what they are made
@@ -281,7 +283,7 @@ def frame_of(record: JobRecord, types: tuple[str, ...], gpus_per_node: Mapping[s
     whole = not spec.gpus.share and not spec.cpu_only
     sizes = spec.gpus.sizes() if resizable else (spec.gpus.first_size,)
     frame = Frame(
-        team=spec.team or spec.user,
+        team=team_of(spec),
         sizes=sizes if whole else (1,),
         requested=spec.gpus.requested if whole else 1,
         gpu_types=usable_types(record, types),

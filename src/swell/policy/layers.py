@@ -1,10 +1,11 @@
 """What holds for every policy, so that none has to do it.
 
 Order: runs that may not be stopped, runs that changed a moment ago and runs on cordoned nodes keep exactly what they
-hold; where an earlier plan stands, so do all that it gave and left alone (`core.targets`). Then each priority
-class, highest first, on what is left: starving jobs (`policy.starvation`); the policy, team by team where there are
-quotas (`policy.quotas`); changes of running jobs that do not pay are undone and, for elastic policies, nothing is left
-idle that somebody would gain from (`policy.resizing`). Every job that gets nothing has a reason.
+hold. Teams that have used up their GPU hours get nothing (`policy.budgets`). Where an earlier plan stands, so do all
+that it gave and left alone (`core.targets`). Then each priority class, highest first, on what is left: starving jobs
+(`policy.starvation`); the policy, team by team where there are quotas (`policy.quotas`); changes of running jobs that
+do not pay are undone and, for elastic policies, nothing is left idle that somebody would gain from (`policy.resizing`).
+Every job that gets nothing has a reason.
 
 A policy that weighs the cost of restarts itself says `weighs_restarts = True`: its sizes of running jobs are left
 alone. All of it is O(jobs) beside the policy.
@@ -21,7 +22,7 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.core.targets import NO_TARGETS, Targets
-from swell.policy import quotas
+from swell.policy import budgets, quotas
 from swell.policy.base import Memory, grant
 from swell.policy.ledger import Ledger
 from swell.policy.resizing import admit, fill, held_grant, weigh
@@ -38,6 +39,7 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random, keep
     jobs = _by_submission(snapshot)
     ledger = Ledger(snapshot)
     free = _keep_what_must_be_kept(snapshot, jobs, ledger, keep)
+    free = budgets.within(snapshot, free, ledger)
     bound = _keep_to_targets(snapshot, free, ledger, keep)
     apart = bound | _leave_out_stopped(snapshot, free, ledger, keep)
     free = tuple(job for job in free if job.id not in apart) if apart else free

@@ -207,6 +207,7 @@ def copy_of(state: State) -> State:
         keys={},
         nodes=dict(state.nodes),
         counts={},
+        month_gpu_s=dict(state.month_gpu_s),
         recent=[],
     )
 

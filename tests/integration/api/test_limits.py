@@ -18,7 +18,9 @@ def limited(server: Server, options: Options) -> None:
 
 
 def test_quota_shows_use_and_limits_of_oneself_and_ones_team(server: Server, people: People) -> None:
-    limited(server, Options(quotas={"vision": Quota(gpus=8)}, limits=Limits(queued=5, running=2)))
+    limited(
+        server, Options(quotas={"vision": Quota(gpus=8)}, budgets={"vision": 100.0}, limits=Limits(queued=5, running=2))
+    )
     people.own("ana-submitter")
     found = people.clients["ana-submitter"].get("/v1/quota").json()
     assert found["user"] == {
@@ -27,6 +29,8 @@ def test_quota_shows_use_and_limits_of_oneself_and_ones_team(server: Server, peo
         "limits": {"queued": 5, "running": 2, "requests_per_s": 0.0},
     }
     assert found["team"]["quota"] == {"gpus": 8, "borrow": True}
+    assert found["team"]["month"]["budget"] == 100.0
+    assert found["team"]["month"]["gpu_hours"] >= 0.0
     assert found["team"]["use"] == {"queued": 0, "running": 2, "gpus": 2}  # with tim's
     assert "tim" in found["team"]["members"]
 

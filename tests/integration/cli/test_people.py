@@ -46,7 +46,9 @@ def test_a_wrong_token_leaves_no_login_behind(sh: Shell, colleague: Shell) -> No
 
 def test_limits_are_shown_by_quota_and_a_submission_beyond_them_says_what_to_do(alone: Shell, tmp_path: Path) -> None:
     alone.home.mkdir(mode=0o700)
-    settings = {"options": {"limits": {"queued": 2, "running": 1}, "quotas": {"vision": {"gpus": 1}}}}
+    settings = {
+        "options": {"limits": {"queued": 2, "running": 1}, "quotas": {"vision": {"gpus": 1}}, "budgets": {"vision": 9}}
+    }
     (alone.home / "config.yaml").write_text(json.dumps(settings))
     url = json.loads(alone("up", "--gpus", "4", "--json").out)["url"]
     alone("user", "add", "ana", "--team", "vision")
@@ -58,7 +60,7 @@ def test_limits_are_shown_by_quota_and_a_submission_beyond_them_says_what_to_do(
         ana("run", "-d", "--gpus", "1", "--", "sleep", "600")
     assert "the limit of 2 per user" in ana("run", "-d", "--", "sleep", "600", code=2).err
     shown = ana("quota").out
-    assert all(text in shown for text in ("2 of 2", "1 of 1", "1, may borrow")), shown
+    assert all(text in shown for text in ("2 of 2", "1 of 1", "1, may borrow", "0.0 of 9 this month")), shown
     eventually(lambda: "may run 1 jobs at the same time" in ana("explain", "3").out, 60)
     assert "this needs the role admin" in ana("audit", code=2).err
     assert "POST /v1/jobs" in alone("audit", "--user", "ana").out

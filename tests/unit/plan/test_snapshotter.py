@@ -83,6 +83,12 @@ def test_a_node_that_its_manager_has_closed_keeps_what_it_runs_unless_it_is_drai
     assert found.condition is seen
 
 
+def test_a_snapshot_holds_what_teams_with_a_budget_have_used_up_to_now() -> None:
+    state = replay([submitted(1, team="a"), *run(ExitReason.FINISHED, at_s=1.0)[:2], submitted(2, team="b")])
+    snapshot, _ = Snapshotter(Book()).take(state, 102.0, Options(budgets={"a": 1.0, "c": 1.0}))
+    assert snapshot.month_gpu_s == {"a": 100.0, "c": 0.0}
+
+
 def test_a_picture_of_another_state_is_in_that_states_order() -> None:
     book = Book()
     snapshotter = Snapshotter(book)
