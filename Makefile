@@ -12,7 +12,7 @@ TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
 WHEELS := .venv-wheels
 
-.PHONY: web lint-web test-web bench-web screenshots demo test test-slow test-api test-torch test-ssh test-containers test-kubernetes test-frameworks chaos lint bench bench-policies clean system-packages help
+.PHONY: web lint-web test-web bench-web screenshots demo test test-slow test-api test-torch test-ssh test-containers test-kubernetes test-frameworks chaos lint bench bench-policies bench-tables clean system-packages help
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -109,7 +109,10 @@ lint: $(READY) lint-web ## ruff, mypy strict, import contracts
 bench: $(READY) ## measure, compare with tests/perf/thresholds.json, write out/figures
 	$(BIN)/python -m pytest -m perf tests/perf
 
-bench-policies: $(READY) ## every policy on the public workloads; tables for docs/figures/simulator.md
+bench-policies: $(READY) ## what the default policy must show, against its bars (half an hour); QUICK=1: a sample
+	$(BIN)/python -m benchmarks.policies.required --data $(SHARED)/data $(if $(QUICK),--quick --out out/required.md)
+
+bench-tables: $(READY) ## every policy on the public workloads; tables for docs/figures/simulator.md (hours)
 	$(BIN)/python -m benchmarks.policies --data $(SHARED)/data
 
 system-packages: ## Debian packages that the tests use; needs root

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -70,11 +71,17 @@ class Results:
         kept = (json.loads(line) for line in lines)
         self._kept = {one["key"]: one for one in kept if one["policy"] not in again}
 
+    def has(self, kind: str, seeds: Iterable[int], told: bool, others: Sequence[str]) -> bool:
+        """Was `swell`, and were these others with and without the guard, measured on all of these?"""
+        wanted = (("swell", True), *((policy, guard) for policy in others for guard in (True, False)))
+        return all(
+            _key(kind, seed, policy, told, guard, {}) in self._kept for seed in seeds for policy, guard in wanted
+        )
+
     def of(
         self, kind: str, seed: int, policy: str, told: bool, guard: bool, said: Mapping[str, OptionValue]
     ) -> Figures:
-        options = ",".join(f"{name}={value}" for name, value in sorted(said.items())) if policy == "swell" else ""
-        key = f"{kind}/{seed}/{policy}/{told}/{guard}/{options}"
+        key = _key(kind, seed, policy, told, guard, said)
         if key not in self._kept:
             recipe = KINDS[kind](seed)
             path = self._directory / f"{kind}-{seed}.yaml"
@@ -96,39 +103,67 @@ class Results:
         return {name: float(self._kept[key][name]) for name in KEPT}
 
 
+def _key(kind: str, seed: int, policy: str, told: bool, guard: bool, said: Mapping[str, OptionValue]) -> str:
+    options = ",".join(f"{name}={value}" for name, value in sorted(said.items())) if policy == "swell" else ""
+    return f"{kind}/{seed}/{policy}/{told}/{guard}/{options}"
+
+
 def better(results: Results, kind: str, seed: int, policy: str, told: bool) -> Figures:
     """A baseline at its best: with or without the starvation guard, whichever has the lower mean."""
     both = [results.of(kind, seed, policy, told, guard, {}) for guard in (True, False)]
-    return min(both, key=lambda one: one["mean_jct_s"])
+    return min(both, key=_mean_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Ours over theirs: means of ratios over some workloads."""
+
+    workloads: int
+    mean: float
+    behind: int  # on so many of the workloads
+    worst: float
+    makespan: float
+    gpu_hours: float
+
+
+def compare(ours: Mapping[int, Figures], theirs: Mapping[int, Figures]) -> Comparison:
+    """By seed; both have the same."""
+
+    def ratios(name: str) -> list[float]:
+        return [ours[seed][name] / theirs[seed][name] for seed in ours]
+
+    means = ratios("mean_jct_s")
+    return Comparison(
+        workloads=len(means),
+        mean=fmean(means),
+        behind=sum(ratio > 1 for ratio in means),
+        worst=max(means),
+        makespan=fmean(ratios("makespan_s")),
+        gpu_hours=fmean(ratios("gpu_hours_per_job")),
+    )
+
+
+def best_of(others: Mapping[str, Mapping[int, Figures]]) -> dict[int, Figures]:
+    """On each workload the policy with the lowest mean there."""
+    seeds = next(iter(others.values()))
+    return {seed: min((theirs[seed] for theirs in others.values()), key=_mean_s) for seed in seeds}
+
+
+def _mean_s(figures: Figures) -> float:
+    return figures["mean_jct_s"]
 
 
 def table(ours: Mapping[int, Figures], others: Mapping[str, Mapping[int, Figures]], title: str) -> None:
     print(f"\n{title}: ours over theirs, mean of ratios over {len(ours)} workloads")
-    print(f"{'policy':18} {'mean':>6} {'behind':>6} {'worst':>6} {'makespan':>8} {'GPU h':>6} {'restarts':>8}")
-    for policy, theirs in others.items():
-        ratios = [ours[seed]["mean_jct_s"] / theirs[seed]["mean_jct_s"] for seed in ours]
-        spans = fmean(ours[seed]["makespan_s"] / theirs[seed]["makespan_s"] for seed in ours)
-        hours = fmean(ours[seed]["gpu_hours_per_job"] / theirs[seed]["gpu_hours_per_job"] for seed in ours)
-        restarts = fmean(theirs[seed]["restarts_per_job"] for seed in ours)
-        behind = sum(ratio > 1 for ratio in ratios)
-        print(
-            f"{policy:18} {fmean(ratios):6.3f} {behind:6} {max(ratios):6.3f} {spans:8.3f} {hours:6.3f} {restarts:8.2f}"
-        )
-    best = {seed: min(theirs[seed]["mean_jct_s"] for theirs in others.values()) for seed in ours}
-    ratios = [ours[seed]["mean_jct_s"] / best[seed] for seed in ours]
-    print(f"{'best of them each':18} {fmean(ratios):6.3f} {sum(ratio > 1 for ratio in ratios):6} {max(ratios):6.3f}")
-    print(
-        f"swell: restarts {fmean(one['restarts_per_job'] for one in ours.values()):.2f}, "
-        f"worst rho {max(one['worst_rho'] for one in ours.values()):.2f}"
-    )
-    print(
-        "behind on:",
-        {
-            seed: round(ours[seed]["mean_jct_s"] / best[seed], 3)
-            for seed in ours
-            if ours[seed]["mean_jct_s"] > best[seed]
-        },
-    )
+    print(f"{'policy':18} {'mean':>6} {'behind':>6} {'worst':>6} {'makespan':>8} {'GPU h':>6}")
+    best = best_of(others)
+    for policy, theirs in {**others, "best of them each": best}.items():
+        one = compare(ours, theirs)
+        print(f"{policy:18} {one.mean:6.3f} {one.behind:6} {one.worst:6.3f} {one.makespan:8.3f} {one.gpu_hours:6.3f}")
+    restarts = fmean(one["restarts_per_job"] for one in ours.values())
+    print(f"swell: restarts {restarts:.2f}, worst rho {max(one['worst_rho'] for one in ours.values()):.2f}")
+    ratios = {seed: _mean_s(ours[seed]) / _mean_s(best[seed]) for seed in ours}
+    print("behind on:", {seed: round(ratio, 3) for seed, ratio in ratios.items() if ratio > 1})
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ class Told:
     job: JobId
     at_s: float
     waiting: bool
+    age_s: float  # since it first started; 0: it has not
     raw_s: float  # as the simulation expected it
     low_s: float
     mid_s: float
@@ -70,11 +71,13 @@ class Backtest:
         raw = forecast(state, self.scene.book, policy, setup.placer, setup.options, now_s, SAMPLES).intervals
         scales = self.track.calibration.scales(now_s)
         for job, said in self.track.told(raw, state, now_s, scales).items():
+            started_s = state.jobs[job].first_started_s
             self.told.append(
                 Told(
                     job=job,
                     at_s=now_s,
                     waiting=not state.jobs[job].holding,
+                    age_s=0.0 if started_s is None else now_s - started_s,
                     raw_s=raw[job].end_mid_s - now_s,
                     low_s=said.end_low_s - now_s,
                     mid_s=said.end_mid_s - now_s,
@@ -102,6 +105,11 @@ def _looking(watch: Backtest, simulation: Simulation) -> Callable[[float], objec
 
 def judged(told: Told, end_s: float) -> Told:
     return replace(told, took_s=end_s - told.at_s)
+
+
+def apart(each: Sequence[Sequence[Told]]) -> list[Told]:
+    """Of several workloads together. A job's number is that of its workload: told apart, or one would hide another."""
+    return [replace(one, job=one.job + 1_000_000 * i) for i, told in enumerate(each) for one in told]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

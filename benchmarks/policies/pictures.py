@@ -34,6 +34,7 @@ COLOURS = {
     "elastic-srjf": "#17becf",
     "sia": "#8c564b",
 }
+FRONTIER = {"makespan_s": "makespan, s", "gpu_hours_per_job": "GPU hours per job"}
 POINTS = 100
 """Of a line of a distribution."""
 
@@ -45,6 +46,23 @@ def draw_all(bench: Bench, directory: Path, choice: Choice) -> list[Path]:
         for name, picture in PICTURES.items()
         if _save(directory / name, picture.size, picture.panels, partial(picture.draw, bench=bench, choice=choice))
     ]
+
+
+def draw_frontier(points: Sequence[tuple[float, Sequence[Kept]]], path: Path) -> None:
+    """Makespan and GPU hours against the mean, one point per value of `efficiency`; none if nothing was measured."""
+
+    def draw(axes: Any) -> bool:
+        means = [mean(kept, "mean_jct_s") for _, kept in points]
+        for panel, (key, title) in zip(axes, FRONTIER.items(), strict=True):
+            values = [mean(kept, key) for _, kept in points]
+            panel.plot(means, values, "o-", color=COLOURS["swell"])
+            for (efficiency, _), x, y in zip(points, means, values, strict=True):
+                panel.annotate(f"{efficiency:g}", (x, y), textcoords="offset points", xytext=(4, 4))
+            panel.set_xlabel("mean completion time, s")
+            panel.set_ylabel(title)
+        return bool(points)
+
+    _save(path, (8.0, 3.2), (1, len(FRONTIER)), draw)
 
 
 def _save(path: Path, size: tuple[float, float], panels: tuple[int, int], draw: Callable[[Any], bool]) -> bool:

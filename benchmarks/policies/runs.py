@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.policies.forecast_backtest import Told, backtest
+from benchmarks.policies.forecast_backtest import EVERY_S, Told, backtest
 from swell.core.snapshot import Options
 from swell.policy.registry import POLICIES
 from swell.sim.simulate import Case, OptionValue, Outcome
@@ -70,14 +70,14 @@ class Bench:
             return []
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
-    def backtest(self, cases: Mapping[str, Case]) -> list[list[Told]]:
+    def backtest(self, cases: Mapping[str, Case], every_s: float = EVERY_S) -> list[list[Told]]:
         """The forecasts of each case, in the same way."""
         found: list[list[Told]] = []
         for name, case in cases.items():
             file = self._file(f"forecast-{name}")
             if not self._kept and self._stale(f"forecast-{name}", case):
                 self._fresh.add(f"forecast-{name}")
-                file.write_text(json.dumps([asdict(one) for one in backtest(case)]), encoding="utf-8")
+                file.write_text(json.dumps([asdict(one) for one in backtest(case, every_s)]), encoding="utf-8")
                 print(f"{file.stem}: done", flush=True)
             if file.exists():
                 found.append([Told(**one) for one in json.loads(file.read_text(encoding="utf-8"))])
@@ -106,7 +106,7 @@ class Bench:
     def pollux(self, policy: str, column: Column, load: float = 1.0, draw: int = 0) -> dict[str, Case]:
         directory = self._data / "pollux"
         return {
-            name_of_draw(f"pollux-{path.stem.rpartition('-')[2]}-{policy}-{_slug(column)}-{load:g}", draw): Case(
+            name_of_draw(f"pollux-{path.stem.rpartition('-')[2]}-{policy}-{slug(column)}-{load:g}", draw): Case(
                 workload=path,
                 profiles=directory / "profiles",
                 policy=policy,
@@ -129,7 +129,7 @@ class Bench:
     def sia(self, policy: str, column: Column, draw: int = 0) -> dict[str, Case]:
         directory = self._data / "sia"
         return {
-            name_of_draw(f"sia-{path.parent.name}-{path.stem}-{policy}-{_slug(column)}", draw): Case(
+            name_of_draw(f"sia-{path.parent.name}-{path.stem}-{policy}-{slug(column)}", draw): Case(
                 workload=path,
                 profiles=directory / "profiles",
                 policy=policy,
@@ -149,7 +149,8 @@ class Bench:
         return {f"philly-{policy}": Case(workload=path, policy=policy, clairvoyant=True)}
 
 
-def _slug(column: Column) -> str:
+def slug(column: Column) -> str:
+    """Its title in names of files."""
     return column.title.replace(", ", "-").replace(" ", "-")
 
 

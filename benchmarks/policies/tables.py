@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
-from benchmarks.policies.forecast_backtest import Told, Verdict, verdict
+from benchmarks.policies.forecast_backtest import Told, Verdict, apart, verdict
 from benchmarks.policies.runs import (
     ADAPTIVE_LEARNING,
     ADAPTIVE_TOLD,
@@ -208,8 +207,7 @@ def forecasts(bench: Bench, choice: Choice) -> list[str]:
 
 
 def _forecast_rows(policy: str, name: str, some: Sequence[Sequence[Told]]) -> list[str]:
-    """A job's number is that of its workload: told apart, or the first forecast of one would hide another's."""
-    told = [replace(one, job=one.job + 1_000_000 * i) for i, each in enumerate(some) for one in each]
+    told = apart(some)
     parts = (
         ("all", told),
         ("wait", [one for one in told if one.waiting]),
