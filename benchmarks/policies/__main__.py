@@ -1,4 +1,4 @@
-"""`make bench-policies`: every policy on the public workloads, as tables and pictures in docs/figures.
+"""`make bench-tables`: every policy on the public workloads, as tables and pictures in docs/figures.
 
 Each simulation is kept as a small JSON file, so that a run that was cut short goes on where it was, a single policy can
 be measured again (`--again swell`), and tables can be made of what there is (`--kept`).

@@ -1,4 +1,4 @@
-"""The pictures of `make bench-policies`, as small SVG files: points are thinned, letters stay letters."""
+"""The pictures of `make bench-tables` and `make bench-policies`, as small SVG files: points are thinned."""
 
 from __future__ import annotations
 

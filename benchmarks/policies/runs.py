@@ -1,4 +1,4 @@
-"""What `make bench-policies` simulates, and how results are kept: each as a small JSON file."""
+"""What `make bench-tables` and `make bench-policies` simulate, and how results are kept: each as a small JSON file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of `make bench-policies`. A row is there if everything it sums up was measured."""
+"""The tables of `make bench-tables`. A row is there if everything it sums up was measured."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Bench, Choice], list[str]]]] = {
 
 
 def page(bench: Bench, parts: Sequence[str], choice: Choice) -> str:
-    said = f"Measured {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} by `make bench-policies`."
+    said = f"Measured {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} by `make bench-tables`."
     lines = ["# Tables of policies on public workloads", "", f"{said} What they say: [simulator](simulator.md).", ""]
     for name, (title, make) in SECTIONS.items():
         if name in parts:

@@ -1,4 +1,4 @@
-"""Tables and pictures of `make bench-policies`, from results as they are kept."""
+"""Tables and pictures of `make bench-tables`, from results as they are kept."""
 
 from __future__ import annotations
 
