@@ -64,8 +64,10 @@ def _job(rng: random.Random, number: int) -> JobView:
         waiting=rng.uniform(0, age_s),
         waited_s=rng.uniform(0, age_s / 2),
         attained_gpu_s=rng.choice((0.0, rng.uniform(0, 4) * age_s)),
+        changed_s=NOW_S - rng.choice((0.0, rng.uniform(0, 60_000))),
         restart_cost_s=rng.choice((0.0, 30.0, rng.uniform(0, 300))),
-        weight=rng.choice((1.0, 1.0, 0.0, rng.uniform(0.1, 5))),
+        # Never twice the same: where a GPU has no price, jobs of equal weight tie but for the last bit of a power.
+        weight=rng.choice((rng.uniform(0.9, 1.1), rng.uniform(1e-5, 1e-3), rng.uniform(0.1, 5))),
         deadline_s=rng.choice((0.0, 0.0, NOW_S + rng.uniform(-100, 20_000))),
         stopping=bool(held) and rng.random() < 0.1,
         **guessed,

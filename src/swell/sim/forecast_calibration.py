@@ -5,8 +5,7 @@ its samples had. The quantiles of the scores of late, with a prior before there 
 `COVERAGE` of the ends are to lie. What has not happened yet counts too, as "at least so long" (the product-limit
 estimate of Kaplan and Meier): those that end soon would else make every forecast too short.
 
-The prior and the constants were chosen on generated workloads and on Pollux workloads 1 and 2; 3 and 4 were not looked
-at before.
+The constants were chosen on Pollux workloads 1 and 2, the priors on generated workloads (ADR 60).
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ PRIOR_JOBS = 10.0
 """The prior weighs as much as this number of jobs."""
 GROWN = 0.3
 """Of its epochs: from then on a job shows what is still to come."""
-PRIOR_SCORE = 1.0
-"""Standard deviation of scores before anything is known: spreads are taken at their word."""
 LEAST_SPREAD = 0.5
 """Of the logarithm, however sure models are: what others will do to a job is not known better."""
 KEPT = 1000
@@ -42,7 +39,7 @@ LIMIT = 7.0
 """Of the logarithm of a factor: beyond a thousandfold nothing is said any more."""
 
 Floats = npt.NDArray[np.float64]
-POINTS = tuple(PRIOR_SCORE * NormalDist().inv_cdf((i + 0.5) / 19) for i in range(19))
+POINTS = tuple(NormalDist().inv_cdf((i + 0.5) / 19) for i in range(19))
 
 
 class Kind(StrEnum):
@@ -52,6 +49,11 @@ class Kind(StrEnum):
     FIRST = "first"  # the end of a job that has not finished an epoch
     YOUNG = "young"  # … that has finished less than `GROWN` of its epochs: they may get shorter or longer
     GROWN = "grown"
+
+
+PRIOR_SCORE = {Kind.START: 1.0, Kind.FIRST: 1.3, Kind.YOUNG: 0.7, Kind.GROWN: 0.5}
+"""Standard deviation of scores before any is known. A job that has shown nothing is off by more than its samples are
+apart; one that shows what is to come is known better than `LEAST_SPREAD` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ class Calibration:
         waits = list(self._waits(now_s))
         found: dict[Kind, Scales] = {}
         for kind in Kind:
-            happened = [*self._scores[kind], *((point, PRIOR_JOBS / len(POINTS)) for point in POINTS)]
+            prior = ((PRIOR_SCORE[kind] * point, PRIOR_JOBS / len(POINTS)) for point in POINTS)
+            happened = [*self._scores[kind], *prior]
             open_ones = [(score, weight) for its, score, weight in waits if its is kind]
             low, mid, high = quantiles(happened, open_ones, (tail, 0.5, 1.0 - tail))
             found[kind] = Scales(low, mid, high)

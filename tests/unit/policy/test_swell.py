@@ -325,3 +325,21 @@ def test_efficiency_goes_from_least_mean_to_most_work_per_gpu() -> None:
 
     assert given(1.0) == [1, 2]
     assert given(0.0) == [2, 1]
+
+
+def test_a_wide_job_never_goes_before_short_ones_that_would_delay_it_for_less_long() -> None:
+    """The wide one would bring more per second, but the short one keeps it waiting for a minute only."""
+    jobs = [view(1, 16, 16, rem=2 * 3600.0 * 16), view(2, 1, 1, rem=300.0)]
+    assert counts(decide("swell", snapshot(jobs, 16)), jobs) == [0, 1]
+
+
+def test_a_wide_job_goes_before_long_ones_that_would_keep_it_waiting() -> None:
+    jobs = [view(1, 16, 16, rem=600.0 * 16), view(2, 1, 4, rem=40 * 3600.0)]
+    assert counts(decide("swell", snapshot(jobs, 16)), jobs) == [16, 0]
+
+
+def test_a_job_that_nobody_disturbs_grows_for_a_gain_that_pays_a_restart_only_in_the_long_run() -> None:
+    curve = (0.0, *(min(n, 8) * 0.8 for n in range(1, 16)), 8 * 0.8 * 1.03)
+    for undisturbed_s, n in ((60.0, 8), (7200.0, 16)):
+        job = view(1, 1, 16, curve=curve, held=8, rem=1e6, restart_cost_s=30.0, changed_s=NOW_S - undisturbed_s)
+        assert counts(decide("swell", snapshot([job], 16)), [job]) == [n]

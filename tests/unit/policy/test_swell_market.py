@@ -111,7 +111,8 @@ def random_offers(rng: random.Random, jobs: int, types: int, *, unit: bool) -> l
             slopes = sorted((rng.random() for _ in range(4)), reverse=True)
             costs[row] = np.cumsum(steps)
             values[row] = np.cumsum([s * k for s, k in zip(slopes, steps, strict=True)])
-        offers.append(Offers(costs, values, rng.randrange(4, 4 * jobs + 4)))
+        lengths = np.zeros(jobs)  # the same to all: nobody delays anybody
+        offers.append(Offers(costs, values, rng.randrange(4, 4 * jobs + 4), lengths, np.ones(jobs)))
     return offers
 
 

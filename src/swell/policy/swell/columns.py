@@ -65,6 +65,7 @@ class Columns:
     length_sigma: Floats
     done_1_s: Floats
     restart_s: Floats
+    changed_s: Floats  # when what it holds last changed
     weight: Floats
     milli: Ints
     held: Ints  # 0 also while it is stopping: nothing more is lost by another size
@@ -141,6 +142,7 @@ _PLAIN = {
     "length_sigma": "length_sigma",
     "done_1_s": "done_1_s",
     "restart_s": "restart_cost_s",
+    "changed_s": "changed_s",
     "weight": "weight",
     "milli": "gpu_milli",
     "deadline_s": "deadline_s",
@@ -232,6 +234,7 @@ class Reader:
             length_sigma=at["length_sigma"],
             done_1_s=at["done_1_s"],
             restart_s=at["restart_s"],
+            changed_s=at["changed_s"],
             weight=at["weight"],
             milli=at["milli"].astype(np.int64),
             held=at["held"].astype(np.int64),

@@ -2,7 +2,8 @@
 
 Each job offers a concave chain of (cost, value) points. Buying the steps in order of value per cost makes the sum of
 values greatest, exact but for steps that do not fit whole. On a small cluster that may be a job that needs all of it:
-where much could be gained, such a step is also tried first. `vectorised` calls `buy`; `several_types` does so once for
+where much could be gained, such a step is also tried first, unless it would delay those whose place it takes by more
+than they delay it (Smith's rule). `vectorised` calls `buy`; `several_types` does so once for
 each type. Costs are thousandths of a GPU, whole numbers: nothing is given twice for want of precision.
 """
 
@@ -18,10 +19,12 @@ from swell.policy.swell.settings import BETTER, FIRST_TRIES, WORTH_TRYING
 
 
 class Offers:
-    """One GPU type: for each job (row) the concave chain of costs and values. A step without cost is no step."""
+    """One GPU type: for each job (row) the concave chain of costs and values. A step without cost is no step. At value
+    v a job takes lengths / v seconds to its end; `weights` are of a second of its delay."""
 
-    def __init__(self, costs: Ints, values: Floats, capacity: int) -> None:
+    def __init__(self, costs: Ints, values: Floats, capacity: int, lengths: Floats, weights: Floats) -> None:
         self.costs, self.values, self.capacity = costs, values, capacity
+        self.lengths, self.weights = lengths, weights
         self.usable = costs > 0
         self.step = rises(costs)
         gain = rises(values)
@@ -71,9 +74,19 @@ def buy(offer: Offers, who: NDArray[np.bool_] | None = None) -> Shares:
         return best
     for at in in_order.blocked[:FIRST_TRIES]:
         trial = _in_order(offer, density, at)
-        if trial.value > best.value * BETTER:
+        if trial.value > best.value * BETTER and _goes_first(offer, in_order, trial, at // offer.costs.shape[1]):
             best = trial
     return best
+
+
+def _goes_first(offer: Offers, in_order: Shares, trial: Shares, job: int) -> bool:
+    """Does the job delay those that get nothing because of it by less than they would delay it?"""
+    pushed = ((in_order.vertex >= 0) & (trial.vertex < 0)).nonzero()[0]
+    if not len(pushed):
+        return True
+    takes_s = offer.lengths[job] / offer.values[job, trial.vertex[job]]
+    they_take_s = (offer.lengths[pushed] / offer.values[pushed, in_order.vertex[pushed]]).max()
+    return bool(takes_s * offer.weights[pushed].sum() <= they_take_s * offer.weights[job])
 
 
 def _in_order(offer: Offers, density: Floats, first: int | None = None) -> Shares:

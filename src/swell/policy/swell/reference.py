@@ -48,8 +48,8 @@ def decide(jobs: Sequence[JobView], cluster: Cluster, settings: Settings) -> dic
 
 def _bidder(job: JobView, cluster: Cluster) -> Bidder:
     curve = job.curve(cluster.gpu_type)
-    sizes = useful_sizes(job.sizes, cluster.per_node)
-    return Bidder(job, curve, concave({n: speed_at(curve, n) for n in sizes}), left_s(job, cluster.now_s))
+    chain = concave({n: speed_at(curve, n) for n in useful_sizes(job.sizes, cluster.per_node)})
+    return Bidder(job, curve, chain, left_s(job, cluster.now_s), held_for_s=cluster.now_s - job.changed_s)
 
 
 def _weigh(bidders: Sequence[Bidder], cluster: Cluster, settings: Settings) -> None:
@@ -85,14 +85,20 @@ def _first_speed(bidder: Bidder, speed: float) -> float:
 
 def _values(bidder: Bidder, settings: Settings) -> Chain:
     """What each size is worth: its speed, less what a restart takes of the time that is left, times the job's worth.
-    The held size needs no restart: it counts more, by what a restart costs within the horizon."""
-    job, held = bidder.job, bidder.held
+    The held size needs no restart: it counts more (`_stick`)."""
+    held = bidder.held
     restarts = settings.restart if held else START
     values = {n: _after_restarts(restarts, bidder, s) for n, s in bidder.chain}
     if held:
-        stays = speed_at(bidder.curve, held) * (1.0 + job.restart_cost_s / settings.horizon_s)
+        stays = speed_at(bidder.curve, held) * _stick(bidder, settings)
         values[held] = max(values.get(held, 0.0), stays)
     return [(n, value * bidder.worth) for n, value in concave(values)]
+
+
+def _stick(bidder: Bidder, settings: Settings) -> float:
+    """By how much the held size counts more: what a restart costs within the time that a size lasts. That is the
+    horizon, or as long again as the held one has lasted: a job that nobody disturbs need not gain much to change."""
+    return 1.0 + bidder.job.restart_cost_s / max(settings.horizon_s, bidder.held_for_s)
 
 
 def _after_restarts(restarts: float, bidder: Bidder, speed: float) -> float:
@@ -116,10 +122,25 @@ def _sell(bidders: Sequence[Bidder], milli: int, settings: Settings) -> int:
     if in_order.bound > in_order.value * WORTH_TRYING:
         for step in in_order.blocked[:FIRST_TRIES]:
             trial = _in_order(steps, milli, step)
-            best = trial if trial.value > best.value * BETTER else best
+            if trial.value > best.value * BETTER and _goes_first(bidders, in_order, trial, step.job):
+                best = trial
     for bidder in bidders:
         bidder.n = best.sold[bidder.job.id].n if bidder.job.id in best.sold else 0
     return best.left
+
+
+def _goes_first(bidders: Sequence[Bidder], in_order: Sale, trial: Sale, job: JobId) -> bool:
+    """Smith's rule: does it delay those that get nothing because of it by less than they would delay it?"""
+    by_id = {bidder.job.id: bidder for bidder in bidders}
+
+    def takes_s(sale: Sale, of: JobId) -> float:
+        return by_id[of].left_s * by_id[of].worth / sale.sold[of].value
+
+    pushed = [other for other in in_order.sold if other not in trial.sold]
+    if not pushed:
+        return True
+    delay = takes_s(trial, job) * sum(by_id[other].weight for other in pushed)
+    return delay <= max(takes_s(in_order, other) for other in pushed) * by_id[job].weight
 
 
 def _in_order(steps: Sequence[Step], milli: int, first: Step | None = None) -> Sale:
@@ -154,6 +175,6 @@ def _use_leftovers(bidders: Sequence[Bidder], milli: int, settings: Settings) ->
             now = speed_at(bidder.curve, n)
             if n and n == bidder.held:
                 speed = _after_restarts(settings.restart, bidder, speed)
-                now *= 1.0 + bidder.job.restart_cost_s / settings.horizon_s
+                now *= _stick(bidder, settings)
             if more > n and speed > now:
                 bidder.n, milli = more, milli - (more - n) * cost

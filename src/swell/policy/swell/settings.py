@@ -26,7 +26,10 @@ OPTIONS: opts.Options = {
     ),
     "restart": opts.Option(default=3.0, low=0, high=1000, doc="how many restarts a change of size is charged with"),
     "horizon_s": opts.Option(
-        default=600.0, low=1, high=1e9, doc="how long a size is expected to last: a change must pay its restart in that"
+        default=600.0,
+        low=1,
+        high=1e9,
+        doc="how long a size is expected to last, or as long as it has: a change must pay its restart in that",
     ),
     "tolerance": opts.Option(
         default=1.2, low=1, high=1000, doc="lateness up to which nobody is helped, over that of the median job (or 1)"

@@ -50,22 +50,23 @@ class Round:
         late = np.minimum(np.maximum(lateness / (usual * settings.tolerance), 1.0), MOST_LATE) ** settings.fairness
         late[columns.length_median_1_s > 0] = 1.0  # nobody can say whether a job of unknown length is
         self.start_drag = np.where(columns.held > 0, 0.0, START * columns.restart_s / self.left_s)
-        self.worth = self._worth(now_s, late)
+        self.weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
+        self.worth = self._worth()
         self.drag = settings.restart * columns.restart_s / self.left_s
         self.needed: Floats | None = None
         if len(columns.capacity) > 1:
             self.drag /= late
             self.needed = standing.needed_speed(settings.promise * usual, columns.restart_s, settings.horizon_s)
-        self.stick = 1.0 + columns.restart_s / settings.horizon_s
+        lasts_s = np.maximum(settings.horizon_s, now_s - columns.changed_s)  # as long again as it has lasted
+        self.stick = 1.0 + columns.restart_s / lasts_s
         self.n: Ints = np.zeros(len(jobs), dtype=np.int64)
         self.kind: Ints = np.full(len(jobs), -1, dtype=np.int64)
         self.left = list(columns.capacity)
         self.prices = np.zeros(len(columns.capacity))
 
-    def _worth(self, now_s: float, late: Floats) -> Floats:
-        """Of a second of progress at speed 1, to everybody: `reference.worth_of_progress`, for all jobs."""
-        columns = self.columns
-        weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
+    def _worth(self) -> Floats:
+        """Of a second of progress at speed 1, to everybody: `reference._find_worth`, for all jobs."""
+        columns, weight = self.columns, self.weight
         length = self.left_s / columns.gpu_speed / weight
         longest_first = length.argsort(kind="stable")[::-1]
         longer = np.empty(len(self.jobs))
@@ -112,7 +113,8 @@ class Round:
                 sizes, values = self._with_held(sizes, values, here)
             all_sizes.append(sizes)
             costs = sizes * columns.milli[:, None]
-            offers.append(Offers(costs=costs, values=values * self.worth[:, None], capacity=capacity))
+            offered = values * self.worth[:, None]
+            offers.append(Offers(costs, offered, capacity, lengths=self.left_s * self.worth, weights=self.weight))
         return offers, all_sizes
 
     def _with_held(self, sizes: Ints, values: Floats, here: Ints) -> tuple[Ints, Floats]:
