@@ -70,7 +70,8 @@ async def _forward(found: Client, job: int, target: tuple[str, int], local: int 
 
 async def _reach(job: int, target: tuple[str, int]) -> None:
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(*target), 5.0)
+        async with asyncio.timeout(5.0):
+            _, writer = await asyncio.open_connection(*target)
     except (OSError, TimeoutError):
         raise ForwardError(
             f"nothing answers on port {target[1]} of {target[0]}, where job {job} runs; see in `swell logs {job}` "

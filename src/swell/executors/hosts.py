@@ -316,8 +316,9 @@ class HostExecutor:
             if now_s >= inventory_s and (place.boot_id or not place.lease_s):
                 await self._safely(self._judge.take_inventory(place), place)
                 inventory_s = now_s + tuning.inventory_s
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(place.wake.wait(), max(0.0, poll_s - self._clock.monotonic_s()))
+            with contextlib.suppress(TimeoutError):  # not `wait_for`: before Python 3.12 it may swallow a cancellation
+                async with asyncio.timeout(max(0.0, poll_s - self._clock.monotonic_s())):
+                    await place.wake.wait()
             place.wake.clear()
 
     async def _safely(self, work: Awaitable[None], place: Place | None = None) -> None:

@@ -18,6 +18,7 @@ MARK = "#swell"
 MAX_STEM = 80
 RUN_LINE = """\
 trap : TERM INT
+: >> "$0.out"; : >> "$0.err"
 exec 3> >(trap "" TERM INT; exec tee -a -- "$0.out"); out=$!
 exec 4> >(trap "" TERM INT; exec tee -a -- "$0.err" >&2); err=$!
 bash -c "$1" >&3 2>&4 3>&- 4>&-
