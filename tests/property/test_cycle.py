@@ -78,6 +78,7 @@ class Life:
             preemptible=self.rng.choice(list(Preemptible)),
             priority=self.rng.choice((0, 0, 0, 10)),
             epochs=10,
+            nodes=self.rng.choice(((), (), (), ("n0",))),
             team=self.rng.choice(("a", "b")),
         )
         self.happen(ev.JobSubmitted(job=self.state.last_job + 1, spec=spec, at_s=self.now_s))

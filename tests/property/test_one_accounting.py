@@ -44,6 +44,7 @@ nodes = st.lists(
         cpus=st.integers(1, 8),
         memory_mib=st.sampled_from((4_000, 64_000)),
         labels=st.sampled_from(({}, {"zone": "x"})),
+        no_containers=st.sampled_from(("", "", "there is no runtime")),
     ),
     min_size=1,
     max_size=3,
@@ -72,6 +73,8 @@ def specs(draw: st.DrawFn) -> JobSpec:
         cpus=draw(st.integers(1, 3)),
         memory_mib=draw(st.sampled_from((0, 1_000, 3_000))),
         node_labels=draw(st.sampled_from(({}, {"zone": "x"}))),
+        nodes=draw(st.sampled_from(((), (), ("n0",), ("n1", "n2")))),
+        image=draw(st.sampled_from(("", "", "busybox"))),
         launcher=launcher,
         roles=roles,
     )

@@ -66,6 +66,7 @@ def make_node(dice: random.Random, i: int) -> Node:
         labels=dice.choice([{}, {"zone": "b"}]),
         type=dice.choice(["gpu", "gpu", "big"]),
         realm=dice.choice(["", "", "lab"]),
+        no_containers=dice.choice(["", "", "there is no runtime"]),
     )
 
 
@@ -76,6 +77,7 @@ def make_job(dice: random.Random, job: int) -> JobView:
     most = dice.randint(1, 12)
     labels: dict[str, str] = dice.choice([{}, {}, {"zone": "b"}])
     spec = {"cpus": dice.randint(0, 3), "memory_mib": dice.choice([0, 0, 20000]), "node_labels": labels}
+    spec |= {"nodes": dice.choice([(), (), ("n0",), ("n1", "n2")]), "image": dice.choice(["", "", "busybox"])}
     fields: dict[str, Any] = {"sizes": tuple(range(1, most + 1)) if dice.random() < 0.5 else (most,)}
     if kind == "cpu":
         fields = {"gpu_milli": 0, "sizes": (1,), "gpu_types": ()}

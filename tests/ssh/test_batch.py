@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness import Daemon, eventually
+from ssh.fleet import add, until_contact
 from ssh.machines import Machine
 from ssh.shell import Shell
 from swell.jobfile.batchfile import read_batch
@@ -46,6 +49,57 @@ def test_sixty_lines_over_three_machines_of_different_size(
     assert [words[0] for words in found] == [str(n) for n in range(60)]
     assert {words[1] for words in found} == {"0", "1", "2", "3"}
     assert {node for node in ("gpu1", "gpu2", "gpu3") if f" on {node}; " in said} == {"gpu1", "gpu2", "gpu3"}
+
+
+def test_only_the_machines_that_are_named_run_the_lines(new_machine: New, sh: Shell, served: Daemon) -> None:
+    named, other = new_machine("named", gpus=1), new_machine("other", gpus=2)
+    add(sh, other)
+    text = "".join(f"hostname; echo {n}\n" for n in range(4))
+    (sh.work / "b.sh").write_text(text)
+    said = sh("batch", "b.sh", "--machines", machine_file(sh, named), timeout=TIMEOUT_S)
+    assert "machine limits: {'named': 1}" in said
+    assert results(sh, text) == [f"named\n{n}\n" for n in range(4)]
+    (sh.work / "c.sh").write_text("true\n")
+    named.power_off()
+    until_contact(served, "named", "away")
+    sh("batch", "c.sh", "--machines", "named", "--detach")
+    said = sh("explain", "last")
+    assert "it names its nodes: named; no other is considered" in said
+    assert "no node that it may use takes jobs at present (it may use named)" in said
+
+
+def test_a_machine_that_dies_half_way_through(new_machine: New, sh: Shell) -> None:
+    """Every line ends once, and all results are here. What the dead machine had begun is done by the other."""
+    dies, stays = new_machine("dies", gpus=2), new_machine("stays", gpus=2)
+    for machine in (dies, stays):
+        add(sh, machine, lease="6s")
+    text = "".join(
+        f"echo {n} >> ~/began; sleep 3; echo {n} >> ~/done; echo {n}; echo {n} > {n}.txt\n" for n in range(14)
+    )
+    (sh.work / "b.sh").write_text(text)
+    with ThreadPoolExecutor() as beside:
+        batch = beside.submit(sh, "batch", "b.sh", "--machines", "dies", "stays", timeout=TIMEOUT_S)
+        brought = sh.work / "job_results"
+
+        def in_the_middle() -> bool:
+            """Two lines of the machine have ended and are here, and two more have just begun."""
+            done, began = noted(dies, "done"), noted(dies, "began")
+            here = [out.read_text().strip() for out in brought.glob("*.out")]
+            return len(done) >= 2 and len(began) == len(done) + 2 and set(done) <= set(here)
+
+        eventually(in_the_middle, 60, what="the machine is in the middle of it", every_s=0.05)
+        dies.power_off()
+        said = batch.result()
+    assert "14 finished; results in job_results" in said
+    assert sorted(noted(dies, "done") + noted(stays, "done"), key=int) == [str(n) for n in range(14)]
+    assert set(noted(dies, "began")) - set(noted(dies, "done")) <= set(noted(stays, "done"))
+    assert results(sh, text) == [f"{n}\n" for n in range(14)]
+    assert sorted(path.name for path in brought.rglob("*.txt")) == sorted(f"{n}.txt" for n in range(14))
+
+
+def noted(machine: Machine, name: str) -> list[str]:
+    path = machine.home() / name
+    return path.read_text().split() if path.exists() else []
 
 
 def test_a_machine_that_cannot_be_used_is_set_aside(new_machine: New, sh: Shell, tmp_path: Path) -> None:

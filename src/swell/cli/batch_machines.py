@@ -1,4 +1,5 @@
-"""`--machines M…` of a batch: those that the daemon does not have yet are added, as `swell node add` adds them."""
+"""`--machines M…` of a batch: its jobs run on these only. Those that the daemon does not have yet are added, as
+`swell node add` adds them."""
 
 from __future__ import annotations
 
@@ -21,29 +22,31 @@ class NoMachine(SwellError):
     """None of the machines that were named can be used."""
 
 
-def connect(home: Path | None, machines: Sequence[str]) -> Client:
-    """A daemon that is started for machines elsewhere gets no slots on this one."""
+def connect(home: Path | None, machines: Sequence[str]) -> tuple[Client, tuple[str, ...]]:
+    """The daemon, and the names of the nodes that the jobs may use; none: any. A daemon that is started for machines
+    elsewhere gets no slots on this one."""
     if not machines:
-        return client_or_start(home)
+        return client_or_start(home), ()
     found = answering(home) or start_daemon(home, ())
-    _add_missing(found, machines)
-    return found
+    return found, _usable(found, machines)
 
 
-def _add_missing(client: Client, targets: Sequence[str]) -> None:
+def _usable(client: Client, targets: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that these machines are; one that the daemon does not have is added, or set aside with a warning."""
     nodes = client.get("/v1/nodes")["nodes"]
-    added, usable = [], 0
+    known, added = [], []
     for target in targets:
-        if any(_is(node, target) for node in nodes):
-            usable += 1
+        if found := [node["name"] for node in nodes if _is(node, target)]:
+            known += found
         elif add_machine(client, machine(target)):
             added.append(machine(target)["name"])
         else:
             say(safe(f"WARNING: {target} is set aside; its jobs go elsewhere"), err=True)
     client.close()  # the checks took long enough for the daemon to have closed it
-    if not usable and not added:
+    if not known and not added:
         raise NoMachine("none of the machines can be used; the checks above say why. Nothing was submitted")
     _wait_for(client, added)
+    return (*known, *added)
 
 
 def _wait_for(client: Client, names: Sequence[str]) -> None:

@@ -82,7 +82,7 @@ results_option = click.option(
     help="Where results are brought.",
 )
 OPTIONS = (
-    click.option("--machines", multiple=True, metavar="M...", help="Add these first, as `swell node add M` does."),
+    click.option("--machines", multiple=True, metavar="M...", help="Only these; added first if they are new."),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label."),
     click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs of each job."),
     click.option("--no-gpu-required", is_flag=True, help="Jobs need no GPU."),
@@ -145,9 +145,9 @@ def _named(file: Path) -> str:
 
 def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, **said: Any) -> int:
     """All of it; the exit code."""
-    client = connect(home, said["machines"])
+    client, nodes = connect(home, said["machines"])
     results = Results(root=said["results"], patterns=said["back"])
-    needs = requirements(client, said)
+    needs = requirements(client, said, nodes)
     todo = _to_do(client, lines, results, overwrite=said["overwrite"], retry_failed=said["retry_failed"])
     if not todo:
         say("nothing to run: all lines have results", err=True)
@@ -169,8 +169,8 @@ def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, *
     return watched(batch, Follower(lines=titles, verbose=said["verbose"]), results, as_json=as_json, keep=False)
 
 
-def requirements(client: Client, said: dict[str, Any]) -> Requirements:
-    """Options -> what each job needs."""
+def requirements(client: Client, said: dict[str, Any], nodes: Sequence[str] = ()) -> Requirements:
+    """Options -> what each job needs. `nodes`: names of the only ones that the jobs may use."""
     if said["gpu_utilization"] and not said["no_reserve_gpu"]:
         say("note: each job has its GPU to itself; --no-reserve-gpu lets several share one", err=True)
     if said["no_reserve_gpu"] and not (said["gpu_utilization"] or said["gpu_memory_required"]):
@@ -178,24 +178,26 @@ def requirements(client: Client, said: dict[str, Any]) -> Requirements:
     labels = pairs(said["labels"])
     return Requirements(
         gpus=0 if said["no_gpu_required"] else said["gpus"],
-        cpus=_all_cores(client, labels) if said["reserve"] else said["num_cpus"],
+        cpus=_all_cores(client, labels, nodes) if said["reserve"] else said["num_cpus"],
         memory_mib=said["memory_required"],
         gpu_memory_mib=said["gpu_memory_required"],
         utilisation=said["gpu_utilization"],
         share=said["no_reserve_gpu"],
         labels=labels,
+        nodes=nodes,
     )
 
 
-def _all_cores(client: Client, labels: dict[str, str]) -> int:
+def _all_cores(client: Client, labels: dict[str, str], names: Sequence[str]) -> int:
     """A job has a machine to itself by asking for all of its cores: they must have the same number."""
-    nodes = [node for node in client.get("/v1/nodes")["nodes"] if labels.items() <= node["labels"].items()]
+    found = [node for node in client.get("/v1/nodes")["nodes"] if not names or node["name"] in names]
+    nodes = [node for node in found if labels.items() <= node["labels"].items()]
     cores: dict[str, int] = {node["name"]: max(node["cpus"], node["gpus_total"]) for node in nodes}
     if len(set(cores.values())) != 1:
         shown = ", ".join(f"{name} {count}" for name, count in cores.items()) or "none"
         raise CannotReserve(
             f"--reserve needs machines with the same number of cores, and these have: {shown}; choose some of them "
-            "with --label KEY=VALUE, or write --num-cpus"
+            "with --machines or --label KEY=VALUE, or write --num-cpus"
         )
     return next(iter(cores.values()))
 

@@ -7,7 +7,7 @@ those states a rule of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from swell.core.evolve import made_fast
@@ -29,6 +29,13 @@ def accepts_type(request: GpuRequest, gpu_type: str) -> bool:
 
 def has_labels(node: Node, labels: Iterable[tuple[str, str]]) -> bool:
     return all(node.labels.get(key) == value for key, value in labels)
+
+
+def kind_of(node: Node, named: Collection[str]) -> tuple[object, ...]:
+    """Every job that may use one node of a kind may use any other, GPUs and room aside. `named`: nodes that some job
+    names; each of them is a kind of its own."""
+    own = node.name if node.name in named else ""
+    return own, realm_of(node), node.rack, tuple(sorted(node.labels.items())), bool(node.no_containers)
 
 
 Realm = tuple[str, str]
@@ -116,6 +123,8 @@ class Need:
     servers: int = 0  # processes beside those, going round its nodes
     one_node: bool = False  # a single process cannot span nodes
     labels: tuple[tuple[str, str], ...] = ()
+    nodes: tuple[str, ...] = ()  # names of the only ones; empty: any
+    image: bool = False  # it runs in a container
     pods: bool = False  # it runs on nodes of a Kubernetes cluster, and nowhere else
 
     def processes(self, gpus: int, servers: int) -> int:
@@ -132,6 +141,8 @@ class Need:
         return Share(memory_mib=self.share_memory_mib, milli=milli)
 
     def accepts(self, node: Node) -> bool:
+        if (self.nodes and node.name not in self.nodes) or (self.image and node.no_containers):
+            return False
         return runs_pods(node) is self.pods and has_labels(node, self.labels)
 
     def accepts_gpu(self, gpu: Gpu) -> bool:
@@ -167,5 +178,7 @@ def need_of_spec(spec: JobSpec, n: int, gpu_type: str, *, job: JobId = 0) -> Nee
         servers=servers_of(spec),
         one_node=not whole or spec.launcher is Launcher.SINGLE,
         labels=tuple(sorted(spec.node_labels.items())),
+        nodes=spec.nodes,
+        image=bool(spec.image),
         pods=spec.kubernetes is not None,
     )

@@ -23,6 +23,7 @@ class ReasonCode(StrEnum):
     FRAGMENTED = "fragmented"  # enough GPUs in all, but not where it could use them
     SHAPE = "shape"  # no node as configured could hold it: needs, largest
     GPU_TYPE = "gpu-type"  # none of the GPU types it accepts is there
+    NODES = "nodes"  # none of the nodes that it may use takes jobs: accepts (by name, labels, containers)
     MEMORY = "memory"  # CPU or memory of the nodes, or GPU memory for a share
     QUOTA = "quota"  # its team is at its quota: team, quota, used
     LIMIT = "limit"  # its user runs as many jobs as one user may: user, limit, running

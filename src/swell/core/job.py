@@ -121,6 +121,7 @@ class JobSpec:
     cpus: int = 1  # per worker process
     memory_mib: int = 0  # per worker process; 0: not accounted
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()  # names of the only nodes it may run on; empty: any
     image: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     shell_env: Mapping[str, str] = field(default_factory=dict)

@@ -77,7 +77,7 @@ class Gpu:
     uuid: str = ""  # of the device; empty: declared, or the driver does not report it
 
 
-MEASURED = ("gpus", "cpus", "memory_mib")
+MEASURED = ("gpus", "cpus", "memory_mib", "no_containers")
 """What a look at a machine finds out about it."""
 
 
@@ -100,6 +100,7 @@ class Node:
     boot_id: str = ""  # of the machine; empty: it is not watched for contact (the daemon's own)
     ssh: Ssh | None = None  # of nodes whose executor is "ssh"; None in what is measured there
     closed: str = ""  # why what manages the machine (Kubernetes) puts nothing new there; empty: it does
+    no_containers: str = ""  # why jobs with an image cannot run there; empty: they can, or it is not known
     realm: str = ""  # machines of one realm reach each other; a run never spans realms
     interface: str = ""  # network interface that has its address; empty: unknown
     failed_starts: tuple[int, ...] = ()  # jobs that failed to start here, one after the other, up to now

@@ -63,6 +63,7 @@ class Requirements:
     utilisation: float = 0.0
     share: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+    nodes: Sequence[str] = ()
 
 
 def read_batch(text: str, file: str) -> tuple[BatchLine, ...]:
@@ -199,6 +200,8 @@ def job_document(line: BatchLine, needs: Requirements) -> dict[str, Any]:
     }
     if needs.labels:
         document["labels"] = dict(needs.labels)
+    if needs.nodes:
+        document["nodes"] = list(needs.nodes)
     document.update({key: said[key] for key in ("retries", "time_limit", "priority") if key in said})
     return document
 

@@ -88,6 +88,7 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         cpus=model.cpus,
         memory_mib=model.memory,
         node_labels=model.labels,
+        nodes=tuple(sorted(set(model.nodes))),
         image=model.image,
         env=model.env,
         shell_env=model.shell_env,

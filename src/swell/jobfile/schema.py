@@ -161,6 +161,7 @@ class Demand(_Strict):
         BeforeValidator(shorthand.labels, json_schema_input_type=dict[str, Scalar]),
         Field(default_factory=dict, description="Only nodes with these labels."),
     ]
+    nodes: Annotated[Words, Field(description="Only nodes with these names, such as `[gpu1, gpu2]`.")] = ()
 
 
 class Standing(_Strict):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 
 from swell.core.capacity import Need
@@ -116,6 +117,11 @@ class Arrangement:
         self.causes: dict[JobId, Cause] = {}
         self.unplaced: dict[JobId, Reason] = {}
         self._needs: dict[JobId, Need] = {}
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """Nodes that some of these jobs name."""
+        return frozenset(node for placed in self.wanted.values() for node in placed.view.spec.nodes)
 
     def need(self, placed: Placed) -> Need:
         need = self._needs.get(placed.view.id)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from swell.core.capacity import realm_of
+from swell.core.capacity import kind_of
 from swell.core.decision import Layout
 from swell.core.errors import SwellError
 from swell.core.ids import JobId
@@ -124,14 +124,12 @@ def _overlap(scope: Sequence[Placed], packed: Counts, alike: Sequence[str]) -> O
 
 
 def _kinds(arrangement: Arrangement) -> list[list[str]]:
-    """Nodes whose contents may be swapped: the same GPUs, labels, realm, rack, CPUs and memory are left on them."""
+    """Nodes whose contents may be swapped: of one kind, with the same GPUs, CPUs and memory left on them."""
     kinds: dict[tuple[object, ...], list[str]] = {}
     for name, room in arrangement.room.nodes.items():
         gpus = tuple(sorted((g.type, g.memory_mib) for gpus in room.free.values() for g in gpus.values()))
-        labels = tuple(sorted(room.node.labels.items()))
-        kinds.setdefault((gpus, labels, realm_of(room.node), room.node.rack, room.cpus, room.memory_mib), []).append(
-            name
-        )
+        kind = (gpus, kind_of(room.node, arrangement.named), room.cpus, room.memory_mib)
+        kinds.setdefault(kind, []).append(name)
     return list(kinds.values())
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from swell.core.capacity import realm_of
+from swell.core.capacity import kind_of, realm_of
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.placement import words
@@ -236,8 +236,8 @@ class Search:
         for name in sorted(able, key=lambda n: (n not in home, sum(map(len, rooms[n].free.values())), n)):
             room = rooms[name]
             if name not in self._homes and sum(map(len, room.free.values())) == len(room.node.gpus):
-                labels = tuple(room.node.labels.items())
-                alike = (len(room.node.gpus), realm_of(room.node), room.node.rack, room.cpus, room.memory_mib, labels)
+                kind = kind_of(room.node, self._a.named)
+                alike = (len(room.node.gpus), kind, room.cpus, room.memory_mib)
                 if alike in seen:
                     continue
                 seen[alike] = None

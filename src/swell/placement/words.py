@@ -13,6 +13,8 @@ GPU_MEMORY = "memory of one GPU (MiB)"
 def why_not(room: Room, need: Need) -> Reason:
     """Why this job has no place in this room, with the numbers that show it."""
     accepted = [node for node in room.nodes.values() if need.accepts(node.node)]
+    if not accepted:
+        return Reason(code=ReasonCode.NODES, detail={"accepts": _accepts(need)} if _accepts(need) else {})
     if need.shared:
         return _no_share(accepted, need)
     if not need.gpus:
@@ -42,9 +44,18 @@ def _no_gpus(nodes: list[NodeRoom], need: Need) -> Reason:
 
 
 def _no_type(need: Need) -> Reason:
-    labels = ", ".join(f"{key}={value}" for key, value in need.labels)
-    accepts = f"{need.gpu_type} on nodes with {labels}" if labels else need.gpu_type
+    where = _accepts(need)
+    accepts = f"{need.gpu_type} on {where}" if where else need.gpu_type
     return Reason(code=ReasonCode.GPU_TYPE, detail={"needs": max(1, need.gpus), "accepts": accepts})
+
+
+def _accepts(need: Need) -> str:
+    """`gpu1 or gpu2 with zone=a that run containers`; empty: any node."""
+    labels = ", ".join(f"{key}={value}" for key, value in need.labels)
+    said = [f"with {labels}"] if labels else []
+    said += ["that run containers"] if need.image and not need.pods else []
+    named = " or ".join(need.nodes)
+    return " ".join([named or "nodes", *said]) if named or said else ""
 
 
 def _short_of(what: str, needs: int, free: int) -> Reason:

@@ -40,13 +40,28 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
     of_kind = [node for node in known if runs_pods(node) is (spec.kubernetes is not None)]
     if not of_kind:
         raise Infeasible(no_node_for(spec))
-    fitting = [node for node in of_kind if has_labels(node, spec.node_labels.items())]
-    if not fitting:
-        wanted = ", ".join(f"{key}={value}" for key, value in sorted(spec.node_labels.items()))
-        raise Infeasible(f"no node has the labels {wanted}; `swell nodes` shows the labels there are")
+    fitting = _accepted(spec, of_kind)
     _check_cpu_and_memory(spec, fitting)
     if not spec.cpu_only:
         _check_gpus(spec, fitting)
+
+
+def _accepted(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
+    """Nodes that the job may use by their names, labels and what runs containers there. Raises Infeasible for none."""
+    named = [node for node in nodes if not spec.nodes or node.name in spec.nodes]
+    if not named:
+        there = ", ".join(sorted(node.name for node in nodes))
+        raise Infeasible(f"there is no node called {' or '.join(spec.nodes)}; there are: {there}")
+    labelled = [node for node in named if has_labels(node, spec.node_labels.items())]
+    if not labelled:
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(spec.node_labels.items()))
+        of_them = " of those it names" if spec.nodes else ""
+        raise Infeasible(f"no node{of_them} has the labels {wanted}; `swell nodes` shows the labels there are")
+    able = [node for node in labelled if not (spec.image and node.no_containers)]
+    if not able:
+        why = "; ".join(f"{node.name}: {node.no_containers}" for node in labelled[:5])
+        raise Infeasible(f"it has an image, and no node that it may use runs containers ({why}); leave out image")
+    return able
 
 
 def at_once(spec: JobSpec, node: Node) -> int:

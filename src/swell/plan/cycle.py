@@ -12,6 +12,7 @@ from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.snapshot import Snapshot
 from swell.core.targets import NO_TARGETS, Targets, targets_in
+from swell.plan.confined import ROUNDS, spare
 from swell.plan.reconcile import reconcile
 from swell.policy import layers
 from swell.ports import Placed, Placer, Policy, Random
@@ -26,7 +27,17 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
 
     def decided(seen: Snapshot, keep: Targets) -> tuple[Decision, Layout]:
         decision = layers.decide(policy, seen, memory, rng, keep)
-        return decision, placer.place(seen, in_precedence(seen, decision, keep), rng)
+        layout = placer.place(seen, in_precedence(seen, decision, keep), rng)
+        handed_on: dict[JobId, Grant] = {}
+        for _ in range(0 if seen.options.quotas else ROUNDS):  # quotas count what all jobs of a team have
+            rest = spare(seen, decision.grants, layout, handed_on)
+            more = layers.decide(policy, rest, memory, rng).grants if rest else {}
+            if not more:
+                break
+            handed_on |= more
+            decision = replace(decision, grants={**decision.grants, **more})
+            layout = placer.place(seen, in_precedence(seen, decision, keep), rng)
+        return decision, layout
 
     decision, layout = decided(snapshot, NO_TARGETS)
     if before.missed_by(layout.allocations):  # somebody would have been stopped for nothing

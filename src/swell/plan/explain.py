@@ -15,6 +15,8 @@ AHEAD_LISTED = 100
 """At most this many of the jobs ahead are named; all are counted."""
 HOLDERS_NAMED = 3
 """Of jobs that keep GPUs until they end."""
+NODES_NAMED = 5
+"""Of nodes that run no containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ def _over(reason: Reason, now_s: float) -> bool:
 def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
     sentences = [_standing(record, now_s), *_withdrawn(record, now_s)]
     sentences += [sentence(_with_now(reason, now_s)) for reason in of_now(record, reasons, now_s)]
+    sentences += [] if record.ended else _left_out(state, record)
     ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record, now_s)
     if not record.ended and not record.holding and not record.paused:
         sentences += _held_for_good(state, record)
@@ -110,6 +113,16 @@ def _withdrawn(record: JobRecord, now_s: float) -> list[str]:
     again = f"; it is left as it is until its next checkpoint, or {_for(withdrawn.until_s - now_s)}"
     text = f"its {what}{change} was withdrawn {ago} ago: {withdrawn.reason}"
     return [text + (again if withdrawn.until_s > now_s else "")]
+
+
+def _left_out(state: State, record: JobRecord) -> list[str]:
+    """Nodes that it never gets, by what it asks for."""
+    spec = record.spec
+    said = [f"it names its nodes: {', '.join(spec.nodes)}; no other is considered"] if spec.nodes else []
+    unable = [node for node in state.nodes.values() if node.no_containers and spec.image]
+    return said + [
+        f"not on {node.name}, because it has an image: {node.no_containers}" for node in unable[:NODES_NAMED]
+    ]
 
 
 def _for(seconds: float) -> str:
@@ -240,6 +253,9 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ),
     ReasonCode.GPU_TYPE: lambda d: (
         "none of the GPU types it accepts is available" + (f" (accepts {d['accepts']})" if "accepts" in d else "")
+    ),
+    ReasonCode.NODES: lambda d: (
+        "no node that it may use takes jobs at present" + (f" (it may use {d['accepts']})" if "accepts" in d else "")
     ),
     ReasonCode.MEMORY: lambda d: (
         f"not enough {d.get('what', 'CPU or memory')} is free"

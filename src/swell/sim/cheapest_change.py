@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from swell.core.capacity import accepts_type, has_labels
+from swell.core.capacity import accepts_type, need_of_spec
 from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, NodeObserved, PriorityChanged
 from swell.core.ids import JobId
 from swell.core.job import PRIORITIES, GpuRequest, JobSpec
@@ -204,11 +204,14 @@ def _more_nodes(state: State, record: JobRecord, now_s: float) -> Iterator[Relax
 
 
 def _largest(state: State, spec: JobSpec) -> Node | None:
-    """The node with the most GPUs that this job may use."""
+    """The node with the most GPUs that this job may use; none for a job that names its nodes, which a new one is not
+    among."""
+    need = need_of_spec(spec, 1, "")
     fitting = [
         node
         for node in state.nodes.values()
-        if has_labels(node, spec.node_labels.items())
+        if not spec.nodes
+        and need.accepts(node)
         and (spec.cpu_only or any(accepts_type(spec.gpus, gpu.type) for gpu in node.gpus))
     ]
     return max(fitting, key=lambda node: (len(node.gpus), node.cpus, node.name), default=None)

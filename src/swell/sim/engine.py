@@ -232,8 +232,8 @@ class Simulation:
         self._told(event)
 
     def _can_ever_run(self, spec: JobSpec) -> bool:
-        labels = tuple(sorted(spec.node_labels.items()))
-        key = (spec.gpus, spec.launcher, spec.roles, spec.cpus, spec.memory_mib, labels)
+        where = (tuple(sorted(spec.node_labels.items())), spec.nodes, spec.image)
+        key = (spec.gpus, spec.launcher, spec.roles, spec.cpus, spec.memory_mib, where)
         found = self._feasible.get(key)
         if found is None:
             try:

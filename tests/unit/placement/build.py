@@ -204,4 +204,6 @@ def _wrong_place(snapshot: Snapshot, placed: Placed, allocation: Allocation) -> 
             found.append("GPUs not sorted")
         if any(n.labels.get(k) != v for k, v in spec.node_labels.items()):
             found.append(f"job {placed.view.id} is on a node without its labels")
+        if (spec.nodes and n.name not in spec.nodes) or (spec.image and n.no_containers):
+            found.append(f"job {placed.view.id} is on {n.name}, which it may not use")
     return found

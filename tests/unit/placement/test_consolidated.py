@@ -126,8 +126,22 @@ def test_node_labels_and_gpu_memory_select() -> None:
     assert where(layout, 2) == {"n2": 2}
     assert layout.unplaced[3].code is ReasonCode.MEMORY
     assert layout.unplaced[3].detail == {"what": "memory of one GPU (MiB)", "needs": 64000, "free": 40000}
-    assert layout.unplaced[4].code is ReasonCode.GPU_TYPE
-    assert sentence(layout.unplaced[4]).endswith("(accepts gpu on nodes with zone=c)")
+    assert sentence(layout.unplaced[4]).endswith("at present (it may use nodes with zone=c)")
+
+
+def test_a_job_is_put_only_on_nodes_that_it_names_and_that_run_its_image() -> None:
+    no = "there is no podman or docker on it"
+    cluster = [node("n1", 4, no_containers=no), node("n2", 2), node("n3", 1)]
+    jobs = [
+        view(1, 1, spec={"nodes": ("n3",)}),
+        view(2, 1, spec={"nodes": ("n3",)}),
+        view(3, 1, spec={"image": "busybox"}),
+        view(4, 1, spec={"nodes": ("n1",), "image": "busybox"}),
+    ]
+    layout = place(snap(cluster, jobs), want(*jobs))
+    assert (where(layout, 1), where(layout, 3)) == ({"n3": 1}, {"n2": 1})
+    assert sentence(layout.unplaced[2]) == "needs 1 GPU, free for it: 0"
+    assert sentence(layout.unplaced[4]).endswith("(it may use n1 that run containers)")
 
 
 def test_processes_are_counted_by_launcher() -> None:

@@ -16,7 +16,14 @@ A100 = tuple(Gpu(index=i, type="A100", memory_mib=40_000) for i in range(4))
 T4 = tuple(Gpu(index=i, type="T4", memory_mib=16_000) for i in range(2))
 NODES = (
     Node(name="a", gpus=A100, cpus=32, memory_mib=100_000, labels={"zone": "x"}),
-    Node(name="b", gpus=T4, cpus=8, memory_mib=10_000, condition=NodeCondition.CORDONED),
+    Node(
+        name="b",
+        gpus=T4,
+        cpus=8,
+        memory_mib=10_000,
+        condition=NodeCondition.CORDONED,
+        no_containers="there is no podman or docker on it",
+    ),
 )
 
 
@@ -53,6 +60,10 @@ def test_what_some_node_could_hold_is_admitted(job: JobSpec) -> None:
         (spec(cpus=33), "33 CPUs, the largest node has 32"),
         (spec(memory_mib=200_000), "200000 MiB of memory"),
         (spec(node_labels={"zone": "y"}), "no node has the labels zone=y"),
+        (spec(nodes=("x", "y")), "there is no node called x or y; there are: a, b"),
+        (spec(nodes=("b",), node_labels={"zone": "x"}), "no node of those it names has the labels zone=x"),
+        (spec(nodes=("b",), image="busybox"), "no node that it may use runs containers .b: there is no podman"),
+        (spec(GpuRequest(min=3, max=3), nodes=("b",)), "the largest node has 2"),
     ],
 )
 def test_what_no_node_could_ever_hold_is_refused_with_the_numbers(job: JobSpec, says: str) -> None:
@@ -163,6 +174,8 @@ def test_what_no_pod_can_be_is_refused_with_what_to_do(change: dict[str, Any], w
         (spec(GpuRequest(share=True)), 4),
         (spec(GpuRequest(memory_mib=50_000)), 0),
         (spec(node_labels={"zone": "y"}), 0),
+        (spec(nodes=("a", "c")), 4),
+        (spec(nodes=("b",)), 0),
     ],
 )
 def test_how_many_such_jobs_a_node_runs_at_once(job: JobSpec, count: int) -> None:

@@ -1,0 +1,58 @@
+"""GPUs that a policy grants to jobs that may use some nodes only, and that cannot be had there, go to other jobs.
+
+A policy counts GPUs by type, not by node: a hundred jobs that name one full machine would be granted what is free on
+all others, and leave it idle. Pure. Called by `plan.cycle` after each placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from swell.core.capacity import Need, need_of_spec
+from swell.core.decision import Grant, Layout
+from swell.core.ids import JobId
+from swell.core.snapshot import Capacity, JobView, Snapshot
+
+ROUNDS = 4
+"""Jobs with as many different confinements as this are passed over in one pass; the next pass sees to the rest."""
+
+Confinement = tuple[object, ...]
+
+
+def confinement(view: JobView, snapshot: Snapshot) -> Confinement | None:
+    """What keeps a job off some of the nodes that take jobs; None: nothing does."""
+    need = need_of_spec(view.spec, 1, "")
+    if all(need.accepts(node) for node in snapshot.nodes if node.schedulable):
+        return None
+    return _key(need)
+
+
+def _key(need: Need) -> Confinement:
+    return need.nodes, need.labels, need.image, need.pods
+
+
+def spare(
+    snapshot: Snapshot, grants: Mapping[JobId, Grant], layout: Layout, handed_on: Mapping[JobId, Grant]
+) -> Snapshot | None:
+    """Jobs that got nothing, with what confined ones were granted and cannot have. None: there is nothing to hand on.
+
+    `handed_on`: what earlier rounds gave away of it."""
+    by_id = snapshot.by_id
+    shut_out = {job: by_id[job] for job in layout.unplaced if job in grants and by_id[job].allocation is None}
+    keys = {job: confinement(view, snapshot) for job, view in shut_out.items()}
+    left: dict[str, int] = {}
+    confined = [job for job, key in keys.items() if key is not None]
+    for sign, found in ((1, confined), (-1, list(handed_on))):
+        for job in found:
+            given = grants[job]
+            left[given.gpu_type] = left.get(given.gpu_type, 0) + sign * given.n * by_id[job].gpu_milli
+    if not any(milli > 0 for milli in left.values()):
+        return None
+    passed_over = {keys[job] for job in confined}
+    jobs = tuple(
+        job
+        for job in snapshot.jobs
+        if job.id not in grants and job.allocation is None and _key(need_of_spec(job.spec, 1, "")) not in passed_over
+    )
+    capacity = Capacity(gpu_milli={kind: max(0, milli) for kind, milli in sorted(left.items())})
+    return snapshot.restricted(jobs, capacity) if jobs else None
