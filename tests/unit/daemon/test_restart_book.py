@@ -117,6 +117,7 @@ def test_a_restart_makes_the_plan_that_would_have_come_next(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_also_after_200_000_events(tmp_path: Path) -> None:
     with closing(open_store(f"sqlite:///{tmp_path / 'swell.db'}")) as store:
         batches = list(training(jobs=500, epochs=400))
