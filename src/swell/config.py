@@ -71,6 +71,7 @@ class Config:
     container_shm_mib: int = 8192  # size of /dev/shm in a container; 0: the runtime's own default
     container_pids: int = 0  # processes and threads of a container, at most; 0: the runtime's own default
     container_pull_timeout_s: float = 3600.0  # an image that is not there by then is given up
+    container_gpu_probe_s: float = 60.0  # how often a container is asked whether it still has its GPUs (NVIDIA)
     kubernetes: KubernetesSettings | None = None  # nodes of a cluster take part; see below
     hooks: Mapping[str, Hook] = field(default_factory=dict)  # where notices go, by name; see below
     snapshot_max_mib: int = 200  # of working files at submit

@@ -38,7 +38,7 @@ from swell.daemon.still_ours import StillOurs
 from swell.executors.container import ContainerSettings
 from swell.executors.files import FileRouter
 from swell.executors.hosts import LocalExecutor
-from swell.executors.inventory import Machine
+from swell.executors.inventory import Machine, Probe
 from swell.executors.kubernetes.api import connect
 from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.preparation import PodPreparation
@@ -67,6 +67,7 @@ from swell.plan.deadlines import Patience
 from swell.policy.custom import load_policy_files
 from swell.ports import Executor
 from swell.sdk import ship
+from swell.shim.containers import why_none
 from swell.shim.leftovers import Leftovers
 from swell.speed.book import Book
 from swell.store.journal import Journal
@@ -239,7 +240,8 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         as_submitter=config.as_submitter,
         containers=_containers(config, store.cluster_id),
     )
-    machine, dirs = Machine(clock, gpus=config.gpus), _job_dirs(config)
+    probe = Probe(no_containers=lambda: why_none(config.container_runtime, os.environ))
+    machine, dirs = Machine(clock, gpus=config.gpus, probe=probe), _job_dirs(config)
     hosts = LocalExecutor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
     far = _over_ssh(config, url, secret, store, clock)
     executors: dict[str, Executor] = {"local": hosts, "ssh": far}
@@ -310,6 +312,7 @@ def _containers(config: Config, cluster_id: str) -> ContainerSettings:
         shm_mib=config.container_shm_mib,
         pids=config.container_pids,
         pull_timeout_s=config.container_pull_timeout_s,
+        gpu_probe_s=config.container_gpu_probe_s,
     )
 
 

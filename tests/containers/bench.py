@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from containers.images import OPTIONS, busybox
-from contract.executor_benches import SHELL, LocalBench, RealClock, as_is
+from contract.executor_benches import SHELL, AgentBench, LocalBench, RealClock, as_is, far_executor
+from contract.transport_benches import over_pipe
 from harness import eventually
 from swell.core.ids import RunId
 from swell.core.resources import Node
@@ -62,3 +63,14 @@ class ContainerBench(LocalBench):
             sdk_dir=str(self.home),
             journal=str(self.runs / str(run) / "epochs"),
         )
+
+
+class FarContainerBench(ContainerBench):
+    """This machine again, through an agent over SSH's own wire."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.runs = AgentBench(home).runs
+
+    def executor(self) -> Executor:
+        return far_executor(self.home, over_pipe([]), self._contained)

@@ -114,15 +114,20 @@ class AgentBench(LocalBench):
         return over_pipe([])
 
     def executor(self) -> Executor:
-        transport = SshTransport(greeting(self.home), self.dial(), no_upstream)
-        place = Place(name="here", transport=transport, lease_s=600.0)
-        tuning = Tuning(poll_s=0.3, straggler_s=0.2)
-        kept = LocalTransport(self.home / "kept")
+        return far_executor(self.home, self.dial(), as_is)
 
-        async def prepare(order: Order) -> Launch:
-            return as_is(order)
 
-        return HostExecutor(kept, RealClock(), prepare, here=None, places=[place], tuning=tuning)
+def far_executor(home: Path, dial: Dial, prepare: Callable[[Order], Launch]) -> Executor:
+    """Of one machine, reached through an agent."""
+    transport = SshTransport(greeting(home), dial, no_upstream)
+    place = Place(name="here", transport=transport, lease_s=600.0)
+    kept = LocalTransport(home / "kept")
+
+    async def prepared(order: Order) -> Launch:
+        return prepare(order)
+
+    tuning = Tuning(poll_s=0.3, straggler_s=0.2)
+    return HostExecutor(kept, RealClock(), prepared, here=None, places=[place], tuning=tuning)
 
 
 class ScriptedBench:

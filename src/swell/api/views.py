@@ -312,6 +312,7 @@ def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_wh
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
         "labels": dict(node.labels),
+        "no_containers": node.no_containers,
         "rack": node.rack,
         "realm": node.realm,
         "contact_s": node.contact_s,

@@ -16,7 +16,7 @@ GPU_HEAD = ("GPU", "TYPE", "MEMORY", "JOBS", "USE", "UUID")
 
 def described(view: View) -> str:
     lines = [(name, text) for name, text in _facts(view) if text]
-    facts = "\n".join(f"{name:<11}{safe(text)}" for name, text in lines)
+    facts = "\n".join(f"{name:<12}{safe(text)}" for name, text in lines)
     gpus = table(GPU_HEAD, [_gpu(gpu) for gpu in view["gpus"]]) if view["gpus"] else ""
     return f"{facts}\n\n{gpus}" if gpus else facts
 
@@ -37,6 +37,7 @@ def _facts(view: View) -> Sequence[tuple[str, str]]:
         ("GPUs free", f"{view['gpus_free']} of {view['gpus_total']}"),
         ("setup", "; ".join(view["ssh"]["setup"]) if view["ssh"] else ""),
         ("files", (view["ssh"]["root"] or "~/.swell") + " on the machine" if view["ssh"] else ""),
+        ("containers", f"none: {view['no_containers']}" if view["no_containers"] else ""),
         ("rack", view["rack"]),
         ("labels", ", ".join(f"{key}={value}" for key, value in view["labels"].items())),
     ]

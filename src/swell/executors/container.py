@@ -30,6 +30,7 @@ class ContainerSettings:
     shm_mib: int = 0  # size of /dev/shm; 0: the runtime's own default
     pids: int = 0  # processes and threads of a container; 0: the runtime's own default
     pull_timeout_s: float = 3600.0
+    gpu_probe_s: float = 60.0  # how often a container is asked whether it still has its GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Own:
     checkpoints_dir: str  # empty: its user mounts one
     sdk_dir: str
     journal: str
+    socket_dir: str = ""  # with the socket at which the library reaches the daemon; empty: it does so over the network
 
 
 def container_of(run: RunId, worker: Worker, node: Node, own: Own, settings: ContainerSettings) -> dict[str, Any]:
@@ -60,6 +62,7 @@ def container_of(run: RunId, worker: Worker, node: Node, own: Own, settings: Con
         "shm_mib": settings.shm_mib,
         "pids": settings.pids,
         "pull_timeout_s": settings.pull_timeout_s,
+        "gpu_probe_s": settings.gpu_probe_s,
     }
 
 
@@ -73,6 +76,7 @@ def _own_mounts(own: Own) -> list[dict[str, Any]]:
         *({"source": path, "target": path, "make": "directory"} for path in kept),
         {"source": own.journal, "target": own.journal, "make": "file"},
         {"source": own.sdk_dir, "target": own.sdk_dir, "read_only": True, "make": ""},
+        *([{"source": own.socket_dir, "target": own.socket_dir, "make": ""}] if own.socket_dir else []),
     ]
 
 
@@ -88,7 +92,11 @@ def gpus_of(worker: Worker, node: Node) -> dict[str, Any]:
     real = {gpu.index: gpu for gpu in node.gpus if gpu.memory_mib}
     held = [real[index] for index in worker.gpus if index in real]
     amd = any(_AMD.match(gpu.type) for gpu in held)
-    return {"vendor": "amd" if amd else "nvidia" if held else "", "indices": [gpu.index for gpu in held]}
+    return {
+        "vendor": "amd" if amd else "nvidia" if held else "",
+        "indices": [gpu.index for gpu in held],
+        "uuids": [gpu.uuid or str(gpu.index) for gpu in held],
+    }
 
 
 def environment_inside(env: Mapping[str, str], gpus: Mapping[str, Any]) -> dict[str, str]:

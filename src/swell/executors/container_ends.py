@@ -16,6 +16,7 @@ _REASONS = {
     "runtime": ExitReason.START_FAILED,
     "registry": ExitReason.NODE_FULL,
     "node": ExitReason.NODE_FULL,
+    "gpus": ExitReason.NODE_FULL,
     "lost": ExitReason.SHIM_LOST,
 }
 """By the step at which it failed. What the node or the registry lacks now is tried again without blame."""
@@ -45,6 +46,8 @@ def why_not_contained(failed: Mapping[str, Any]) -> str:
         return f"the image {image} cannot be pulled now ({said}); it is tried again"
     if step == "node":
         return f"the node has no room for the container ({said}); make room on its disk, or wait"
+    if step == "gpus":
+        return f"the container lost its GPUs ({said}); the job is tried again, and nothing is counted against it"
     if step == "lost":
         return str(said)
     return f"the container of image {image} could not be started: {said}"

@@ -7,6 +7,7 @@ by itself when its memory is free. GPUs that others use are marked and left alon
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from swell.executors.nvml import GpuProcess, GpuReading, Nvml
 from swell.executors.slots import slots
 from swell.ports import Clock
 from swell.shim import gpus, processes
+from swell.shim.containers import why_none
 from swell.shim.inventory import cpus, memory_mib
 
 LEFTOVER_MIB = 512
@@ -56,6 +58,7 @@ class Probe:
     executor: str = "local"
     cpus: Callable[[], int] = cpus
     memory_mib: Callable[[], int] = memory_mib
+    no_containers: Callable[[], str] = lambda: why_none("", os.environ)
     whose: Callable[[int], Whose | None] = _whose_here
 
 
@@ -93,6 +96,7 @@ class Machine:
             memory_mib=self._probe.memory_mib(),
             labels=self._labels,
             executor=self._probe.executor,
+            no_containers=self._probe.no_containers(),
         )
 
     def gpu_clean(self, gpu: int, ours: Ours) -> bool:

@@ -129,6 +129,7 @@ def _contained(worker: Worker, record: JobRecord, node: Node, context: LaunchCon
         checkpoints_dir="" if record.spec.checkpoint_dir else checkpoints(record, context),
         sdk_dir=context.sdk_dir,
         journal=journal(run, context),
+        socket_dir=posixpath.dirname(context.url.removeprefix("unix:")) if context.url.startswith("unix:") else "",
     )
     container = container_of(run, worker, node, own, context.containers)
     return replace(worker, container=container, env=environment_inside(worker.env, container["gpus"]))

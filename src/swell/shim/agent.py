@@ -24,8 +24,7 @@ from swell.shim.host import Host, bind_notify, write
 from swell.shim.inventory import read_machine
 from swell.shim.obedience import Fenced, Obedience
 from swell.shim.processes import send
-from swell.shim.uplink import NAME as UPLINK_NAME
-from swell.shim.uplink import Uplink
+from swell.shim.uplink import Uplink, socket_in
 from swell.shim.wire import PROTOCOL, Broken, frame, read_frame
 
 SILENCE_S = 180
@@ -48,7 +47,7 @@ class Agent:
         self._host = Host(runs_dir, [os.path.join(cluster, name) for name in OF_JOBS])
         self._deliveries = Deliveries(cluster)
         self._obedience = Obedience(os.path.join(cluster, "epoch"))
-        self._uplink = Uplink(os.path.join(runs_dir, UPLINK_NAME), self.send)
+        self._uplink = Uplink(socket_in(cluster), self.send)
         self._pool = ThreadPoolExecutor(THREADS)
 
     def send(self, message: Json, data: bytes = b"") -> None:
@@ -134,7 +133,7 @@ class Agent:
             "force": lambda: host.force(run, message["ranks"]),
             "put": lambda: host.put(run, message["name"], data),
             "renew": lambda: self._renew(message),
-            "inventory": read_machine,
+            "inventory": lambda: read_machine(message["runtime"]),
             "remove": lambda: host.remove(message["job"]),
             "kept": host.kept,
             "tree": lambda: host.working_copies.tree(message["job"], message["below"]),

@@ -66,14 +66,14 @@ def _limits(container: Json) -> list[str]:
 
 
 def _gpus(docker: bool, gpus: Json) -> list[str]:
-    numbers = [str(index) for index in gpus["indices"]]
+    """NVIDIA's by their UUIDs, which stay when a driver counts anew after a reboot; AMD's by their device files."""
     if gpus["vendor"] == "amd":
         return ["--device=/dev/kfd", *(f"--device=/dev/dri/renderD{128 + index}" for index in gpus["indices"])]
     if gpus["vendor"] != "nvidia":
         return []
     if docker:
-        return [f'--gpus="device={",".join(numbers)}"']
-    return [f"--device=nvidia.com/gpu={number}" for number in numbers]
+        return [f'--gpus="device={",".join(gpus["uuids"])}"']
+    return [f"--device=nvidia.com/gpu={uuid}" for uuid in gpus["uuids"]]
 
 
 def _mount(mount: Json) -> str:
@@ -87,8 +87,26 @@ def remove_argv(program: str, name: str) -> list[str]:
     return [program, "rm", *options, name]
 
 
+def kill_argv(program: str, name: str) -> list[str]:
+    """End it; how it ended can still be asked."""
+    return [program, "kill", "--signal=KILL", name]
+
+
 def state_argv(program: str, name: str) -> list[str]:
     return [program, "container", "inspect", "--format={{json .State}}", name]
+
+
+def probe_argv(program: str, name: str) -> list[str]:
+    """Asks the driver from within the container."""
+    return [program, "exec", name, "nvidia-smi", "-L"]
+
+
+def gpus_lost(code: int, said: str) -> str:
+    """What a failed probe says of a container that lost its GPUs; empty: nothing. A container that has no nvidia-smi,
+    or is just ending, proves nothing."""
+    signs = ("failed to initialize nvml", "unknown error", "no devices were found", "gpu is lost")
+    lines = [line.strip() for line in said.splitlines() if any(sign in line.lower() for sign in signs)]
+    return lines[0][:300] if code != 0 and lines else ""
 
 
 def image_argv(program: str, image: str) -> list[str]:

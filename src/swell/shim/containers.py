@@ -17,7 +17,7 @@ import signal
 import stat as modes
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from swell.shim import container_argv as argv_of
 from swell.shim.files import Json, boot_s, cause_in, create, touch, write_whole
@@ -82,8 +82,8 @@ class Held:
         process = subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL)
         self._until_up(process)
         self._is_up()
-        process.wait()
-        return self._tell(self._end())
+        lost = self._while_it_has_its_gpus(process)
+        return self._tell(self._end(), lost)
 
     @property
     def image(self) -> str:
@@ -165,6 +165,21 @@ class Held:
         said = cause_in(os.path.join(self.directory, "log"), [])
         raise Failed(**argv_of.failure_of(process.returncode, said, self.image, self.request["argv"][0]))
 
+    def _while_it_has_its_gpus(self, process: subprocess.Popen[bytes]) -> str:
+        """Until it has ended. A reload of the machine's init, or a driver that was updated, takes a container's GPUs
+        away for good: then it is ended here, and what the driver said is returned."""
+        every_s = self.container["gpu_probe_s"] if self.container["gpus"]["vendor"] == "nvidia" else None
+        while True:
+            try:
+                process.wait(every_s)
+                return ""
+            except subprocess.TimeoutExpired:
+                answer = call(argv_of.probe_argv(self.program, self.container["name"]), self.env)
+                if said := argv_of.gpus_lost(*answer):
+                    call(argv_of.kill_argv(self.program, self.container["name"]), self.env)
+                    process.wait()
+                    return said
+
     def _docker_began(self) -> bool:
         time.sleep(10 * POLL_S)
         return _began(self.state())
@@ -198,10 +213,11 @@ class Held:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _tell(self, state: Json) -> int:
+    def _tell(self, state: Json, lost_gpus: str = "") -> int:
         exited = _status(state) == "exited" and state.get("ExitCode", -1) >= 0
         found = {"code": state["ExitCode"] if exited else None, "oom": bool(state.get("OOMKilled"))}
-        write_whole(self.directory, "container.json", json.dumps({**found, "lost": not exited}).encode())
+        told = {**found, "lost": not exited, "lost_gpus": lost_gpus}
+        write_whole(self.directory, "container.json", json.dumps(told).encode())
         return int(found["code"] or 0)
 
 
@@ -291,6 +307,15 @@ def program_of(container: Json, env: dict[str, str]) -> str:
     raise Failed(step="missing", said=f"there is no {wanted}", image=container["image"])
 
 
+def why_none(runtime: str, environ: Mapping[str, str]) -> str:
+    """Why this machine runs no containers, for people; empty: it has the runtime, or one of those that are known."""
+    try:
+        program_of({"runtime": runtime, "image": ""}, runtime_env({"runtime_env": dict(environ)}))
+    except Failed as error:
+        return f"{error} on it"
+    return ""
+
+
 def call(argv: list[str], env: dict[str, str], within_s: float = CALL_S) -> tuple[int, str]:
     """Ask the runtime: its exit code and what it printed. -1: it did not answer in time, or could not be started."""
     blocked = bool(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
@@ -376,6 +401,9 @@ def outcome(directory: str, record: Json) -> Json:
             told = json.loads(file.read())
     except (OSError, ValueError):
         told = {"lost": True}
+    if told.get("lost_gpus"):
+        failed = {"step": "gpus", "said": told["lost_gpus"], "errno": None}
+        return {**record, "code": None, "signal": None, "failed": failed}
     if told["lost"]:
         return {**record, "code": None, "signal": None, "failed": {**LOST, "errno": None}}
     code = told["code"]

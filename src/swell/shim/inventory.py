@@ -1,15 +1,18 @@
-"""What this machine has: CPUs, memory, GPUs. Runs on that machine."""
+"""What this machine has: CPUs, memory, GPUs, a container runtime. Runs on that machine."""
 
 from __future__ import annotations
 
 import os
 
+from swell.shim.containers import why_none
 from swell.shim.files import Json
 from swell.shim.gpus import read_gpus
 
 
-def read_machine() -> Json:
-    return {"cpus": cpus(), "memory_mib": memory_mib(), **read_gpus()}
+def read_machine(runtime: str = "") -> Json:
+    """`runtime`: of containers, as the operator chose it; empty: any that is known."""
+    found = {"cpus": cpus(), "memory_mib": memory_mib(), "no_containers": why_none(runtime, os.environ)}
+    return {**found, **read_gpus()}
 
 
 def cpus() -> int:

@@ -7,6 +7,7 @@ down, the in-job library keeps what it has to say and tries again.
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import threading
@@ -15,11 +16,16 @@ from collections.abc import Callable
 from swell.shim.files import Json
 from swell.shim.host import bind_private
 
-NAME = "daemon"
 CHUNK = 64 * 1024
 MAX_STREAMS = 1024
 SEND_S = 5.0
 """A training that does not take its answer for so long is hung up on."""
+
+
+def socket_in(cluster: str) -> str:
+    """Where trainings find the daemon. Alone in its directory, which containers get to see as a whole: a socket that a
+    later agent makes in its place is seen there too."""
+    return f"{cluster}/link/daemon"
 
 
 class Uplink:
@@ -28,6 +34,7 @@ class Uplink:
     def __init__(self, path: str, send: Callable[[Json, bytes], None]) -> None:
         self._send = send
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         bind_private(self._listener, path)
         self._listener.listen(512)
         self._streams: dict[int, socket.socket] = {}

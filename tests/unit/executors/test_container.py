@@ -65,13 +65,23 @@ def test_the_request_of_a_container() -> None:
         "sources": ["/home"],
         "ports": {"31346": "6006"},
         "workdir": "/h/work/7",
-        "gpus": {"vendor": "", "indices": []},
+        "gpus": {"vendor": "", "indices": [], "uuids": []},
         "cpus": 2,
         "memory_mib": 512,
         "shm_mib": 0,
         "pids": 0,
         "pull_timeout_s": 3600.0,
+        "gpu_probe_s": 60.0,
     }
+
+
+def test_the_socket_of_a_machine_over_ssh_is_seen_inside() -> None:
+    far = replace(CONTEXT, url="unix:/h/link/daemon")
+    run = Run(id=RunId(7, 2), allocation=ALLOCATION, planned_s=0.0)
+    record = JobRecord(id=7, spec=SPEC, submitted_s=0.0, run=run, attempts=2)
+    (held,) = build_launch(record, {"n1": Node(name="n1")}, {"n1": far}).workers
+    assert {"source": "/h/link", "target": "/h/link", "make": ""} in held.container["mounts"]
+    assert held.env["SWELL_URL"] == "unix:/h/link/daemon"
 
 
 def test_without_an_image_there_is_no_container() -> None:
@@ -85,7 +95,9 @@ def test_the_submitters_path_stays_outside() -> None:
 
 def test_a_container_counts_its_own_gpus_from_zero() -> None:
     held = worker(type="a100", memory_mib=40_000)
-    assert held.container["gpus"] == {"vendor": "nvidia", "indices": [1, 3]}
+    assert held.container["gpus"] == {"vendor": "nvidia", "indices": [1, 3], "uuids": ["1", "3"]}
+    named = worker(type="a100", memory_mib=40_000, uuid="GPU-b").container["gpus"]
+    assert named["uuids"] == ["GPU-b", "GPU-b"]
     assert held.env["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 

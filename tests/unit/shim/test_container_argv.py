@@ -22,7 +22,7 @@ def container(**fields: Any) -> dict[str, Any]:
         ],
         "ports": {},
         "workdir": "/w/7",
-        "gpus": {"vendor": "", "indices": []},
+        "gpus": {"vendor": "", "indices": [], "uuids": []},
         "cpus": 2,
         "memory_mib": 4096,
         "shm_mib": 8192,
@@ -95,15 +95,35 @@ def test_files_belong_to_the_user_with_rootless_podman() -> None:
 @pytest.mark.parametrize(
     ("program", "vendor", "options"),
     [
-        ("podman", "nvidia", ["--device=nvidia.com/gpu=1", "--device=nvidia.com/gpu=3"]),
-        ("docker", "nvidia", ['--gpus="device=1,3"']),
+        ("podman", "nvidia", ["--device=nvidia.com/gpu=GPU-b", "--device=nvidia.com/gpu=GPU-d"]),
+        ("docker", "nvidia", ['--gpus="device=GPU-b,GPU-d"']),
         ("podman", "amd", ["--device=/dev/kfd", "--device=/dev/dri/renderD129", "--device=/dev/dri/renderD131"]),
         ("docker", "", []),
     ],
 )
 def test_gpus_are_handed_in_as_the_runtime_knows_them(program: str, vendor: str, options: list[str]) -> None:
-    argv = run(program, gpus={"vendor": vendor, "indices": [1, 3]})
+    argv = run(program, gpus={"vendor": vendor, "indices": [1, 3], "uuids": ["GPU-b", "GPU-d"]})
     assert [word for word in argv if word.startswith(("--device", "--gpus"))] == options
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "lost"),
+    [
+        (255, "Failed to initialize NVML: Unknown Error\n", "Failed to initialize NVML: Unknown Error"),
+        (
+            15,
+            "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot the system\n",
+            "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot the system",
+        ),
+        (6, "No devices were found\n", "No devices were found"),
+        (0, "GPU 0: NVIDIA A100 (UUID: GPU-b)\n", ""),
+        (127, "Error: crun: executable file `nvidia-smi` not found in $PATH: No such file or directory\n", ""),
+        (255, "Error: can only create exec sessions on running containers: container state improper\n", ""),
+        (-1, "timed out after 60 seconds", ""),
+    ],
+)
+def test_only_the_drivers_own_words_prove_that_a_container_lost_its_gpus(code: int, said: str, lost: str) -> None:
+    assert container_argv.gpus_lost(code, said) == lost
 
 
 def test_nothing_is_privileged_unless_the_operator_says_so() -> None:

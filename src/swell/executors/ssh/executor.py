@@ -57,7 +57,8 @@ class SshExecutor(HostExecutor):
     def _new_place(self, name: str, ssh: Ssh, lease_s: float) -> Place:
         greeting = Greeting(root=ssh.root, cluster_id=self._preparation.cluster_id, epoch=self._epoch)
         transport = self._transports[name] = SshTransport(greeting, over_ssh(ssh), self._upstream)
-        return Place(name=name, transport=transport, machine=FarMachine(name, transport, self._clock), lease_s=lease_s)
+        machine = FarMachine(name, transport, self._clock, self._preparation.containers.runtime)
+        return Place(name=name, transport=transport, machine=machine, lease_s=lease_s)
 
     async def _prepared(self, order: Order) -> Launch:
         missing = [name for name in order.nodes if name not in self._transports]

@@ -19,15 +19,18 @@ GONE = "the driver does not list it any more; it may have fallen off the bus: se
 class FarMachine:
     """See `places.Inspected`."""
 
-    def __init__(self, name: str, transport: SshTransport, clock: Clock) -> None:
+    def __init__(self, name: str, transport: SshTransport, clock: Clock, runtime: str = "") -> None:
+        """`runtime`: of containers, as the operator chose it; empty: any that is known."""
         self._transport = transport
-        self._told: Json = {"cpus": 1, "memory_mib": 1024, "gpus": [], "trouble": ""}
+        self._runtime = runtime
+        self._told: Json = {"cpus": 1, "memory_mib": 1024, "gpus": [], "trouble": "", "no_containers": ""}
         self._readings: tuple[GpuReading, ...] = ()
         self._whose: Mapping[int, Whose] = {}
         probe = Probe(
             executor="ssh",
             cpus=lambda: int(self._told["cpus"]),
             memory_mib=lambda: int(self._told["memory_mib"]),
+            no_containers=lambda: str(self._told["no_containers"]),
             whose=lambda pid: self._whose.get(pid),
         )
         self._machine = Machine(clock, name=name, readings=lambda: self._readings, probe=probe)
@@ -44,7 +47,7 @@ class FarMachine:
         return all(self._machine.gpu_clean(gpu, ours) for gpu in gpus)
 
     async def _ask(self) -> None:
-        self._told = await self._transport.inventory()
+        self._told = await self._transport.inventory(self._runtime)
         self._readings = readings_of(self._told, self._readings)
         seen = (process for gpu in self._told["gpus"] for process in gpu["processes"])
         self._whose = {p["pid"]: Whose(mark=p["mark"], above=tuple(p["above"])) for p in seen}

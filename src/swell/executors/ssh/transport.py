@@ -21,7 +21,7 @@ from swell.executors.ssh.connection import CONNECT_S, Refusal, connect
 from swell.executors.ssh.link import AgentLink, Greeting, Late, Pipe, Streams
 from swell.executors.transport import Json, Look, Unreachable, tree_from_json
 from swell.ports import JobTree, LogChunk, Piece
-from swell.shim.uplink import NAME as UPLINK_NAME
+from swell.shim.uplink import socket_in
 
 ANSWER_S = 20.0
 """A machine that has not answered a call by then is out of reach, and its connection is opened anew."""
@@ -71,7 +71,7 @@ class SshTransport:
     @property
     def daemon_url(self) -> str:
         """Where trainings on the machine reach the daemon."""
-        return f"unix:{self.cluster}/runs/{UPLINK_NAME}"
+        return f"unix:{socket_in(self.cluster)}"
 
     # ---- calls ----
 
@@ -126,8 +126,9 @@ class SshTransport:
         told, data = await self._call("read", job=job, below=below, path=path, offset=offset, limit=limit)
         return Piece(data=data, size=told["size"], inode=told["inode"])
 
-    async def inventory(self) -> Json:
-        found: Json = (await self._call("inventory"))[0]
+    async def inventory(self, runtime: str) -> Json:
+        """`runtime`: of containers, as the operator chose it; empty: any that is known."""
+        found: Json = (await self._call("inventory", runtime=runtime))[0]
         return found
 
     # ---- files ----
