@@ -100,24 +100,6 @@ def test_an_api_server_that_is_away_for_half_a_minute_changes_nothing(tmp_path: 
         finished(found, job, 200)
 
 
-def test_a_node_that_is_cordoned_and_emptied_hands_its_training_on(tmp_path: Path, cluster: Cluster) -> None:
-    with lab(tmp_path, cluster) as found:
-        job = begun(found, 120)
-        (node,) = found.nodes(job)
-        cluster.kubectl("cordon", node)
-        try:
-            eventually(lambda: "kubectl uncordon" in why(found, node), PATIENT_S, what="it is closed", every_s=0.3)
-            found.kubectl("delete", "pods", "-l", f"swell/job={job}", "--wait=false")
-            eventually(lambda: found.nodes(job) - {node}, PATIENT_S, what=f"off {node}: {found.job(job)}", every_s=0.3)
-        finally:
-            cluster.kubectl("uncordon", node)
-        finished(found, job, 120, exact=False)
-
-
-def why(found: Lab, node: str) -> str:
-    return str({view["name"]: view["why"] for view in found.daemon.get("/v1/nodes")["nodes"]}[node])
-
-
 def test_an_image_that_is_not_there_is_named(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         missing = found.submit(command="true", gpus=1, image="docker.io/swell/no-such-image:1")

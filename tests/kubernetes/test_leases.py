@@ -47,6 +47,10 @@ def contact(found: Lab, node: str) -> str:
     return str(views[node])
 
 
+def why(found: Lab, node: str) -> str:
+    return str({view["name"]: view["why"] for view in found.daemon.get("/v1/nodes")["nodes"]}[node])
+
+
 def begun(found: Lab, epochs: int = EPOCHS, work_s: float = 0.6) -> tuple[int, str]:
     """On so many GPUs that the next one goes to another node."""
     job = found.train(epochs, gpus=3, work_s=work_s, grace=GRACE_S)
@@ -99,14 +103,26 @@ def test_a_daemon_that_leaves_on_purpose_lets_its_pods_go_on(tmp_path: Path, clu
         found.until_nothing_is_left()
 
 
-def test_kubectl_drain_moves_a_training_at_an_epoch_and_loses_nothing(tmp_path: Path, cluster: Cluster) -> None:
+def test_kubectl_cordon_stops_nothing_and_drain_moves_a_training_at_an_epoch(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         job = found.train(60, gpus=2, work_s=0.3)
         found.until(job, "running")
         found.until_epochs(job, 2)
         (node,) = found.nodes(job)
         try:
-            cluster.kubectl("drain", node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=50s")
+            cluster.kubectl("cordon", node)
+            eventually(lambda: "kubectl uncordon" in why(found, node), PATIENT_S, what="it is closed", every_s=0.3)
+            found.until_epochs(job, 2)
+            assert found.job(job)["attempts"] == 1, "a cordon alone stops nothing"
+            cluster.kubectl(
+                "drain",
+                node,
+                "--pod-selector=swell/job",
+                "--force",
+                "--ignore-daemonsets",
+                "--delete-emptydir-data",
+                "--timeout=50s",
+            )
             eventually(lambda: found.nodes(job) - {node}, PATIENT_S, what=f"off {node}: {found.job(job)}", every_s=0.3)
         finally:
             cluster.kubectl("uncordon", node)

@@ -124,7 +124,7 @@ class KubernetesExecutor:
             return await self._create(tracked, objects)
 
     async def resize(self, order: Order) -> Answer:
-        """Pods take no resize in place: a job that could is stopped and started again, as any other."""
+        """Nothing is to be done: jobs whose launcher resizes in place are refused at submit (`core.pods`)."""
         return Done() if order.run in self._tracked else Refused(why="the run has no pods that could be resized")
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
