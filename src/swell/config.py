@@ -21,13 +21,22 @@ from swell.core.notices import Hook, NoticeKind
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
 from swell.executors.kubernetes.settings import KubernetesSettings
-from swell.home import ADDRESS_NAME, DATABASE_NAME, METRICS_TOKEN_NAME, TOKEN_NAME, default_home, kept_slots
+from swell.home import (
+    ACTIVE_NAME,
+    ADDRESS_NAME,
+    DATABASE_NAME,
+    METRICS_TOKEN_NAME,
+    TOKEN_NAME,
+    default_home,
+    kept_slots,
+)
 
 CONFIG_NAME = "config.yaml"
 LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = frozenset({LOOPBACK_HOST, "localhost", "::1"})
 _OF_CLUSTER = {"kubeconfig": "kubeconfig", "kubernetes_context": "context"}
 """Options of commands that choose a cluster, and the settings they are."""
+POSTGRES = ("postgresql://", "postgres://")
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be refused, or called by another name
 
 
@@ -53,6 +62,9 @@ class Config:
     insecure_listen: bool = False  # allow a `host` that other machines can reach, without encryption
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
+    standby: bool = False  # wait while another daemon has the database, and take over when it is gone; needs PostgreSQL
+    shared: str = ""  # a directory that all daemons of the database see, with what successors need; empty: `home`
+    own_machine: bool = True  # this machine takes jobs; false: only machines over SSH and pods do
     gpus: int | None = None  # number of slots to declare on this machine; `auto`, or unset: look for GPUs
     policy: str = ""  # at the first start only; later the last one that was set holds. Empty: the default
     placer: str = ""  # as `policy`
@@ -109,30 +121,44 @@ class Config:
         return self.database or f"sqlite:///{self.home / DATABASE_NAME}"
 
     @property
+    def on_server(self) -> bool:
+        """Other daemons can reach the database."""
+        return self.database.startswith(POSTGRES)
+
+    @property
+    def shared_dir(self) -> Path:
+        return Path(self.shared) if self.shared else self.home
+
+    @property
     def runs_dir(self) -> Path:
-        return self.home / "runs"
+        return self.shared_dir / "runs"
 
     @property
     def files_dir(self) -> Path:
-        return self.home / "files"
+        return self.shared_dir / "files"
 
     @property
     def checkpoints_dir(self) -> Path:
-        return self.home / "checkpoints"
+        return self.shared_dir / "checkpoints"
 
     @property
     def work_dir(self) -> Path:
         """Each job's own copy of its files: what it writes there is its own, and stays from attempt to attempt."""
-        return self.home / "work"
+        return self.shared_dir / "work"
 
     @property
     def token_file(self) -> Path:
-        return self.home / TOKEN_NAME
+        return self.shared_dir / TOKEN_NAME
 
     @property
     def metrics_token_file(self) -> Path:
         """What Prometheus shows at /metrics: it opens nothing else."""
-        return self.home / METRICS_TOKEN_NAME
+        return self.shared_dir / METRICS_TOKEN_NAME
+
+    @property
+    def active_file(self) -> Path:
+        """Where the daemon that has the database answers."""
+        return self.shared_dir / ACTIVE_NAME
 
     @property
     def address_file(self) -> Path:
@@ -151,7 +177,7 @@ def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = 
     named = {key: said.pop(name) for name, key in _OF_CLUSTER.items() if name in said}
     if named:
         config = replace(config, kubernetes=replace(config.kubernetes or KubernetesSettings(), **named))
-    return _check_pods_reach(_check_user(_check_exposure(_merge(config, said, "the command line"))))
+    return _check_standby(_check_pods_reach(_check_user(_check_exposure(_merge(config, said, "the command line")))))
 
 
 def is_loopback(host: str) -> bool:
@@ -176,6 +202,16 @@ def _check_user(config: Config) -> Config:
         raise ConfigError(f"run_as must be self or submitter, not {config.run_as!r}")
     if config.as_submitter and os.geteuid() != 0:
         raise ConfigError("run_as: submitter needs a daemon that runs as root: only root can start processes of others")
+    return config
+
+
+def _check_standby(config: Config) -> Config:
+    if config.shared and not Path(config.shared).is_absolute():
+        raise ConfigError(f"shared must be an absolute path, which is the same on every machine, not {config.shared!r}")
+    if config.standby and not config.on_server:
+        raise ConfigError("a standby needs a database that both daemons reach: --database postgresql://user@host/name")
+    if config.standby and not config.shared:
+        raise ConfigError("a standby needs --shared DIR, a directory that both daemons see, and a --home of its own")
     return config
 
 

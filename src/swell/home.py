@@ -14,6 +14,7 @@ from pathlib import Path
 from swell.core.errors import SwellError
 
 ADDRESS_NAME = "daemon.json"
+ACTIVE_NAME = "active.json"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 METRICS_TOKEN_NAME = "metrics-token"  # noqa: S105 - the name of a file
 PORT_NAME = "port"
@@ -31,6 +32,7 @@ OUTPUT_NAME = "serve.out"
 DATABASE_NAME = "swell.db"
 STATE_NAMES = (
     ADDRESS_NAME,
+    ACTIVE_NAME,
     TOKEN_NAME,
     METRICS_TOKEN_NAME,
     PORT_NAME,

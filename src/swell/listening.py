@@ -77,16 +77,40 @@ def bind(config: Config) -> Doors:
     )
 
 
+Served = list[tuple[Server, list[socket.socket] | None]]
+
+
+@asynccontextmanager
+async def answering(app: ASGIApp, doors: Doors) -> AsyncIterator[None]:
+    """Answer at the doors of the network as long as the block runs. They stay open for whoever serves next; who comes
+    in between waits."""
+    servers: Served = [(server_of(app), [doors.plain.dup()])]
+    if doors.tls is not None:
+        servers.append((_encrypted(app, doors), [doors.tls.dup()]))
+    async with _serving(servers):
+        yield
+
+
 @asynccontextmanager
 async def also_open(app: ASGIApp, doors: Doors) -> AsyncIterator[None]:
     """Answer at the other doors as well, as long as the block runs."""
-    servers: list[tuple[Server, list[socket.socket] | None]] = []
+    servers: Served = []
     if doors.path:
         servers.append((server_of(app, uds=doors.path), None))
         log.info("users of this machine reach it by SWELL_URL=unix:%s", doors.path)
     if doors.tls is not None:
-        servers.append((server_of(app, ssl_certfile=doors.certificate, ssl_keyfile=doors.key), [doors.tls]))
+        servers.append((_encrypted(app, doors), [doors.tls]))
         log.info("other machines reach it by %s (%s)", doors.public_url, doors.fingerprint)
+    async with _serving(servers):
+        yield
+
+
+def _encrypted(app: ASGIApp, doors: Doors) -> Server:
+    return server_of(app, ssl_certfile=doors.certificate, ssl_keyfile=doors.key)
+
+
+@asynccontextmanager
+async def _serving(servers: Served) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(server.serve(sockets=sockets)) for server, sockets in servers]
     try:
         for (server, _), task in zip(servers, tasks, strict=True):
@@ -166,7 +190,7 @@ def _certificate(config: Config) -> tuple[Path, Path]:
     """The operator's, else one of our own, made once: clients pin it at `swell login`."""
     if config.tls_certificate:
         return Path(config.tls_certificate), Path(config.tls_key or config.tls_certificate)
-    certificate, key = config.home / TLS_CERTIFICATE_NAME, config.home / TLS_KEY_NAME
+    certificate, key = config.shared_dir / TLS_CERTIFICATE_NAME, config.shared_dir / TLS_KEY_NAME
     if not (certificate.exists() and key.exists()):
         _make_certificate(certificate, key, sorted(config.host_names))
     return certificate, key

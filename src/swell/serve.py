@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from swell import __version__, listening
+from swell import __version__, listening, standing_by
 from swell.api.app import create_app
 from swell.api.auth import run_token
 from swell.config import Config
@@ -101,11 +102,13 @@ def main(config: Config) -> int:
 
 def prepare_home(config: Config) -> None:
     """Directories only: files are written by whoever holds the home."""
-    for path in (config.home, config.runs_dir, config.files_dir, config.checkpoints_dir, config.work_dir):
+    homes = dict.fromkeys((config.home, config.shared_dir))
+    for path in (*homes, config.runs_dir, config.files_dir, config.checkpoints_dir, config.work_dir):
         make_directory(path)
-    check_state_files(config.home)
+    for home in homes:
+        check_state_files(home)
     if config.as_submitter:
-        open_ways(config.home, (config.runs_dir, config.checkpoints_dir, config.work_dir))
+        open_ways(config.shared_dir, (config.runs_dir, config.checkpoints_dir, config.work_dir))
 
 
 class held:  # noqa: N801 - reads as a word: `with held(config)`
@@ -123,12 +126,16 @@ class held:  # noqa: N801 - reads as a word: `with held(config)`
             os.close(self._fd)
             raise AlreadyServed(
                 f"a daemon for {self._config.home} is running already at {_address(self._config)}; "
-                "use it, or stop it with `swell down`"
+                f"use it, or stop it with `swell down`{_own_home(self._config)}"
             ) from None
 
     def __exit__(self, *_: object) -> None:
         self._config.address_file.unlink(missing_ok=True)
         os.close(self._fd)
+
+
+def _own_home(config: Config) -> str:
+    return "; a standby needs a --home of its own" if config.standby else ""
 
 
 def _address(config: Config) -> str:
@@ -158,11 +165,14 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> None:
-    doors = listening.bind(config)
-    secret = token_of(config.token_file)
+    with standing_by.setting_up(config.shared_dir):
+        doors = listening.bind(config)
+        secret, metrics_token = standing_by.shared_secret(config), token_of(config.metrics_token_file)
+    store = await _store(config, doors)
+    if store is None:
+        return
     lost: list[StoreFenced] = []
-    async with running_engine(config, doors.url, secret) as engine:
-        metrics_token = token_of(config.metrics_token_file)
+    async with running_engine(config, doors.url, secret, store) as engine:
         app = create_app(engine, secret, config, metrics_token=metrics_token, machines=SshMachines(engine.cluster_id))
         app.state.hooks = hooks = _hooks(config, engine)
         if config.hooks:
@@ -176,15 +186,9 @@ async def _serve(config: Config) -> None:
         leaving = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, leaving.set)
-        told = {
-            "url": doors.url,
-            "pid": os.getpid(),
-            "version": __version__,
-            "warning": listening.warning_of(config),
-            "public_url": doors.public_url,
-            "fingerprint": doors.fingerprint,
-        }
-        write_private(config.address_file, json.dumps(told))
+        told = _told(config, doors)
+        for path in (config.address_file, config.active_file):
+            write_private(path, json.dumps(told))
         log.info("swell %s serves %s from %s", __version__, doors.url, config.home)
         if told["warning"]:
             log.warning(told["warning"])
@@ -208,6 +212,35 @@ async def _leave_when_asked(engine: Engine, server: listening.Server, asked: asy
         server.leave()
 
 
+def _told(config: Config, doors: listening.Doors) -> dict[str, str | int]:
+    """What clients of this machine, and whoever comes after this daemon, read about it."""
+    return {
+        "url": doors.url,
+        "pid": os.getpid(),
+        "version": __version__,
+        "warning": listening.warning_of(config),
+        "public_url": doors.public_url,
+        "fingerprint": doors.fingerprint,
+        "machine": socket.gethostname(),
+        "active_file": str(config.active_file) if config.shared else "",
+    }
+
+
+async def _store(config: Config, doors: listening.Doors) -> MemoryStore | SqlStore | None:
+    """Ours to write; None: this was a standby, and was ended before its turn came."""
+    holder = f"the daemon at {doors.public_url or doors.url} (process {os.getpid()} on {socket.gethostname()})"
+    if not config.standby:
+        return _opened(config.database_url, holder)
+    left = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, left.set)
+    write_private(config.address_file, json.dumps(_told(config, doors)))
+    log.info("swell %s stands by at %s", __version__, doors.url)
+    store = await standing_by.turn(config, doors, holder, left)
+    log.info("the database is ours" if store else "ended before its turn came")
+    return store
+
+
 async def _leave_when_lost(engine: Engine, server: listening.Server, lost: list[StoreFenced]) -> None:
     """Another daemon has the database: this one must not go on answering as if it decided anything."""
     lost.append(await engine.tasks.lost())
@@ -215,18 +248,17 @@ async def _leave_when_lost(engine: Engine, server: listening.Server, lost: list[
     server.leave()
 
 
-def _opened(url: str) -> MemoryStore | SqlStore:
+def _opened(url: str, holder: str) -> MemoryStore | SqlStore:
     """Once it runs, outages heal by themselves; a start without its database is refused, and says so."""
     try:
-        return open_store(url)
+        return open_store(url, holder=holder)
     except StoreError as error:
         what = str(error).removesuffix("it is tried again.").removesuffix("it continues by itself.").rstrip("; .")
         raise type(error)(f"the daemon did not start: {what}. Once that is mended, start it again.") from error
 
 
 @asynccontextmanager
-async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator[Engine]:
-    store = _opened(config.database_url)
+async def running_engine(config: Config, url: str, secret: str, store: MemoryStore | SqlStore) -> AsyncIterator[Engine]:
     book = WatchedBook(Book())
     clock = SystemClock(config.home / "clock.json")
     prepare = LocalPreparation(
@@ -239,12 +271,13 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         sdk_dir=_library(config),
         as_submitter=config.as_submitter,
         containers=_containers(config, store.cluster_id),
+        active_file=str(config.active_file) if config.shared else "",
     )
     probe = Probe(no_containers=lambda: why_none(config.container_runtime, os.environ))
     machine, dirs = Machine(clock, gpus=config.gpus, probe=probe), _job_dirs(config)
     hosts = LocalExecutor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
     far = _over_ssh(config, url, secret, store, clock)
-    executors: dict[str, Executor] = {"local": hosts, "ssh": far}
+    executors: dict[str, Executor] = {"local": hosts, "ssh": far} if config.own_machine else {"ssh": far}
     leases = Leasing()
     if config.kubernetes is not None:
         pods = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
@@ -265,14 +298,19 @@ async def running_engine(config: Config, url: str, secret: str) -> AsyncIterator
         kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=dirs).kept,
         settings=_settings(config),
         checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
-        declare=partial(_declare, config.home, hosts),
+        declare=partial(_declare, config.home, hosts) if config.own_machine else None,
         machines=far,
         leases=leases,
         collect=partial(_collect, config),
     )
     try:
+        if config.shared:
+            standing_by.check_machine(config, await asyncio.to_thread(store.load))
         await engine.start()
-        await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is
+        if config.own_machine:
+            await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is
+        if config.on_server:
+            engine.tasks.start("signs of life", lambda: standing_by.give_signs(config, store.epoch))
         engine.tasks.start("clock", clock.keep)
         engine.tasks.start("compaction", compaction(store, clock, keep_days=config.events_keep_days).run)
         remove = partial(engine.remove, by="jobs_keep_days")
@@ -294,7 +332,7 @@ def _over_ssh(config: Config, url: str, secret: str, store: MemoryStore | SqlSto
     )
     api = urlsplit(url)
     return SshExecutor(
-        config.home / "far-runs",
+        config.shared_dir / "far-runs",
         clock,
         preparation,
         epoch=store.epoch,
@@ -323,7 +361,7 @@ def _hooks(config: Config, engine: Engine) -> Hooks:
         follow=engine.subscribe,
         now_s=engine.now_s,
         starvation_s=config.options.starvation_s,
-        kept=config.home / HOOKS_NAME,
+        kept=config.shared_dir / HOOKS_NAME,
     )
 
 
@@ -351,7 +389,7 @@ def _pods(
         library=ship.files(),
         settings=settings,
     )
-    directory = config.home / "pods"
+    directory = config.shared_dir / "pods"
     return KubernetesExecutor(api, clock, cluster, prepare, prepare.library, settings=settings, directory=directory)
 
 
@@ -414,9 +452,9 @@ def _settings(config: Config) -> Settings:
         placer=config.placer,
         options=config.options,
         timing=timing,
-        id_file=config.home / "last-job",
+        id_file=config.shared_dir / "last-job",
         # With the name of the home, so that `~/.swell/work` and `$HOME/.swell/work` are found in a command as well.
-        job_dirs=tuple(f"{config.home.name}/{path.name}" for path in _job_dirs(config)),
+        job_dirs=tuple(f"{config.shared_dir.name}/{path.name}" for path in _job_dirs(config)),
     )
 
 

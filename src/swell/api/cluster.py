@@ -46,8 +46,9 @@ class PolicyBody(Body):
 
 @router.get("/v1/health")
 async def health(request: Request) -> Response:
-    """Open to everybody: ready or not, and how many jobs in which state."""
-    return json_response({"version": __version__, **engine_of(request).health()})
+    """Open to everybody: ready or not, and how many jobs in which state. A standby answers with `role` standby and the
+    URL of the active daemon."""
+    return json_response({"version": __version__, "role": "active", **engine_of(request).health()})
 
 
 @router.get("/v1/leftovers")

@@ -209,10 +209,17 @@ def _daemon(home: Path | None) -> list[Check]:
     except Refused as error:
         fix = "use the token of this daemon (SWELL_TOKEN, or the file `token` in its home)"
         return [Check(name="daemon", ok=False, found=str(error).partition(";")[0], fix=fix)]
+    if health.get("role") == "standby":
+        active = f"the active one is at {health['active']}" if health.get("active") else "none is active yet"
+        return [Check(name="daemon", ok=True, found=f"{found.address.url} is a standby; {active}")]
     degraded = str(health.get("degraded", ""))
     if degraded:
         return [Check(name="daemon", ok=False, found=degraded, fix="see its cause; the daemon goes on by itself")]
-    answers = Check(name="daemon", ok=True, found=f"{found.address.url}, version {health['version']}")
+    answers = Check(
+        name="daemon",
+        ok=True,
+        found=f"{found.address.url}, {health.get('role', 'active')}, version {health['version']}",
+    )
     return [answers, *_clock(health), *_deaths(health), *_files(found)]
 
 

@@ -23,10 +23,13 @@ from swell.home import LOGIN_NAME, default_home, make_directory, write_private
 
 @click.command()
 @click.argument("url")
+@click.option("--or", "others", multiple=True, metavar="URL", help="Where else it may be: a standby. May be repeated.")
 @click.option("--token", help="Better typed when asked, or piped: arguments can be seen by other users.")
 @click.option("--fingerprint", default="", help="Of the daemon's certificate, as `swell up --tls` printed it.")
 @connected
-def login(home: Path | None, as_json: bool, url: str, token: str | None, fingerprint: str) -> None:
+def login(
+    home: Path | None, as_json: bool, url: str, others: tuple[str, ...], token: str | None, fingerprint: str
+) -> None:
     """Use the daemon at URL from now on: https://host:port, or unix:/path on this machine.
 
     A token is asked for, unless URL is a Unix socket, where the daemon knows who you are.
@@ -34,11 +37,15 @@ def login(home: Path | None, as_json: bool, url: str, token: str | None, fingerp
     pinned = _trusted(url, fingerprint)
     if not url.startswith("unix:") and token is None:
         token = _asked()
-    address = Address(url=url.rstrip("/"), token=(token or "").strip(), local=False, fingerprint=pinned)
+    elsewhere = tuple(other.rstrip("/") for other in others)
+    address = Address(
+        url=url.rstrip("/"), token=(token or "").strip(), local=False, fingerprint=pinned, others=elsewhere
+    )
     who = Client(address).get("/v1/whoami")
     folder = (home or default_home()).expanduser()
     make_directory(folder)
-    write_private(folder / LOGIN_NAME, json.dumps({"url": address.url, "token": address.token, "fingerprint": pinned}))
+    kept = {"url": address.url, "others": elsewhere, "token": address.token, "fingerprint": pinned}
+    write_private(folder / LOGIN_NAME, json.dumps(kept))
     if as_json:
         print_json({"url": address.url, **who})
         return

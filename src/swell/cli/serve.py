@@ -59,6 +59,15 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--kubernetes-context", help="Nodes of the cluster of this context of the kubeconfig take part."),
         click.option("--kubeconfig", help="The kubeconfig with the cluster.  [default: $KUBECONFIG, ~/.kube/config]"),
         click.option("--database", help="postgresql://… instead of SQLite in the home directory."),
+        click.option(
+            "--shared", help="Directory that all daemons of the database see: files, logs, token.  [default: the home]"
+        ),
+        click.option(
+            "--standby",
+            is_flag=True,
+            default=None,
+            help="Wait while another daemon has the database, and take over within seconds when it is gone.",
+        ),
     )
     for option in reversed(options):
         command = option(command)

@@ -21,13 +21,16 @@ class Address:
     warning: str = ""  # what whoever started it should know
     fingerprint: str = ""  # of its certificate; empty: any that this machine trusts
     public_url: str = ""  # for other machines
+    others: tuple[str, ...] = ()  # where else it may be: daemons of the same database, one of which is active
+    active_file: str = ""  # says which of them is
 
 
 def find(home: Path | None = None) -> Address:
     """Raises DaemonUnreachable when nothing says where it is."""
     url = os.environ.get("SWELL_URL", "")
     if url and home is None:
-        return Address(url=url, token=os.environ.get("SWELL_TOKEN", ""), local=False)
+        first, *others = _several(url)
+        return Address(url=first, others=tuple(others), token=os.environ.get("SWELL_TOKEN", ""), local=False)
     where = home or default_home()
     found = _written_down(where) or _logged_in(where)
     if found is None:
@@ -50,9 +53,23 @@ def _written_down(home: Path) -> Address | None:
             warning=str(said.get("warning", "")),
             public_url=str(said.get("public_url", "")),
             fingerprint=str(said.get("fingerprint", "")),
+            active_file=str(said.get("active_file", "")),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _several(urls: str) -> list[str]:
+    """SWELL_URL may name several daemons of one database: https://a:7000,https://b:7000."""
+    return [url.strip().rstrip("/") for url in urls.split(",") if url.strip()] or [urls]
+
+
+def url_in(active_file: str) -> str:
+    """Where the active daemon answers, as it wrote down; empty if nobody did."""
+    try:
+        return str(json.loads(Path(active_file).read_text(encoding="utf-8"))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _logged_in(home: Path) -> Address | None:
@@ -63,6 +80,7 @@ def _logged_in(home: Path) -> Address | None:
             token=str(said.get("token", "")),
             local=False,
             fingerprint=str(said.get("fingerprint", "")),
+            others=tuple(map(str, said.get("others", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

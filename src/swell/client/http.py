@@ -17,11 +17,15 @@ from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from swell.client.errors import DaemonUnreachable, Refused, WrongCertificate
-from swell.client.find import Address
+from swell.client.find import Address, url_in
 
 TIMEOUT_S = 30.0
 STREAM_TIMEOUT_S = 60.0  # a stream says something at least every 15 s
 RETRY_STREAM_S = 30.0  # a daemon that restarts is back long before
+FOLLOW_S = 30.0  # a standby has taken over long before
+FOLLOW_TIMEOUT_S = 10.0  # where another daemon can be asked instead
+ASK_AGAIN_S = 0.2
+ACTIVE_HEADER = "Swell-Active"  # of a standby's answer: where to ask instead
 JSON = "application/json"
 YAML = "application/yaml"
 
@@ -93,14 +97,12 @@ class Client:
 
     def __init__(self, address: Address, user: str = "") -> None:
         self.address = address
-        parts = urlsplit(address.url)
-        self._socket = parts.path if parts.scheme == "unix" else ""
-        self._where = (parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80))
-        self._tls = parts.scheme == "https"
+        self._urls = [address.url, *address.others]
+        self._at = address.url  # whom we ask
+        self._connection: http.client.HTTPConnection | None = None
         self._headers = {"Swell-User": quote(user or user_name(), safe="@. ")}
         if address.token:
             self._headers["Authorization"] = f"Bearer {address.token}"
-        self._connection: http.client.HTTPConnection | None = None
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -126,39 +128,68 @@ class Client:
     def _answer(
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
-        """A kept connection may have been closed meanwhile: then once more with a fresh one, where that is safe."""
+        """A kept connection may have been closed meanwhile: then once more with a fresh one, where that is safe. Where
+        several daemons may be the active one, they are asked in turn, for as long as a successor needs to take over."""
         safe = method == "GET" or "Idempotency-Key" in headers
-        kept = self._connection is not None
-        try:
-            return self._once(method, path, body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            if not (kept and safe):
-                raise self._unreachable(error) from error
-        try:
-            return self._once(method, path, body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise self._unreachable(error) from error
+        until_s = time.monotonic() + FOLLOW_S
+        while True:
+            kept = self._connection is not None
+            try:
+                answer = self._once(method, path, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                again = safe and kept
+                if not again and not self._may_ask_another(error, safe=safe, until_s=until_s):
+                    raise self._unreachable(error) from error
+                if not again:
+                    self._ask_another()
+            else:
+                if not self._is_standby(answer) or time.monotonic() > until_s:
+                    return answer
+                self._ask_another(answer.headers[ACTIVE_HEADER])
+            if body is not None and not isinstance(body, bytes):
+                body.seek(0)
+
+    def _may_ask_another(self, error: Exception, *, safe: bool, until_s: float) -> bool:
+        """A request that was refused before it was sent has not been carried out, whatever it asks for."""
+        others = len(self._urls) > 1 or bool(self.address.active_file)
+        return others and (safe or isinstance(error, ConnectionRefusedError)) and time.monotonic() < until_s
+
+    def _is_standby(self, answer: http.client.HTTPResponse) -> bool:
+        return answer.status == 503 and ACTIVE_HEADER in answer.headers
+
+    def _ask_another(self, active: str = "") -> None:
+        """The one that a standby named, or that wrote itself down; else the next of those we know. Never over a weaker
+        connection than the first."""
+        self.close()
+        named = [url for url in (active, url_in(self.address.active_file)) if url and _secure(url) >= _secure(self._at)]
+        self._urls += [url for url in dict.fromkeys(named) if url not in self._urls]
+        following = self._urls[(self._urls.index(self._at) + 1) % len(self._urls)]
+        fresh = next((url for url in named if url != self._at), following)
+        self._at = fresh
+        time.sleep(ASK_AGAIN_S)
 
     def _once(
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
-        connection = self._connection = self._connection or self._open(TIMEOUT_S)
+        timeout_s = FOLLOW_TIMEOUT_S if len(self._urls) > 1 else TIMEOUT_S
+        connection = self._connection = self._connection or self._open(timeout_s)
         with contextlib.suppress(BrokenPipeError):  # refused before all was sent; the answer says why
             connection.request(method, path, body=body, headers={**self._headers, **headers})
         return connection.getresponse()
 
     def _open(self, timeout_s: float) -> http.client.HTTPConnection:
-        if self._socket:
-            return _SocketConnection(self._socket, timeout_s)
-        if self._tls:
-            return PinnedConnection(*self._where, timeout_s, self.address.fingerprint)
-        return http.client.HTTPConnection(*self._where, timeout=timeout_s)
+        parts = urlsplit(self._at)
+        if parts.scheme == "unix":
+            return _SocketConnection(parts.path, timeout_s)
+        host, port = parts.hostname or "127.0.0.1", parts.port
+        if parts.scheme == "https":
+            return PinnedConnection(host, port or 443, timeout_s, self.address.fingerprint)
+        return http.client.HTTPConnection(host, port or 80, timeout=timeout_s)
 
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         return DaemonUnreachable(
-            f"the daemon at {self.address.url} does not answer ({error or type(error).__name__}); "
+            f"the daemon at {self._at} does not answer ({error or type(error).__name__}); "
             "start it with `swell up`, or check SWELL_URL; `swell doctor` looks for the cause"
         )
 
@@ -187,7 +218,7 @@ class Client:
                 lost_s = lost_s or time.monotonic()
                 if time.monotonic() - lost_s > RETRY_STREAM_S:
                     raise self._unreachable(error) from error
-                time.sleep(0.2)
+                self._ask_another()
 
     def _messages(self, path: str, seen: str) -> Iterator[Message]:
         connection = self._open(STREAM_TIMEOUT_S)
@@ -195,6 +226,8 @@ class Client:
         try:
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
+            if self._is_standby(answer):
+                raise ConnectionError(f"{self._at} is a standby")
             if answer.status >= 400:
                 raise Refused(answer.status, _problem(answer.read(), answer.status))
             yield from parse_messages(answer)
@@ -261,6 +294,12 @@ class Client:
     def send_files(self, content_hash: str, archive: IO[bytes], size: int) -> None:
         headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
         self.request("PUT", f"/v1/files/{content_hash}", archive, headers)
+
+
+def _secure(url: str) -> bool:
+    """Nobody can read along: encrypted, or on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme in ("https", "unix") or parts.hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def _encoded(body: object) -> bytes | None:

@@ -37,7 +37,7 @@ MPI_FORWARDS = (
         "EPOCHS_DONE",
     ),
     *("SWELL_URL", "SWELL_RUN", "SWELL_TOKEN", "SWELL_CHECKPOINT_DIR", "SWELL_EPOCHS", "SWELL_EPOCHS_DONE"),
-    *("SWELL_LAUNCHER", "SWELL_GPUS", "SWELL_NODES", "SWELL_GPU_TYPE", "SWELL_LEFT_MARK"),
+    *("SWELL_LAUNCHER", "SWELL_GPUS", "SWELL_NODES", "SWELL_GPU_TYPE", "SWELL_LEFT_MARK", "SWELL_ACTIVE_FILE"),
     *("SWELL_UNIT", "SWELL_UNITS", "SWELL_UNITS_DONE", "SWELL_LOCAL_BATCH", "SWELL_ACCUMULATION"),
 )
 """What mpirun is to hand on to processes on other hosts; names only, values never appear on a command line."""

@@ -27,6 +27,7 @@ class LocalPreparation:
     sdk_dir: Path
     as_submitter: bool = False  # jobs run as the machine's user of the same name as theirs
     containers: ContainerSettings = field(default_factory=ContainerSettings)
+    active_file: str = ""  # says where the daemon is, after another one has taken over
 
     def __call__(self, order: Order) -> Launch:
         record = order.record
@@ -51,4 +52,5 @@ class LocalPreparation:
             submit_shell=True,
             as_submitter=self.as_submitter,
             containers=self.containers,
+            active_file=self.active_file,
         )

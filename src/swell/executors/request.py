@@ -53,6 +53,7 @@ class LaunchContext:
     master_port: int = 0  # 0: derived from the run
     as_submitter: bool = False  # processes belong to the machine's user of the same name as the job's
     containers: ContainerSettings = field(default_factory=ContainerSettings)
+    active_file: str = ""  # says where the daemon is, after another one has taken over; empty: it stays at `url`
 
 
 def build_launch(record: JobRecord, nodes: Mapping[str, Node], contexts: Mapping[str, LaunchContext]) -> Launch:
@@ -263,6 +264,8 @@ def _swell(
         **_constant_batch(record.spec, run.allocation.gpus),
     }
     env["SWELL_JOURNAL"] = journal(run.id, context)
+    if context.active_file:
+        env["SWELL_ACTIVE_FILE"] = context.active_file
     if record.spec.launcher in launchers.CARRIED:
         env["SWELL_LEFT_MARK"] = posixpath.join(checkpoints(record, context), f".left-{run.id}")
     return env

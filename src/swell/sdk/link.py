@@ -44,6 +44,14 @@ class Channel:
         self._target = urlsplit(settings.url)
         self._connection: Any = None
 
+    def _find(self) -> None:
+        """Another daemon may have taken over at another address; the file says which. Without it: as before."""
+        try:
+            with open(self._settings.active_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib loads slowly
+                self._target = urlsplit(str(json.load(file)["url"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+
     def call(self, method: str, path: str, body: Any = None, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
         """A kept-alive connection that the daemon has closed meanwhile is opened again, once."""
         fresh = self._connection is None
@@ -82,6 +90,8 @@ class Channel:
     def _open(self, timeout_s: float) -> Any:
         import http.client  # late: a job outside Swell never pays for it
 
+        if self._settings.active_file:
+            self._find()
         if self._target.scheme == "unix":
             self._connection = _over_socket(self._target.path, timeout_s)
             return self._connection

@@ -14,6 +14,7 @@ class Settings(NamedTuple):
     """Constant over the life of the process."""
 
     url: str = ""
+    active_file: str = ""  # says where the daemon is, after another one has taken over
     run: str = ""
     token: str = ""
     launcher: str = ""
@@ -56,6 +57,7 @@ class Place(NamedTuple):
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         url=environ.get("SWELL_URL", ""),
+        active_file=environ.get("SWELL_ACTIVE_FILE", ""),
         run=environ.get("SWELL_RUN", ""),
         token=environ.get("SWELL_TOKEN", ""),
         launcher=environ.get("SWELL_LAUNCHER", ""),

@@ -59,7 +59,7 @@ class PostgresDatabase:
         if self._examined is not None:
             examined, self._examined = self._examined, None
             return examined
-        connection = self._connect()
+        connection = self.connect()
         try:
             connection.execute("SET synchronous_commit = on")
             if not _locked(connection):
@@ -74,12 +74,13 @@ class PostgresDatabase:
         return writer
 
     def reader(self) -> Connection:
-        connection = self._connect()
+        connection = self.connect()
         connection.execute("SET default_transaction_read_only = on")
         reader: Connection = connection
         return reader
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """A session without the writer's lock."""
         return self._psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell")
 
     def _holder(self, connection: Any) -> str:

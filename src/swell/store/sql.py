@@ -210,10 +210,7 @@ class SqlStore:
         cursor.execute(select or self._db.dialect.read_writer)
         epoch, holder = cursor.fetchone()
         if epoch != self._epoch:
-            raise StoreFenced(
-                f"{self._db.where} has been taken over by {holder}. This process writes nothing more to it; "
-                "stop it, or stop the other one and start this one again."
-            )
+            raise taken_over(self._db.where, holder)
 
     def _writing(self) -> Connection:
         if self._writer is None:
@@ -465,6 +462,13 @@ class SqlStore:
             if said is None:
                 raise
             raise said from error
+
+
+def taken_over(where: str, holder: str) -> StoreFenced:
+    return StoreFenced(
+        f"{where} has been taken over by {holder}. This process writes nothing more to it; "
+        "stop it, or stop the other one and start this one again."
+    )
 
 
 def new_cluster_id() -> str:

@@ -1,0 +1,101 @@
+"""A standby takes over when the active daemon dies, hangs or loses its database, and nothing is lost or done twice.
+
+`make test` plays three kills and a suspended daemon; SWELL_CHAOS=full fifty kills with eight clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.postgres_server import Server, server_or_skip
+from harness import eventually
+from integration.daemon.failover import Member, Pair, Submitters, check, pair
+
+FULL = os.environ.get("SWELL_CHAOS") == "full"
+KILLS, CLIENTS, PAUSE_S = (50, 8, 1.0) if FULL else (3, 3, 0.5)
+TAKE_OVER_S = 60
+"""Room for a loaded machine; how long it took is printed."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with server_or_skip() as one:
+        yield one
+
+
+@pytest.fixture
+def two(server: Server, tmp_path: Path) -> Iterator[Pair]:
+    with pair(tmp_path, server.new_database()) as both:
+        yield both
+
+
+def becomes_active(member: Member) -> None:
+    eventually(lambda: member.role() == "active", TAKE_OVER_S, what=f"the standby takes over; it said {member.said()}")
+
+
+def stands_by(member: Member) -> None:
+    eventually(lambda: member.role() == "standby", 60, what="the other one stands by")
+
+
+def goes_on(submitters: Submitters) -> None:
+    before = len(submitters.times)
+    eventually(lambda: len(submitters.times) > before + CLIENTS, 60, what="submissions are accepted")
+
+
+def test_whoever_kills_the_active_daemon_never_loses_or_doubles_a_job(two: Pair, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    gaps: list[float] = []
+    with Submitters(two, CLIENTS, mark, pause_s=PAUSE_S) as submitters:
+        for _ in range(KILLS):
+            victim = two.active()
+            successor = two.other(victim)
+            stands_by(successor)
+            goes_on(submitters)
+            killed_s = time.monotonic()
+            victim.kill()
+            becomes_active(successor)
+            gaps.append(time.monotonic() - killed_s)
+            victim.start()
+    found = check(two, submitters, mark)
+    print(json.dumps({**found, "kills": KILLS, "clients": CLIENTS, "take_over_s": sorted(round(g, 2) for g in gaps)}))
+    assert (found["lost"], found["double"]) == (0, 0), found
+    assert found["longest_gap_s"] < 30.0, found
+
+
+def test_a_suspended_daemon_that_wakes_up_writes_nothing_and_ends_with_a_sentence(two: Pair, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    stale = two.active()
+    fresh = two.other(stale)
+    with Submitters(two, 2, mark, pause_s=0.5) as submitters:
+        goes_on(submitters)
+        assert stale.process is not None
+        stale.process.send_signal(signal.SIGSTOP)
+        stale.hang_up()
+        becomes_active(fresh)
+        goes_on(submitters)  # clients follow
+        stale.process.send_signal(signal.SIGCONT)
+        assert stale.process.wait(timeout=60) != 0
+    said = stale.said()
+    assert "has been taken over by the daemon at" in said
+    assert "Traceback" not in said
+    found = check(two, submitters, mark)
+    assert (found["lost"], found["double"]) == (0, 0), found
+
+
+def test_a_standby_says_what_it_is_and_where_to_ask(two: Pair) -> None:
+    active = two.active()
+    standby = two.other(active)
+    health = standby.get("/v1/health")
+    host, port = active.address
+    assert (health["role"], health["ready"], health["active"]) == ("standby", False, f"http://{host}:{port}")
+    status, problem = standby.request("GET", "/v1/jobs")
+    assert (status, problem["title"]) == (503, "Standby")
+    assert f"http://{host}:{port}" in problem["detail"]
+    assert standby.stop() == 0  # it leaves at once, and nothing has happened to the active one
+    assert active.role() == "active"
