@@ -26,6 +26,7 @@ from swell.config import Config
 from swell.core.job import PRIORITIES
 from swell.core.limits import Limits
 from swell.core.notices import Hook
+from swell.core.oidc import OidcSettings
 from swell.core.snapshot import Options, Quota
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.jobfile.expand import NAME_RULE
@@ -220,6 +221,7 @@ def configuration_page() -> str:
         *_settings("options", Options),
         *_settings("options.quotas, by team", Quota),
         *_settings("options.limits, and options.limits_of by user", Limits),
+        *_settings("oidc", OidcSettings),
         *_settings("hooks, by name", Hook),
         *_settings("kubernetes", KubernetesSettings),
     ]

@@ -18,6 +18,7 @@ from swell.core.accounts import Role
 from swell.core.errors import SwellError
 from swell.core.limits import Limits
 from swell.core.notices import Hook, NoticeKind
+from swell.core.oidc import OidcSettings
 from swell.core.snapshot import Options, Quota
 from swell.core.spelling import instead_of
 from swell.executors.kubernetes.settings import KubernetesSettings
@@ -59,6 +60,7 @@ class Config:
     tls: bool = False  # encrypt what comes over `host`; jobs and commands of this machine go by loopback
     tls_certificate: str = ""  # PEM file; empty: one of our own, which `swell login` pins
     tls_key: str = ""  # PEM file; empty: in the same file
+    oidc: OidcSettings | None = None  # log-in to the dashboard by an OpenID provider; see below
     insecure_listen: bool = False  # allow a `host` that other machines can reach, without encryption
     port: int = 0  # 0: any free one; clients find it in home/daemon.json
     database: str = ""  # empty: SQLite under home; postgresql://… for a server
@@ -239,7 +241,7 @@ def _merge(config: Config, data: Mapping[str, Any], where: str) -> Config:
 
 
 def _checked(
-    kind: type[Hook | Config | Options | Quota | Limits | KubernetesSettings], data: object, where: str
+    kind: type[Hook | Config | Options | Quota | Limits | OidcSettings | KubernetesSettings], data: object, where: str
 ) -> dict[str, Any]:
     """The settings of `data` that are fields of `kind`, each of its type; else an error that names the setting."""
     if not isinstance(data, Mapping):
@@ -349,6 +351,24 @@ def _hook(value: object, where: str) -> Hook:
     return Hook(**found)
 
 
+def _oidc(value: object, where: str) -> OidcSettings:
+    found = _checked(OidcSettings, value, where)
+    if not {"issuer", "client_id"} <= set(found):
+        raise ConfigError(f"{where} needs issuer and client_id, as the provider knows this daemon")
+    if urlsplit(found["issuer"]).scheme != "https" and not is_loopback(urlsplit(found["issuer"]).hostname or ""):
+        raise ConfigError(f"{where}: issuer must be https://…, or whoever is on the way could log in as anybody")
+    return OidcSettings(**found)
+
+
+def _roles(value: object, where: str) -> dict[str, Role]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must say which value gives which role, such as `admins: admin`, not {value!r}")
+    for role in value.values():
+        if role not in tuple(Role):
+            raise ConfigError(f"{where}: there is no role {role!r}; there are {', '.join(Role)}")
+    return {str(name): Role(str(role)) for name, role in value.items()}
+
+
 def _policy_options(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(v, str | int | float) for v in value.values()):
         raise ConfigError(f"{where} must hold options of the policy, `name: value`, not {value!r}")
@@ -378,6 +398,8 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "Limits": _limits,
     "Mapping[str, Limits]": _limits_of,
     "Mapping[str, float]": _budgets,
+    "OidcSettings | None": _oidc,
+    "Mapping[str, Role]": _roles,
     "Mapping[str, Hook]": _hooks,
     "Mapping[str, float | int | str | bool]": _policy_options,
 }

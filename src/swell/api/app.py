@@ -40,6 +40,7 @@ from swell.api.audit import Audit
 from swell.api.deps import Context
 from swell.api.guard import Guard
 from swell.api.identity import Identities
+from swell.api.oidc import OidcLogin
 from swell.api.port import Engine
 from swell.api.rates import Rates
 from swell.api.sessions import Sessions
@@ -92,7 +93,7 @@ def create_app(
     app.include_router(whatif.router)
     for routes in (quota, accounts, usage, simulate, timeline, live, validate, metrics, ui):
         app.include_router(routes.router)
-    app.router.routes += ui.FILES
+    app.router.routes += [*ui.FILES, *OidcLogin(lambda: app.state.context.config, sessions).routes()]
     app.add_exception_handler(SwellError, _known)
     app.add_exception_handler(problems.ApiError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -48,7 +48,8 @@ class PolicyBody(Body):
 async def health(request: Request) -> Response:
     """Open to everybody: ready or not, and how many jobs in which state. A standby answers with `role` standby and the
     URL of the active daemon."""
-    return json_response({"version": __version__, "role": "active", **engine_of(request).health()})
+    oidc = context_of(request).config.oidc is not None  # the log-in page offers it
+    return json_response({"version": __version__, "role": "active", "oidc": oidc, **engine_of(request).health()})
 
 
 @router.get("/v1/leftovers")

@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from swell.core import errors
+from swell.core.oidc import NotLetIn
 from swell.jobfile.problems import JobFileError, Problem
 from swell.jobfile.unpacking import SnapshotTooLarge
 
@@ -22,6 +23,7 @@ _STATUS: Sequence[tuple[type[Exception], int, str]] = (
     (errors.Infeasible, 422, "Can never run here"),
     (errors.Insufficient, 503, "Not possible now"),
     (errors.StoreError, 507, "Cannot be stored"),
+    (NotLetIn, 403, "Not let in"),
     (SnapshotTooLarge, 413, "Too large"),
     (errors.SwellError, 400, "Refused"),
 )

@@ -9,7 +9,9 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
 
+from swell.api.audit import NOTE
 from swell.api.deps import Body, caller_of, identities_of, json_response, router_of
+from swell.api.oidc import BEGIN_PATH, CALLBACK_PATH
 from swell.api.problems import ApiError
 from swell.api.sessions import Holder, Sessions
 from swell.web.assets import PAGES, Asset, Assets, is_page
@@ -47,7 +49,7 @@ class CodeBody(Body):
 
 def is_public(path: str) -> bool:
     """Paths that the guard lets pass without a token: the files of the dashboard, and the door to it."""
-    return path in (SESSIONS_PATH, ICON_PATH) or path.startswith("/assets/") or is_page(path)
+    return path in (SESSIONS_PATH, ICON_PATH, BEGIN_PATH, CALLBACK_PATH) or path.startswith("/assets/") or is_page(path)
 
 
 @router.post("/v1/ui/codes", status_code=201)
@@ -67,6 +69,7 @@ async def open_session(request: Request, body: CodeBody | None = None) -> Respon
     if holder is None:
         said = "the code was used already or is older than a minute" if body and body.code else "that is not a token"
         raise ApiError(401, "Not let in", f"{said}; run `swell ui` again, or paste your token")
+    request.scope[NOTE] = f"log-in of {holder[1] or 'the owner'} ({holder[0]})"
     token, ends_s = sessions.open(holder)
     return json_response({"token": token, "ends_s": ends_s, "user": holder[1]}, status=201)
 

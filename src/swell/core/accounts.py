@@ -50,6 +50,7 @@ class Way(StrEnum):
     OWNER = "owner"  # the daemon's own token: whoever reads its home; they name themselves
     TOKEN = "token"  # noqa: S105 - a way, not a secret
     SOCKET = "socket"  # the kernel names the peer of a Unix socket
+    OIDC = "oidc"  # an OpenID provider, for the dashboard
     RUN = "run"  # a run's own token, for its reports only
 
 
