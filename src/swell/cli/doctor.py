@@ -165,7 +165,27 @@ def _processes(_: Path) -> Check:
     return Check(name="processes", ok=None, found=found, fix=fix)
 
 
-CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _usage, _token, _driver, _git, _processes)
+def _isolation(home: Path) -> Check:
+    """What keeps jobs of different people apart, as this machine is set up."""
+    from swell.config import load_config
+
+    try:
+        config = load_config(home, {})
+    except SwellError as error:
+        return Check(name="isolation", ok=False, found=str(error), fix="correct config.yaml")
+    if config.as_submitter:
+        whom = "jobs run as their submitters here; over SSH as the account of the machine, in pods as the image says"
+    else:
+        whom = f"jobs run as {_me()} and can read the daemon's token and each other's files, whoever submitted them"
+    found = f"{whom}. CPU, memory and processes are limited for jobs with an image only"
+    fix = "" if config.as_submitter else "for people who do not trust each other: run_as: submitter (docs/security.md)"
+    return Check(name="isolation", ok=None, found=found, fix=fix)
+
+
+CHECKS: Sequence[Callable[[Path], Check]] = (
+    *(_python, _home, _disk, _usage, _token, _driver, _git),
+    *(_processes, _isolation),
+)
 
 
 def _rebuild(home: Path) -> None:
