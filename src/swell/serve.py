@@ -165,7 +165,7 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> None:
-    with standing_by.setting_up(config.shared_dir):
+    with standing_by.setting_up(config):
         doors = listening.bind(config)
         secret, metrics_token = standing_by.shared_secret(config), token_of(config.metrics_token_file)
     store = await _store(config, doors)
@@ -187,7 +187,7 @@ async def _serve(config: Config) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, leaving.set)
         told = _told(config, doors)
-        for path in (config.address_file, config.active_file):
+        for path in (config.address_file, *([config.active_file] if config.shared else ())):
             write_private(path, json.dumps(told))
         log.info("swell %s serves %s from %s", __version__, doors.url, config.home)
         if told["warning"]:
@@ -304,8 +304,7 @@ async def running_engine(config: Config, url: str, secret: str, store: MemorySto
         collect=partial(_collect, config),
     )
     try:
-        if config.shared:
-            standing_by.check_machine(config, await asyncio.to_thread(store.load))
+        await asyncio.to_thread(standing_by.check_machine, config, store.load)
         await engine.start()
         if config.own_machine:
             await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is

@@ -11,9 +11,8 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from swell import listening
 from swell.api.standby import Standby
@@ -33,9 +32,12 @@ SETUP_LOCK = "setup.lock"
 
 
 @contextmanager
-def setting_up(shared: Path) -> Iterator[None]:
-    """One at a time: two daemons that start together make one token and one certificate."""
-    fd = open_private(shared / SETUP_LOCK)
+def setting_up(config: Config) -> Iterator[None]:
+    """One at a time: two daemons that start together make one token and one certificate. A home has one daemon."""
+    if not config.shared:
+        yield
+        return
+    fd = open_private(config.shared_dir / SETUP_LOCK)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
@@ -107,12 +109,13 @@ async def give_signs(config: Config, epoch: int) -> None:
         await asyncio.to_thread(signs.close)
 
 
-def check_machine(config: Config, state: State) -> None:
+def check_machine(config: Config, load: Callable[[], State]) -> None:
     """What runs on the own machine of the daemon before us can be seen there only: it must neither be taken for dead
     nor started again here."""
     before, here = active_in(config).get("machine", ""), socket.gethostname()
     if not before or before == here:
         return
+    state = load()
     held = [
         job
         for job in state.active

@@ -34,17 +34,17 @@ def config(tmp_path: Path) -> Config:
 
 def test_never_takes_over_what_runs_on_another_machine_itself(config: Config) -> None:
     with pytest.raises(Conflict, match="jobs 1 run on elsewhere itself"):
-        check_machine(config, running_on("local"))
+        check_machine(config, lambda: running_on("local"))
 
 
 def test_takes_over_what_runs_over_ssh_and_what_waits(config: Config) -> None:
-    check_machine(config, running_on("ssh"))
-    check_machine(config, State())
+    check_machine(config, lambda: running_on("ssh"))
+    check_machine(config, State)
 
 
 def test_takes_over_on_the_same_machine(config: Config) -> None:
     config.active_file.unlink()
-    check_machine(config, running_on("local"))
+    check_machine(config, lambda: running_on("local"))
 
 
 @pytest.mark.parametrize(
