@@ -140,7 +140,7 @@ def check(pair: Pair, submitters: Submitters, mark: Path) -> dict[str, Any]:
             if after is None:
                 return found
 
-    eventually(lambda: all(job["state"] == "completed" for job in jobs()), 120, what="all jobs have ended", every_s=0.5)
+    eventually(lambda: all(job["state"] == "completed" for job in jobs()), 240, what="all jobs have ended", every_s=1.0)
     listed = jobs()
     client.close()
     ran, known = Counter(mark.read_text().split()), Counter(job["name"].removeprefix("j-") for job in listed)

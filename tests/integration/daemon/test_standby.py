@@ -18,7 +18,7 @@ from harness import eventually
 from integration.daemon.failover import Member, Pair, Submitters, check, pair
 
 FULL = os.environ.get("SWELL_CHAOS") == "full"
-KILLS, CLIENTS, PAUSE_S = (50, 8, 1.0) if FULL else (3, 3, 0.5)
+KILLS, CLIENTS, PAUSE_S = (50, 8, 2.0) if FULL else (3, 3, 0.5)
 TAKE_OVER_S = 60
 """Room for a loaded machine; how long it took is printed."""
 
