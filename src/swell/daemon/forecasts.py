@@ -190,5 +190,9 @@ def forecast_sentence(record: JobRecord, interval: Interval | None, until_s: flo
 
 
 def _between(low_s: float, high_s: float) -> str:
-    low, high = duration(max(0.0, low_s)), duration(max(0.0, high_s))
+    if high_s < 1.0:
+        return "any moment"
+    low, high = duration(max(0.0, low_s)), duration(high_s)
+    if low_s < 1.0:
+        return f"within {high}"
     return f"in about {high}" if low == high else f"in {low} to {high}"
