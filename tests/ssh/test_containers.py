@@ -66,6 +66,7 @@ def test_a_job_with_an_image_runs_where_a_runtime_is_and_nowhere_else(
     assert inside(able) == []
 
 
+@pytest.mark.timeout(900)  # the image with Python is made here if no test has made it yet
 def test_a_stopped_job_leaves_no_container_there_and_its_library_reaches_the_daemon(
     new_machine: New, sh: Shell, served: Daemon
 ) -> None:
