@@ -10,6 +10,7 @@ import click
 
 from swell.cli.terminal import say
 from swell.core.spelling import instead_of
+from swell.jobfile.units import parse_duration_s
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +25,7 @@ COLUMNS = (
     ("makespan_s", "makespan", 0),
     ("restarts_per_job", "restarts", 2),
     ("gpu_hours_per_job", "GPU h", 2),
+    ("lost_gpu_hours", "lost h", 1),
     ("worst_rho", "worst ρ", 2),
     ("rho_above_1", "ρ > 1", 3),
     ("wall_s", "wall s", 1),
@@ -57,6 +59,13 @@ def sim() -> None:
     "--interval", "interval_s", default=60.0, show_default=True, help="Seconds between decisions; 0: at each event."
 )
 @click.option("--restart-cost", "restart_s", default=30.0, show_default=True, help="Seconds a (re)start takes.")
+@click.option(
+    "--checkpoint-every",
+    default="0",
+    show_default=True,
+    metavar="TIME",
+    help="Jobs save only so often (30m): a stop waits for that. 0: wherever they are asked to stop.",
+)
 @click.option("--batch", type=click.Choice(["fixed", "adaptive"]), default="fixed", show_default=True)
 @click.option(
     "--clairvoyant/--honest", default=False, help="Policies know true speeds, or what a daemon would know (default)."
@@ -97,6 +106,7 @@ def run(
     placer: str,
     interval_s: float,
     restart_s: float,
+    checkpoint_every: str,
     batch: str,
     clairvoyant: bool,
     loads: str,
@@ -124,6 +134,10 @@ def run(
         raise click.UsageError("nothing to simulate; say which jobs with --workload FILE")
     if format_ not in FORMATS:
         raise click.UsageError(f"there is no format {format_!r}; {instead_of(format_, FORMATS)}")
+    try:
+        checkpoint_every_s = parse_duration_s(checkpoint_every)
+    except ValueError as error:
+        raise click.UsageError(f"--checkpoint-every: {error}") from None
     said = parse_options(options)
     chosen = [policy.strip() for policy in (policies or DEFAULT_POLICY).split(",")]
     check_options(said, chosen)
@@ -138,6 +152,7 @@ def run(
             placer=placer or DEFAULT_PLACER,
             interval_s=interval_s,
             restart_s=restart_s,
+            checkpoint_every_s=checkpoint_every_s,
             adaptive=batch == "adaptive",
             clairvoyant=clairvoyant,
             elastic=elastic,

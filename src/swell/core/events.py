@@ -33,6 +33,14 @@ VOLUNTARY = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
 """Stops for the job's own sake: they wait for its next checkpoint or are withdrawn, and never kill."""
 
 
+class Saves(StrEnum):
+    """Where a run writes its checkpoints, and so where it can stop without losing work."""
+
+    EPOCHS = "epochs"  # after each epoch
+    ANYWHERE = "anywhere"  # wherever it is asked to stop
+    OWN = "own"  # by a rule of its own: every so many steps or minutes
+
+
 class ExitReason(StrEnum):
     """Why a run ended. `user-error`, `out-of-memory`, `killed` and `start-failed` count as failures of the job."""
 
@@ -100,6 +108,7 @@ class TrainingBegan:
     epoch: int = 0
     epochs: int = 0  # as the training code knows it; 0: unset
     unit: str = "epoch"  # what `epoch` and `epochs` count: epoch, step, token or sample
+    saves: Saves | None = None  # None: unset, so EPOCHS if it counts epochs, else ANYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +152,7 @@ class EpochEnded:
     batching: Batching | None = None  # of jobs with adaptive batch sizes
     unsaved: int = 0  # number of epochs, up to `epoch`, that are in no checkpoint yet
     epochs: int = 0  # how many in all, as the log of a script without the library says; 0: unset
+    saves: Saves | None = None  # None: as before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

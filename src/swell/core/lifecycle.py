@@ -88,6 +88,7 @@ def _planned(state: State, event: ev.RunPlanned) -> None:
         reason=event.reason,
         epochs_before=job.epochs_done,
         stop_cost_s=_stop_cost_s(job),
+        boundary_every_s=job.run.boundary_every_s if job.run is not None else 0.0,
     )
     moved = _has_moved(job, event)
     state.jobs[job.id] = evolve(
@@ -128,7 +129,8 @@ def _started(state: State, event: ev.RunStarted) -> None:
 
 def _began(state: State, event: ev.TrainingBegan) -> None:
     job = state.jobs[event.run.job]
-    run = _with_run(job, began_s=event.at_s)
+    saves = event.saves or (ev.Saves.EPOCHS if event.unit == "epoch" else ev.Saves.ANYWHERE)
+    run = _with_run(job, began_s=event.at_s, saves=saves)
     cost = job.restart_cost_s
     if job.attempts > 1:
         cost = _blend(cost, event.at_s - run.planned_s + run.stop_cost_s)
@@ -146,11 +148,14 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
 
 
 def _stop_cost_s(job: JobRecord) -> float:
-    """What the end of the last run cost: from its last whole epoch to its end; only from the request if all ranks
-    agreed on a step inside an epoch, since then nothing but the leaving was lost."""
+    """What the end of the last run cost: from its last whole epoch (or checkpoint, where it saves by a rule of its own)
+    to its end; only from the request if all ranks agreed on a step inside an epoch, since then nothing but the leaving
+    was lost."""
     last = job.run
     if last is None or last.exit_reason is not ExitReason.STOPPED or last.ended_s is None:
         return 0.0
+    if last.saves is ev.Saves.OWN:
+        return max(0.0, last.ended_s - unsaved_since_s(last, last.ended_s))
     if last.stop is not None and last.stop.agreed is not None and last.stop.agreed[1] > 0:
         return max(0.0, last.ended_s - last.stop.at_s)
     since = last.last_epoch_s if last.last_epoch_s is not None else last.began_s
@@ -180,9 +185,12 @@ def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
     """The run after a report: when its last epoch ended, when it last saved, how far apart its checkpoints are."""
     run = job.run
     assert run is not None  # not stale
-    every_s = event.epoch_s if job.unit == "epoch" and event.epoch_s > 0.0 else run.boundary_every_s
+    if event.saves is not None and event.saves is not run.saves:
+        run = evolve(run, saves=event.saves)
+    by_epochs = job.unit == "epoch" and run.saves is not ev.Saves.OWN
+    every_s = event.epoch_s if by_epochs and event.epoch_s > 0.0 else run.boundary_every_s
     if saved > job.epochs_saved:
-        if job.unit != "epoch":
+        if not by_epochs:
             every_s = event.at_s - unsaved_since_s(run, event.at_s)
         saving = run if run.withdrawn is None else evolve(run, withdrawn=None)
         return _reported(saving, event.at_s, event.at_s, every_s)

@@ -18,6 +18,7 @@ from swell.core.job import JobSpec
 from swell.core.limits import Limits
 from swell.core.resources import GPU_MILLI, Allocation, Node
 from swell.core.state import JobState
+from swell.core.unsaved import Unsaved
 
 Curve = tuple[float, ...]
 """S(0), S(1), … S(max): speed on 0, 1, … GPUs of one type, on as few nodes as possible, relative to the job's
@@ -69,6 +70,7 @@ class JobView:
     length_sigma: float = 0.0  # of its logarithm
     done_1_s: float = 0.0  # of that length, as of `as_of_s`
     restart_cost_s: float = 30.0  # time lost by a stop and start; 0 for jobs that scale in place
+    unsaved: Unsaved | None = None  # work that a stop would wait for or lose; None: none to speak of
     attained_gpu_s: float = 0.0  # service, as of as_of_s; grows with held_n while it runs
     first_started_s: float | None = None
     waiting_since_s: float | None = None  # start of the current wait; None while it holds something
@@ -93,6 +95,13 @@ class JobView:
     def settled_at_s(self, min_run_s: float) -> float:
         """From when on it may be resized or moved again."""
         return max(self.changed_s + min_run_s, self.left_alone_until_s)
+
+    def stop_cost_s(self, now_s: float) -> float:
+        """What a stop now, and the start after it, cost: the restart, and what the stop waits for or loses. One that is
+        stopping already has that behind it."""
+        if self.unsaved is None or self.stopping:
+            return self.restart_cost_s
+        return self.restart_cost_s + self.unsaved.stop_cost_s(now_s)
 
     def curve(self, gpu_type: str) -> Curve:
         return self.speed.curve(gpu_type)

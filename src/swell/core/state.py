@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from swell.core.accounts import Token, User
-from swell.core.events import VOLUNTARY, CopiedOutputs, ExitReason, StopWhy
+from swell.core.events import VOLUNTARY, CopiedOutputs, ExitReason, Saves, StopWhy
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Node
@@ -77,6 +77,7 @@ class Run:
     stop_cost_s: float = 0.0  # what stopping the run before this one cost
     last_epoch_s: float | None = None  # when the last epoch of this run ended
     saved_s: float | None = None  # when this run last wrote a checkpoint
+    saves: Saves = Saves.EPOCHS
     boundary_every_s: float = 0.0  # expected time between two checkpoints; 0: unknown
     lost_s: float = 0.0  # work that its end threw away: from its last checkpoint on
     stop: StopRecord | None = None

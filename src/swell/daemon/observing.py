@@ -124,8 +124,8 @@ class Observing:
         done = self._reported.get(run, record.epochs_done) if record is not None else 0
         if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
             began = report.began
-            place = {"epoch": began.epoch, "epochs": began.epochs}
-            events.append(ev.TrainingBegan(run=run, at_s=now_s, unit=began.unit, **place))
+            place = ev.TrainingBegan(run=run, at_s=now_s, unit=began.unit, epoch=began.epoch, epochs=began.epochs)
+            events.append(place)
             done = began.epoch  # also where that sets the job back
         epochs = [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
         if run in self._reported:

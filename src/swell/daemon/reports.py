@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from swell.core.agreement import Position, StopPoint
-from swell.core.events import Batching, EpochEnded
+from swell.core.events import Batching, EpochEnded, Saves
 from swell.core.ids import RunId
 
 Series = Mapping[str, tuple[tuple[float, float], ...]]
@@ -44,6 +44,7 @@ class EpochReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     batching: Batching | None = None
     unsaved: int = 0
+    saves: Saves | None = None
 
     def event(self, run: RunId, at_s: float) -> EpochEnded:
         return EpochEnded(run=run, at_s=at_s, **{f.name: getattr(self, f.name) for f in fields(self)})

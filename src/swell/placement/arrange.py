@@ -305,7 +305,7 @@ class Arrangement:
         rate = view.speed.rate(place.gpus, len(place.parts), place.gpu_type)
         restarts = view.allocation is not None and not view.stopping and place != view.allocation
         run_s = view.remaining_s(self.snapshot.now_s) / max(rate, 1e-9)
-        return run_s + (view.restart_cost_s if restarts else 0.0)
+        return run_s + (view.stop_cost_s(self.snapshot.now_s) if restarts else 0.0)
 
     def _smaller(self, placed: Placed) -> Iterator[Allocation]:
         """Places for fewer GPUs than granted: what it holds, if that is fewer, then ever smaller sizes."""
@@ -350,13 +350,13 @@ class Arrangement:
     def _move(self, placed: Placed, target: Allocation) -> Move:
         view, held = placed.view, placed.view.allocation
         assert held is not None  # it moves from somewhere
-        cause = self.causes[view.id]
+        cause, cost_s = self.causes[view.id], view.stop_cost_s(self.snapshot.now_s)
         return Move(
             job=view.id,
             workers=moved_workers(held, target),
-            why=words.moved(held, target, cause.because, view.restart_cost_s),
+            why=words.moved(held, target, cause.because, cost_s),
             gain=cause.gain,
-            cost_s=view.restart_cost_s,
+            cost_s=cost_s,
             for_job=cause.for_job,
         )
 

@@ -122,11 +122,11 @@ def _movable(arrangement: Arrangement, tenant: Placed) -> bool:
 
 
 def _cost(arrangement: Arrangement, tenant: Placed) -> float:
-    """GPU-seconds lost by a stop and a start; nothing for one that does not run at this place yet."""
+    """GPU-seconds that a stop and a start cost; nothing for one that does not run at this place yet."""
     view = tenant.view
     if arrangement.places[view.id] != view.allocation:
         return 0.0
-    return tenant.grant.n * view.restart_cost_s
+    return tenant.grant.n * view.stop_cost_s(arrangement.snapshot.now_s)
 
 
 def _try(arrangement: Arrangement, placed: Placed, name: str, jobs: tuple[JobId, ...]) -> bool:

@@ -70,7 +70,7 @@ class Worth:
         view = placed.view
         rate = view.speed.rate(max(1, allocation.gpus), len(allocation.parts), allocation.gpu_type)
         run_s = view.remaining_s(self._now_s) / max(rate, 1e-9)
-        return run_s / (run_s + CAUTION * view.restart_cost_s)
+        return run_s / (run_s + CAUTION * view.stop_cost_s(self._now_s))
 
     def _switches(self, allocation: Allocation) -> int:
         return len(dict.fromkeys(self._topology.racks.get(part.node, "") for part in allocation.parts))

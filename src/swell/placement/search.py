@@ -315,7 +315,12 @@ def jobs_on(arrangement: Arrangement, nodes: Sequence[str], first: Placed) -> li
     inside = dict.fromkeys(nodes)
     there = {placed.view.id: placed for node in nodes for placed in arrangement.tenants(node)}
     found = [p for p in there.values() if p is not first and _free_to_go(arrangement, p, inside)]
-    found.sort(key=lambda p: 0.0 if arrangement.places[p.view.id] != p.view.allocation else p.view.restart_cost_s)
+
+    def cost_s(mover: Placed) -> float:
+        stays = arrangement.places[mover.view.id] == mover.view.allocation
+        return mover.view.stop_cost_s(arrangement.snapshot.now_s) if stays else 0.0
+
+    found.sort(key=cost_s)
     return [first, *found[: SCOPE_JOBS - 1]]
 
 

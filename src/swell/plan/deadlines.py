@@ -14,7 +14,8 @@ from swell.core.dependencies import impossible
 from swell.core.events import VOLUNTARY, Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.resources import Contact
-from swell.core.state import JobRecord, JobState, Run, State, may_be_withdrawn, unsaved_since_s
+from swell.core.state import JobRecord, JobState, Run, State, may_be_withdrawn
+from swell.core.unsaved import unsaved_of
 from swell.plan import quarantine
 from swell.plan.explain import duration
 
@@ -87,12 +88,19 @@ def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> t
         return Force.ASK, None
     if run.stop is not None and run.stop.now:
         return Force.KILL, None
-    kill_s = term_s + record.spec.grace_s
+    kill_s = kill_at_s(record, run, patience)
+    assert kill_s is not None  # as `term_s`
     if now_s >= kill_s:
         return Force.KILL, None
     if now_s >= term_s:
         return Force.TERM, kill_s
     return Force.ASK, term_s
+
+
+def kill_at_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
+    """When a stopping run is killed if it has not left by then; None: never."""
+    term_s = _term_s(record, run, patience)
+    return None if term_s is None else term_s + record.spec.grace_s
 
 
 def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
@@ -110,7 +118,7 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
         return run.saved_s  # a script without the library has just saved: the next moment is the best one
     if stop.why in VOLUNTARY:
         return None
-    wait_s = min(patience.preempt_wait_s, 1.5 * boundary_in_s(run, stop.at_s) + 5.0)
+    wait_s = min(patience.preempt_wait_s, 1.5 * _boundary_in_s(run, stop.at_s) + 5.0)
     return stop.at_s + max(record.spec.grace_s, wait_s)
 
 
@@ -138,12 +146,10 @@ def _has_boundaries(record: JobRecord, run: Run) -> bool:
     return run.began_s is not None or (run.started_s is not None and bool(record.spec.checkpoint_dir))
 
 
-def boundary_in_s(run: Run, now_s: float) -> float:
-    """How long until the run's next checkpoint is expected. A run that is late for it is given the interval again."""
-    if run.boundary_every_s <= 0.0:
-        return UNKNOWN_BOUNDARY_S
-    left_s = unsaved_since_s(run, now_s) + run.boundary_every_s - now_s
-    return left_s if left_s > 0.0 else run.boundary_every_s
+def _boundary_in_s(run: Run, now_s: float) -> float:
+    """How long until the run's next checkpoint is expected."""
+    known_s = unsaved_of(run, now_s).boundary_in_s(now_s)
+    return UNKNOWN_BOUNDARY_S if known_s is None else known_s
 
 
 def _limit(

@@ -232,11 +232,13 @@ def _not_worth(detail: Mapping[str, Detail]) -> str:
     if "cost_s" not in detail:
         return "a change would cost more than it brings"
     cost_s, gain_s = float(detail["cost_s"]), float(detail.get("gain_s", 0.0))
-    if gain_s <= cost_s:
-        return f"a change would cost more than it brings (cost {cost_s:.0f} s, gain {gain_s:.0f} s)"
+    wait_s = float(detail.get("wait_s", 0.0))
+    unsaved = f" and {duration(wait_s)} of work that is not saved yet" if wait_s else ""
+    if gain_s <= cost_s + wait_s:
+        return f"a change would cost more than it brings (cost {cost_s:.0f} s{unsaved}, gain {gain_s:.0f} s)"
     return (
-        f"a change would save it {gain_s:.0f} s for a restart of {cost_s:.0f} s: less than what the GPUs are worth to "
-        "other jobs and the restart together"
+        f"a change would save it {gain_s:.0f} s for a restart of {cost_s:.0f} s{unsaved}: less than what the GPUs are "
+        "worth to other jobs and the restart together"
     )
 
 
@@ -280,7 +282,10 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ),
     ReasonCode.BACKOFF: lambda d: f"{d.get('why', 'failed before')}; tried again in {_in(d)}",
     ReasonCode.DEPENDS: lambda d: f"waits for the end of job {d.get('jobs', '?')}",
-    ReasonCode.FREEING: lambda d: f"its GPUs are being freed by job {d.get('by', '?')}",
+    ReasonCode.FREEING: lambda d: (
+        f"its GPUs are being freed by job {d.get('by', '?')}"
+        + (f", at a checkpoint that is expected in {_in(d)}" if "in_s" in d else "")
+    ),
     ReasonCode.NO_GAIN: lambda d: f"more than {d.get('at', 'its')} GPUs would not make it faster",
     ReasonCode.NOT_WORTH: _not_worth,
     ReasonCode.PINNED: lambda _: (

@@ -7,7 +7,7 @@ its launcher can); a later pass starts it again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -15,6 +15,7 @@ from operator import attrgetter
 from swell.core.capacity import WHOLE_GPU, cpus_of, fits_beside
 from swell.core.decision import (
     Decision,
+    Detail,
     Grant,
     Layout,
     Move,
@@ -55,9 +56,12 @@ class _Draft:
         if target is not None:
             self.not_yet[job] = target
 
-    def wait(self, job: JobId, target: Allocation, by: tuple[JobId, ...]) -> None:
-        """For these jobs to free what it is to have."""
-        self.because(job, Reason(code=ReasonCode.FREEING, detail={"by": ", ".join(map(str, by))}))
+    def wait(self, job: JobId, target: Allocation, by: tuple[JobId, ...], until_s: float | None) -> None:
+        """For these jobs to free what it is to have: at their next checkpoints, until then if that is known."""
+        detail: dict[str, Detail] = {"by": ", ".join(map(str, by))}
+        if until_s is not None:
+            detail["until_s"] = until_s
+        self.because(job, Reason(code=ReasonCode.FREEING, detail=detail))
         self.not_yet[job] = target
         self.blocked_by[job] = by
 
@@ -149,7 +153,7 @@ def _running(
     elif job.spec.scales_in_place:
         blocked_by = held.by_others(job.id, target)
         if blocked_by:
-            draft.wait(job.id, target, blocked_by)
+            draft.wait(job.id, target, blocked_by, held.free_at_s(blocked_by))
         else:
             draft.resizes.append(Resize(job=job.id, allocation=target, reason=_change(job, target)))
             held.take(job.id, target)
@@ -168,7 +172,7 @@ def _asked(job: JobView) -> bool:
 def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held) -> None:
     blocked_by = held.by_others(job.id, target)
     if blocked_by:
-        draft.wait(job.id, target, blocked_by)
+        draft.wait(job.id, target, blocked_by, held.free_at_s(blocked_by))
         return
     held.take(job.id, target)
     draft.starts.append(Start(job=job.id, allocation=target, reason=_start_reason(job, target)))
@@ -248,6 +252,13 @@ class Held:
             if not self._hosts(job, part):
                 blockers.update((who, None) for who in self._parts.get(part.node, {}) if who != job)
         return tuple(sorted(blockers))
+
+    def free_at_s(self, jobs: Sequence[JobId]) -> float | None:
+        """When the last of these comes to its next checkpoint, as far as that is foreseen."""
+        now_s, by_id = self._snapshot.now_s, self._snapshot.by_id
+        unsaved = [job.unsaved for job in map(by_id.__getitem__, jobs) if job.unsaved is not None]
+        waits_s = [wait_s for one in unsaved if (wait_s := one.boundary_in_s(now_s)) is not None]
+        return now_s + max(waits_s) if waits_s else None
 
     def _room(self, name: str, index: int, share: Share, others: Mapping[JobId, Share]) -> bool:
         if any(held.milli >= GPU_MILLI for held in others.values()):

@@ -20,6 +20,7 @@ from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn, team_of
+from swell.core.unsaved import Unsaved, charged
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.plan.limits import last_starts_s, limits_running, over_running
 from swell.ports import Remaining, SpeedBook
@@ -73,8 +74,12 @@ class Snapshotter:
     with other objects. A book whose answers change only when the record does says so (`follows_records = True`) and is
     asked only then."""
 
-    def __init__(self, book: SpeedBook, restart_cost_s: float = DEFAULT_RESTART_COST_S) -> None:
+    def __init__(
+        self, book: SpeedBook, restart_cost_s: float = DEFAULT_RESTART_COST_S, *, charge_unsaved: bool = True
+    ) -> None:
+        """`charge_unsaved` False: decisions are made as if every run could stop at once without losing work."""
         self._book = book
+        self._charge_unsaved = charge_unsaved
         self._ask_always = not book.follows_records
         self._restart_cost_s = restart_cost_s
         self._records: dict[JobId, JobRecord] = {}  # that views were made of, in the order of `State.active`
@@ -173,7 +178,7 @@ class Snapshotter:
     def _renew(self, record: JobRecord) -> None:
         job = record.id
         self._records[job] = record
-        matter = _matter(record)
+        matter = (self._unsaved(record), *_matter(record))
         if self._matters.get(job) == matter:
             self._ask_again(job, record)
             return
@@ -195,11 +200,16 @@ class Snapshotter:
         if frame is None or spec is not record.spec or frame.resizable is not record.may_be_resized:
             frame = frame_of(record, self._cluster.types, self._cluster.gpus_per_node)
             self._frames[record.id] = (record.spec, frame)
-        view = view_of(record, speed, remaining, frame, self._restart_cost_s, self._cluster.gpu_memory_mib)
+        restart_cost_s = _restart_cost_s(record, self._restart_cost_s)
+        memory_mib, unsaved = self._cluster.gpu_memory_mib, self._unsaved(record)
+        view = view_of(record, speed, remaining, frame, restart_cost_s, memory_mib, unsaved)
         if record.spec.gpus.share and self._book.alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = view
         self._answers[record.id] = (speed, remaining)
+
+    def _unsaved(self, record: JobRecord) -> Unsaved | None:
+        return charged(record, _restart_cost_s(record, self._restart_cost_s)) if self._charge_unsaved else None
 
     def _held_back(self, state: State, now_s: float) -> dict[JobId, Reason]:
         held_back: dict[JobId, Reason] = {}
@@ -359,6 +369,7 @@ def view_of(
     frame: Frame,
     restart_cost_s: float,
     gpu_memory_mib: int = 0,
+    unsaved: Unsaved | None = None,
 ) -> JobView:
     spec, run, state = record.spec, record.run, record.state
     allocation = run.allocation if run is not None and state in HOLDING else None
@@ -394,7 +405,8 @@ def view_of(
         length_median_1_s=remaining.length_median_1_s,
         length_sigma=remaining.length_sigma,
         done_1_s=remaining.done_1_s,
-        restart_cost_s=_restart_cost_s(record, restart_cost_s),
+        restart_cost_s=restart_cost_s,
+        unsaved=unsaved,
         attained_gpu_s=attained,
         first_started_s=record.first_started_s,
         waiting_since_s=_waiting_since_s(record) if state not in HOLDING else None,

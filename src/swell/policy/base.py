@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter, itemgetter
 
-from swell.core.decision import Explain, Grant, Reason, ReasonCode
+from swell.core.decision import Detail, Explain, Grant, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import Capacity, Curve, JobView, Snapshot
@@ -104,6 +104,14 @@ class Purse:
             reasons = (Reason(code=ReasonCode.CAPACITY, detail={"needs": needs, "free": free}),)
             self._reasons[needs, free] = reasons
         return reasons
+
+
+def not_worth(job: JobView, gain_s: float, now_s: float) -> Reason:
+    """A change of a running job would save it this much, and cost its restart and what the stop waits for."""
+    detail: dict[str, Detail] = {"cost_s": round(job.restart_cost_s, 1), "gain_s": round(gain_s, 1)}
+    if (wait_s := job.stop_cost_s(now_s) - job.restart_cost_s) > 0.0:
+        detail["wait_s"] = round(wait_s, 1)
+    return Reason(code=ReasonCode.NOT_WORTH, detail=detail)
 
 
 def types_of(job: JobView) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from swell.core.decision import Grant, Reason, ReasonCode
+from swell.core.decision import Grant, Reason
 from swell.core.snapshot import JobView, Snapshot
-from swell.policy.base import GAIN, Ladder, grant, grow_best_first, speed_at
+from swell.policy.base import GAIN, Ladder, grant, grow_best_first, not_worth, speed_at
 from swell.policy.bundles import Stock
 from swell.policy.ledger import Ledger, allows
 
@@ -24,12 +24,12 @@ def held_grant(job: JobView) -> Grant:
 
 def worth_above(job: JobView, now_s: float) -> float:
     """The speed a running job must exceed after a change for the change to pay: what it saves over the remaining time
-    is more than the restart costs."""
+    is more than the stop and the start cost."""
     held = held_grant(job)
     speed = speed_at(job, held.n, held.gpu_type)
     if speed <= 0.0:
         return 0.0
-    left = 1.0 / speed - job.restart_cost_s / job.remaining_s(now_s)
+    left = 1.0 / speed - job.stop_cost_s(now_s) / job.remaining_s(now_s)
     return GAIN / left if left > 0.0 else float("inf")
 
 
@@ -61,9 +61,7 @@ def _not_worth(job: JobView, held: Grant, given: Grant, now_s: float) -> Reason:
     remaining_s = job.remaining_s(now_s)
     before, after = (speed_at(job, g.n, g.gpu_type) or 1e-9 for g in (held, given))
     saved_s = remaining_s / before - remaining_s / after
-    return Reason(
-        code=ReasonCode.NOT_WORTH, detail={"cost_s": round(job.restart_cost_s, 1), "gain_s": round(saved_s, 1)}
-    )
+    return not_worth(job, saved_s, now_s)
 
 
 def fill(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize: bool) -> None:

@@ -183,4 +183,4 @@ def _held_type(job: JobView) -> str:
 def _restart_factor(job: JobView, restarts: float, now_s: float) -> float:
     """1 for a job that has run long; small for a young one, or one that restarted often."""
     age_s = max(1.0, now_s - job.submitted_s)
-    return max((age_s - restarts * job.restart_cost_s) / (age_s + job.restart_cost_s), 0.01)
+    return max((age_s - restarts * job.restart_cost_s) / (age_s + job.stop_cost_s(now_s)), 0.01)

@@ -453,7 +453,12 @@ class Training:
             "goodput": self.goodput,
             "gpu_memory_mib": self._memory.peak_mib,
             "batching": self.batching,
+            "saves": self._saves(),
         }
+
+    def _saves(self) -> str:
+        """Where a stop finds a checkpoint: after each epoch, or, where training asks `should_stop`, anywhere."""
+        return "anywhere" if self._link is not None and self._link.steps else "epochs"
 
     def _position(self) -> tuple[int, int]:
         begun = self._gate.begun

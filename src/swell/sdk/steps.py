@@ -53,6 +53,7 @@ class StepTraining(Training):
         self._in_step = False
         self._counted = 0  # in `unit`, in this step
         self._known = False  # where to begin is known
+        self._asks = False  # it asks after steps whether to save, so it can stop anywhere
         self._saved_s = self._reported_s = time.monotonic()
         self._reported_done = 0
         self._report_every_s = FIRST_REPORT_S
@@ -83,6 +84,7 @@ class StepTraining(Training):
     def checkpoint_due(self) -> bool:
         """Ask after each step, on every rank: True when a checkpoint is to be saved now. A rule by time holds on rank
         0; the other ranks hear of it only where the run stops, so they need no part in saving."""
+        self._asks = True
         after = self.step + 1 if self._in_step else self.step
         return self._boundary_at(after) or self._due_by_rule(after)
 
@@ -119,7 +121,8 @@ class StepTraining(Training):
     def end_step(self) -> bool:
         """After each step of the framework, on every rank. True when all ranks stop here: have it save, call `saved`
         and see to it that `leave` is called."""
-        self._in_step, self._counted = True, 0
+        self._asks = self._in_step = True
+        self._counted = 0
         self._end_step()
         return self.step < self._total and self._boundary_at(self.step)
 
@@ -258,6 +261,9 @@ class StepTraining(Training):
             "metrics": dict(self._metrics),
         }
         self._outbox.add_epoch({**entry, **self._circumstances()})
+
+    def _saves(self) -> str:
+        return "anywhere" if self._asks else "own"
 
     def _position(self) -> tuple[int, int]:
         return 0, self.step

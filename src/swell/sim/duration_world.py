@@ -2,7 +2,8 @@
 
 `sim.simulate` makes it; the engine asks it what a run will report. How a job would scale is assumed: each further GPU
 costs a part `loss` of one in communication, each further node `node_loss` more. A job reports its progress in ten
-epochs (fewer if short), so that the daemon's own speed book has something to learn from; a silent one reports nothing.
+epochs (fewer if short), so that the daemon's own speed book has something to learn from; a silent one reports nothing,
+and stops at once without losing work.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from swell.core.events import EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
+from swell.core.events import CheckpointSeen, EpochEnded, Event, ExitReason, RunEnded, RunStarted, Saves, TrainingBegan
 from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord, Run
 from swell.ports import Remaining
+from swell.sim.checkpoints import Checkpoints, left_clean
 from swell.sim.training_world import REPORT_S, Noise
 from swell.sim.workload import Arrival
 
@@ -66,6 +68,7 @@ class Task:
     silent: bool = False  # an ad-hoc script: nothing is heard of it before it ends
     as_of_s: float = 0.0
     rate: float = 0.0  # since then
+    saved_left_s: float = 0.0  # what was left at its last checkpoint, where it saves by itself
     turns: int = 0  # how often it got on otherwise than was to be expected before
 
     def at(self, now_s: float) -> float:
@@ -84,8 +87,15 @@ class Durations:
     """The world. `truth` of an arrival: duration_s (on the GPUs asked for), fails, silent, loss."""
 
     def __init__(
-        self, *, restart_s: float = 30.0, per_node: int = 8, noise: Noise | None = None, seed: int = 0
+        self,
+        *,
+        restart_s: float = 30.0,
+        per_node: int = 8,
+        noise: Noise | None = None,
+        seed: int = 0,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self._checkpoints = checkpoints or Checkpoints()
         self._restart_s = restart_s
         self._per_node = per_node
         self._noise = noise or Noise()
@@ -113,7 +123,9 @@ class Durations:
         started = RunStarted(run=run.id, at_s=now_s)
         if task.silent:
             return (started, self._silent_end(task, run))
-        return (started, TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs))
+        saves = self._checkpoints.saves
+        began = TrainingBegan(run=run.id, at_s=began_s, epoch=task.done_epochs(), epochs=task.epochs, saves=saves)
+        return (started, began)
 
     def _silent_end(self, task: Task, run: Run) -> RunEnded:
         """It makes progress from `as_of_s` on; that is when it will be done."""
@@ -121,10 +133,15 @@ class Durations:
         return self._end(task, run, task.as_of_s + task.left_s / task.rate)
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
+        saves: Sequence[Event] = ()
         if type(event) is EpochEnded:
             done = event.epoch
         elif type(event) is TrainingBegan:
             done = 0
+            self.tasks[job.id].saved_left_s = self.tasks[job.id].left_s
+            saves = self._checkpoints.next(_run(job), event.at_s)
+        elif isinstance(event, CheckpointSeen | RunEnded):
+            return self._saved(event, job)
         else:
             return ()
         task, run = self.tasks[job.id], _run(job)
@@ -132,7 +149,21 @@ class Durations:
         if done >= task.epochs:
             task.left_s = 0.0
             return (self._end(task, run, event.at_s),)
-        return (self._next_report(task, run, event.at_s),)
+        return (self._next_report(task, run, event.at_s), *saves)
+
+    def _saved(self, event: CheckpointSeen | RunEnded, job: JobRecord) -> Sequence[Event]:
+        """A checkpoint was written; or a run left, right after one or without."""
+        task, run = self.tasks[job.id], _run(job)
+        if isinstance(event, CheckpointSeen):
+            task.saved_left_s = task.at(event.at_s)
+            return self._checkpoints.next(run, event.at_s)
+        if self._checkpoints.every_s and run.began_s is not None:
+            if left_clean(event):
+                task.left_s = task.at(event.at_s)
+                task.halt(event.at_s)
+            else:
+                self.lost(job, event.at_s)
+        return ()
 
     def _end(self, task: Task, run: Run, now_s: float) -> RunEnded:
         if task.fails:
@@ -157,6 +188,7 @@ class Durations:
             gpus=gpus,
             nodes=nodes,
             gpu_type=gpu_type,
+            unsaved=max(0, epoch - run.epochs_before) if self._checkpoints.saves is Saves.OWN else 0,
         )
 
     def _set_rate(self, task: Task, run: Run) -> None:
@@ -168,16 +200,15 @@ class Durations:
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         task, run = self.tasks[job.id], _run(job)
-        task.left_s = task.at(now_s)
-        task.halt(now_s)
-        ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
-        if run.began_s is None:
-            return (ended,)
-        return (StopAgreed(run=run.id, epoch=task.done_epochs(), step=1, at_s=now_s), ended)
+        if run.began_s is None or not self._checkpoints.every_s:
+            task.left_s = task.at(now_s)
+            task.halt(now_s)
+        return self._checkpoints.leave(job, run, now_s, task.done_epochs())
 
     def lost(self, job: JobRecord, now_s: float) -> None:
         task = self.tasks[job.id]
-        task.left_s = task.work_s * (1 - job.epochs_done / task.epochs)
+        by_itself = self._checkpoints.every_s and not task.silent
+        task.left_s = task.saved_left_s if by_itself else task.work_s * (1 - job.epochs_done / task.epochs)
         task.halt(now_s)
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
@@ -186,7 +217,9 @@ class Durations:
         task.turns += 1
         if task.silent:
             return (self._silent_end(task, run),)
-        return (self._next_report(task, run, now_s),) if run.began_s is not None else ()
+        if run.began_s is None:
+            return ()
+        return (self._next_report(task, run, now_s), *self._checkpoints.next(run, now_s))
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
         task = self.tasks[job.id]

@@ -69,6 +69,7 @@ class Setup:
     interval_s: float = 0.0  # passes only at multiples of this; 0: as soon as something happened
     quiet_rounds: bool = True  # a pass also at those before which nothing happened
     restart_cost_s: float = DEFAULT_RESTART_COST_S  # the prior before one was measured
+    charge_unsaved: bool = True  # decisions are charged with the work that a stop waits for or loses
     seed: int = 0
     until_s: float = float("inf")
     faults: tuple[Event, ...] = ()  # nodes that are lost and come back
@@ -99,7 +100,7 @@ class Simulation:
         self._world = world
         self._book = book
         self._observers = observers
-        self._snapshotter = snapshotter or Snapshotter(book, setup.restart_cost_s)
+        self._snapshotter = snapshotter or Snapshotter(book, setup.restart_cost_s, charge_unsaved=setup.charge_unsaved)
         self._agenda: list[tuple[float, int, Event | Arrival]] = []
         self._coming: Iterator[tuple[float, int, Arrival]] = iter(())  # arrivals after the one on the agenda
         self._order = 0

@@ -160,6 +160,7 @@ def run_forward(
         options=options,
         interval_s=_interval_s(future, world),
         quiet_rounds=False,
+        charge_unsaved=False,  # of its runs nobody knows when they will save
         until_s=now_s + HORIZON_S,
     )
     watch = _Watch()

@@ -16,6 +16,7 @@ import numpy as np
 
 from swell.core.events import EpochEnded, Event, JobSubmitted, RunEnded, RunPlanned, RunResized
 from swell.core.ids import JobId
+from swell.core.resources import GPU_MILLI
 from swell.core.state import JobRecord, State
 from swell.sim.world import World
 
@@ -37,6 +38,7 @@ class JobRow:
     preemptions: int
     migrations: int
     gpu_s: float
+    lost_gpu_s: float  # of those, work that ends of runs threw away
     rho: float
 
 
@@ -51,6 +53,7 @@ class Recorder:
     held: list[tuple[float, JobId, int]] = field(default_factory=list)  # (time, job, GPUs from then on)
     active: list[tuple[float, int]] = field(default_factory=list)  # (time, jobs in the system from then on)
     ended: list[JobRecord] = field(default_factory=list)
+    lost_gpu_s: dict[JobId, float] = field(default_factory=dict)  # by job
     _area: list[float] = field(default_factory=list)  # job-seconds up to each entry of `active`
 
     def __call__(self, state: State, event: Event) -> None:
@@ -63,6 +66,9 @@ class Recorder:
         elif isinstance(event, RunEnded):
             self.held.append((event.at_s, self.first_job + event.run.job, 0))
             job = state.jobs[event.run.job]
+            if job.run is not None and job.run.lost_s:
+                lost = self.lost_gpu_s.get(job.id, 0.0)
+                self.lost_gpu_s[job.id] = lost + job.run.lost_s * job.run.allocation.gpu_milli / GPU_MILLI
             if job.ended:
                 self._count(event.at_s, len(state.active))
                 self.ended.append(job)
@@ -114,6 +120,7 @@ class Recorder:
             preemptions=job.preemptions,
             migrations=job.migrations,
             gpu_s=job.gpu_s,
+            lost_gpu_s=self.lost_gpu_s.get(job.id, 0.0),
             rho=jct_s / fair_s if fair_s > 0 else 0.0,
         )
 
@@ -137,6 +144,7 @@ def summary(rows: Sequence[JobRow], batch: str) -> dict[str, object]:
         "mean_wait_s": _r(np.mean(waits)),
         "restarts_per_job": _r(np.mean([row.restarts for row in rows])),
         "gpu_hours_per_job": _r(np.mean([row.gpu_s for row in rows]) / 3600),
+        "lost_gpu_hours": _r(sum(row.lost_gpu_s for row in rows) / 3600),
         "mean_rho": _r(rho.mean()),
         "worst_rho": _r(rho.max()),
         "rho_above_1": _r((rho > 1).mean()),

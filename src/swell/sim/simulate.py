@@ -18,6 +18,7 @@ from swell.core.snapshot import Options
 from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.policy.registry import policy_named
 from swell.ports import SpeedBook
+from swell.sim.checkpoints import Checkpoints
 from swell.sim.clairvoyant import ClairvoyantBook
 from swell.sim.cluster import gpus_by_type, parse_cluster, with_types
 from swell.sim.duration_world import Durations, TrueDurations
@@ -51,6 +52,8 @@ class Case:
     placer: str = DEFAULT_PLACER
     interval_s: float = 60.0
     restart_s: float = 30.0
+    checkpoint_every_s: float = 0.0  # runs save only so often; 0: wherever they are asked to stop
+    charge_unsaved: bool = True  # False: as if every run could stop at once without losing work
     adaptive: bool = False
     elastic: float = 0.0  # jobs of a trace may get up to this many times the GPUs they asked for; 0: exactly those
     clairvoyant: bool = False
@@ -135,6 +138,7 @@ def simulate(case: Case) -> Outcome:
         "clairvoyant": case.clairvoyant,
         "load": case.load,
         "draw": case.draw,
+        "checkpoint_every_s": case.checkpoint_every_s,
         "events": events,
         "passes": passes,
         "wall_s": round(time.perf_counter() - began, 3),
@@ -207,7 +211,14 @@ def _measured_scene(case: Case) -> Scene:
         raise SwellError("measured workloads need the profiles of their applications: add --profiles DIR")
     apps = applications(case.profiles)
     workload = read_pollux(case.workload, apps, adaptive=case.adaptive, gpus=types)
-    world = Training(apps, restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
+    world = Training(
+        apps,
+        restart_s=case.restart_s,
+        per_node=per_node,
+        noise=case.noise,
+        seed=case.seed,
+        checkpoints=_checkpoints(case),
+    )
     book = ClairvoyantBook(world, per_node) if case.clairvoyant else Book()
     return Scene(workload=workload, nodes=nodes, world=world, book=book)
 
@@ -215,9 +226,15 @@ def _measured_scene(case: Case) -> Scene:
 def _duration_scene(case: Case, workload: Workload) -> Scene:
     nodes = parse_cluster(case.cluster or cluster_for(workload))
     per_node = max(len(node.gpus) for node in nodes)
-    world = Durations(restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed)
+    world = Durations(
+        restart_s=case.restart_s, per_node=per_node, noise=case.noise, seed=case.seed, checkpoints=_checkpoints(case)
+    )
     book = TrueDurations(world) if case.clairvoyant else Book()
     return Scene(workload=workload, nodes=nodes, world=world, book=book)
+
+
+def _checkpoints(case: Case) -> Checkpoints:
+    return Checkpoints(every_s=case.checkpoint_every_s)
 
 
 def setup_of(case: Case, nodes: tuple[Node, ...]) -> Setup:
@@ -229,5 +246,6 @@ def setup_of(case: Case, nodes: tuple[Node, ...]) -> Setup:
         interval_s=case.interval_s,
         quiet_rounds=case.kind not in STYLES,  # months of a trace have too many
         restart_cost_s=case.restart_s,
+        charge_unsaved=case.charge_unsaved,
         seed=case.seed,
     )

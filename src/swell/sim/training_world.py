@@ -1,7 +1,8 @@
 """A world of measured training jobs (Pollux and Sia profiles): the job model of those projects, and what it reports.
 
 A run makes no progress for its restart cost; then each epoch takes work / rate. Short epochs are reported together, as
-the in-job library does. With an adaptive batch size the job chooses anew at each (re)start and epoch.
+the in-job library does. With an adaptive batch size the job chooses anew at each (re)start and epoch. Where runs save,
+and so where they can stop, is in `sim.checkpoints`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from swell.core.events import Batching, EpochEnded, Event, ExitReason, RunEnded, RunStarted, StopAgreed, TrainingBegan
+from swell.core.events import (
+    Batching,
+    CheckpointSeen,
+    EpochEnded,
+    Event,
+    ExitReason,
+    RunEnded,
+    RunStarted,
+    Saves,
+    TrainingBegan,
+)
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord, Run
+from swell.sim.checkpoints import Checkpoints, left_clean
 from swell.sim.job_experience import Experience
 from swell.sim.profiles import Application, Setting, Shape, canonical, packed
 from swell.sim.workload import Arrival
@@ -51,6 +63,7 @@ class Trainee:
     batch: int  # 0: adaptive
     epoch: int = 0
     progress: float = 0.0  # as of the last report or stop
+    saved: tuple[int, float] = (0, 0.0)  # epoch and progress in its last checkpoint, where it saves by itself
     experience: Experience = field(default_factory=Experience)
     known: frozenset[str] = frozenset()  # types of GPU on which it has chosen a batch by experience
     gradients: tuple[float, float] = (0.0, 0.0)
@@ -62,6 +75,20 @@ class Trainee:
     @property
     def done(self) -> bool:
         return self.epoch >= self.app.epochs
+
+    def at(self, now_s: float) -> tuple[int, float]:
+        """Epoch and progress at that time: in what was run through since the last report, or as of then."""
+        last = None
+        for segment in self.segments:
+            if segment.start_s > now_s:
+                break
+            last = segment
+        if last is None:
+            return self.epoch, self.progress
+        end = self.app.epoch_ends[last.epoch + 1]
+        at = last.progress + last.rate * (now_s - last.start_s)
+        over = at >= end * (1 - 1e-12)
+        return last.epoch + over, end if over else at
 
 
 def shape_of(allocation: Allocation) -> Shape:
@@ -79,7 +106,9 @@ class Training:
         per_node: Mapping[str, int] | None = None,
         noise: Noise | None = None,
         seed: int = 0,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self._checkpoints = checkpoints or Checkpoints()
         self._applications = applications
         self._restart_s = restart_s
         self._per_node = dict(per_node or {})
@@ -104,8 +133,14 @@ class Training:
         trainee.as_of_s = began_s
         return (
             RunStarted(run=run.id, at_s=now_s),
-            # What its last report covered: epochs that ended between that and a stop are in the next report.
-            TrainingBegan(run=run.id, at_s=began_s, epoch=job.epochs_done, epochs=trainee.app.epochs),
+            TrainingBegan(
+                run=run.id,
+                at_s=began_s,
+                # What its last report covered: epochs that ended between that and a stop are in the next report.
+                epoch=min(job.epochs_done, trainee.epoch),
+                epochs=trainee.app.epochs,
+                saves=self._checkpoints.saves,
+            ),
         )
 
     def restart_s(self, application: str) -> float:
@@ -114,35 +149,57 @@ class Training:
         return self._restart_s
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
+        if isinstance(event, CheckpointSeen | RunEnded):
+            return self._saved(event, job)
         if not isinstance(event, TrainingBegan | EpochEnded) or (isinstance(event, EpochEnded) and not event.count):
             return ()
         trainee, run = self.trainees[job.id], _run(job)
+        begins = isinstance(event, TrainingBegan)
+        if begins:
+            trainee.saved = (trainee.epoch, trainee.progress)
         self._settle(trainee, event.at_s, run.allocation.gpu_type)
         if trainee.done:
             return (RunEnded(run=run.id, reason=ExitReason.FINISHED, at_s=event.at_s, exit_code=0),)
         report = self._next_report(trainee, run, event.at_s)
-        if isinstance(event, TrainingBegan) and report.at_s > event.at_s + REPORT_S and report.count == 1:
-            return (replace(report, at_s=event.at_s + REPORT_S, epoch=trainee.epoch, count=0), report)
-        return (report,)
+        saves = self._checkpoints.next(run, event.at_s) if begins else ()
+        if begins and report.at_s > event.at_s + REPORT_S and report.count == 1:
+            return (replace(report, at_s=event.at_s + REPORT_S, epoch=trainee.epoch, count=0), report, *saves)
+        return (report, *saves)
+
+    def _saved(self, event: CheckpointSeen | RunEnded, job: JobRecord) -> Sequence[Event]:
+        """A checkpoint was written; or a run left, right after one or without."""
+        trainee, run = self.trainees[job.id], _run(job)
+        if isinstance(event, CheckpointSeen):
+            trainee.saved = trainee.at(event.at_s)
+            return self._checkpoints.next(run, event.at_s)
+        if self._checkpoints.every_s and run.began_s is not None:
+            if left_clean(event):
+                self._settle(trainee, event.at_s, run.allocation.gpu_type)
+            else:
+                self.lost(job, event.at_s)
+        return ()
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         trainee, run = self.trainees[job.id], _run(job)
-        ended = RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=now_s, exit_code=85)
-        if run.began_s is None:
-            return (ended,)
-        self._settle(trainee, now_s, run.allocation.gpu_type)
-        return (StopAgreed(run=run.id, epoch=trainee.epoch, step=1, at_s=now_s), ended)
+        if run.began_s is not None and not self._checkpoints.every_s:
+            self._settle(trainee, now_s, run.allocation.gpu_type)
+        return self._checkpoints.leave(job, run, now_s, trainee.epoch)
 
     def lost(self, job: JobRecord, now_s: float) -> None:
+        """Back to its last checkpoint; without any of its own, that is its last report."""
         trainee = self.trainees[job.id]
-        trainee.segments = []  # back to the last report: that is where the last checkpoint is
+        if self._checkpoints.every_s:
+            trainee.epoch, trainee.progress = trainee.saved
+        trainee.segments = []
         trainee.as_of_s = now_s
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         trainee = self.trainees[job.id]
         run = _run(job)
         self._settle(trainee, now_s, run.allocation.gpu_type)
-        return (self._next_report(trainee, run, now_s),) if run.began_s is not None else ()
+        if run.began_s is None:
+            return ()
+        return (self._next_report(trainee, run, now_s), *self._checkpoints.next(run, now_s))
 
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
         return min(self._alone_s(job, gpu_type, gpus) for gpu_type, gpus in share.items() if gpus > 0)
@@ -159,18 +216,9 @@ class Training:
 
     def _settle(self, trainee: Trainee, now_s: float, gpu_type: str) -> None:
         """Make what was run through since the last report true, up to now."""
-        last = None
-        for segment in trainee.segments:
-            if segment.start_s > now_s:
-                break
-            last = segment
-        if last is not None:
+        if trainee.segments and trainee.segments[0].start_s <= now_s:
             trainee.known |= {gpu_type}
-            end = trainee.app.epoch_ends[last.epoch + 1]
-            at = last.progress + last.rate * (now_s - last.start_s)
-            over = at >= end * (1 - 1e-12)
-            trainee.epoch = last.epoch + over
-            trainee.progress = end if over else at
+            trainee.epoch, trainee.progress = trainee.at(now_s)
         trainee.segments = []
         trainee.as_of_s = now_s
 
@@ -218,6 +266,8 @@ class Training:
             batch_size=total,
             goodput=work * app.initial / epoch_s,  # an epoch is the same progress at any batch size
             batching=None if trainee.batch else self._batching(trainee, shape, allocation.gpu_type, setting, blur),
+            # Where runs save by themselves a checkpoint is an event of its own: reports claim none.
+            unsaved=max(0, epoch - run.epochs_before) if self._checkpoints.saves is Saves.OWN else 0,
         )
 
     def _batching(self, trainee: Trainee, shape: Shape, gpu_type: str, setting: Setting, blur: float) -> Batching:

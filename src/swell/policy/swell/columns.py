@@ -66,6 +66,8 @@ class Columns:
     done_1_s: Floats
     restart_s: Floats
     changed_s: Floats  # when what it holds last changed
+    unsaved_since_s: Floats  # infinity: a stop costs the restart and no more
+    unsaved_every_s: Floats
     weight: Floats
     milli: Ints
     held: Ints  # 0 also while it is stopping: nothing more is lost by another size
@@ -91,6 +93,16 @@ class Columns:
             median_s, sigma = self.length_median_1_s[guessed], self.length_sigma[guessed]
             left_s[guessed] = lasting_rank_s(median_s, sigma, done_s, level_s)
         return left_s
+
+    def stop_cost_s(self, now_s: float) -> Floats:
+        """As `JobView.stop_cost_s`."""
+        since_s, every_s = self.unsaved_since_s, self.unsaved_every_s
+        if not (known := np.isfinite(since_s)).any():
+            return self.restart_s
+        left_s = since_s + every_s - now_s
+        wait_s = np.where(left_s > 0.0, left_s, every_s)
+        cost_s = np.where(every_s > 0.0, wait_s, np.maximum(now_s - since_s, 0.0))
+        return np.where(known, self.restart_s + cost_s, self.restart_s)
 
     def standing(self, left_s: Floats, now_s: float) -> Standing:
         """What is done is taken from the service attained: so long at the average size. Of an overdue job the estimate
@@ -152,7 +164,17 @@ _PLAIN = {
 }
 """Columns that are an attribute of the view as it is."""
 _MILLI = list(_PLAIN).index("milli")
-_NUMBERS = (*_PLAIN, "top_size", "waiting_since_s", "held_gpus", "held", "held_kind", "held_speed")
+_NUMBERS = (
+    *_PLAIN,
+    "top_size",
+    "waiting_since_s",
+    "held_gpus",
+    "held",
+    "held_kind",
+    "held_speed",
+    "unsaved_since_s",
+    "unsaved_every_s",
+)
 
 
 class Reader:
@@ -235,6 +257,8 @@ class Reader:
             done_1_s=at["done_1_s"],
             restart_s=at["restart_s"],
             changed_s=at["changed_s"],
+            unsaved_since_s=at["unsaved_since_s"],
+            unsaved_every_s=at["unsaved_every_s"],
             weight=at["weight"],
             milli=at["milli"].astype(np.int64),
             held=at["held"].astype(np.int64),
@@ -267,6 +291,8 @@ def _numbers(jobs: list[JobView], types: tuple[str, ...]) -> Floats:
     derived[1] = [np.inf if job.waiting_since_s is None else job.waiting_since_s for job in jobs]
     derived[2] = held_n * table[_MILLI] / GPU_MILLI
     derived[3:6] = _held(jobs, types)
+    derived[6] = [np.inf if job.unsaved is None or job.stopping else job.unsaved.since_s for job in jobs]
+    derived[7] = [0.0 if job.unsaved is None else job.unsaved.every_s for job in jobs]
     return table
 
 

@@ -36,6 +36,7 @@ class Bidder:
     chain: Chain  # of speeds, over the sizes that pack into nodes
     left_s: float  # at speed 1
     held_for_s: float  # what it holds now, unchanged
+    stop_cost_s: float  # of a change of size, and of the start of a job that waits
     weight: float = 1.0  # of a second of the job's own delay
     worth: float = 0.0  # of a second of its progress, to everybody
     n: int = 0  # what it gets

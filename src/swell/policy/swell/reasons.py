@@ -15,7 +15,7 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI
 from swell.core.snapshot import JobView
 from swell.policy._envelope import Floats, Ints
-from swell.policy.base import OwnReasons
+from swell.policy.base import OwnReasons, not_worth
 from swell.policy.swell.columns import Columns
 
 _make_reason = maker(Reason)
@@ -92,6 +92,7 @@ def of_running(
     worth: Floats,
     prices: Floats,
     left_s: Floats,
+    now_s: float,
 ) -> OwnReasons:
     """More would bring nothing; or a change would bring less than its restart costs."""
     n, kind = given
@@ -113,6 +114,5 @@ def of_running(
         unwanted = stays & (better > columns.held_speed[rows] * 1.0001) & (columns.held_speed[rows] > 0)
         for index, speed in zip(rows[unwanted].tolist(), better[unwanted].tolist(), strict=True):
             gain_s = float(left_s[index] / columns.held_speed[index] - left_s[index] / speed)
-            detail = {"cost_s": float(columns.restart_s[index]), "gain_s": gain_s}
-            reasons[jobs[index].id] = (Reason(code=ReasonCode.NOT_WORTH, detail=detail),)
+            reasons[jobs[index].id] = (not_worth(jobs[index], gain_s, now_s),)
     return reasons

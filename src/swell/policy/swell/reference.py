@@ -49,7 +49,8 @@ def decide(jobs: Sequence[JobView], cluster: Cluster, settings: Settings) -> dic
 def _bidder(job: JobView, cluster: Cluster) -> Bidder:
     curve = job.curve(cluster.gpu_type)
     chain = concave({n: speed_at(curve, n) for n in useful_sizes(job.sizes, cluster.per_node)})
-    return Bidder(job, curve, chain, left_s(job, cluster.now_s), held_for_s=cluster.now_s - job.changed_s)
+    now_s = cluster.now_s
+    return Bidder(job, curve, chain, left_s(job, now_s), now_s - job.changed_s, job.stop_cost_s(now_s))
 
 
 def _weigh(bidders: Sequence[Bidder], cluster: Cluster, settings: Settings) -> None:
@@ -97,13 +98,16 @@ def _values(bidder: Bidder, settings: Settings) -> Chain:
 
 def _stick(bidder: Bidder, settings: Settings) -> float:
     """By how much the held size counts more: what a restart costs within the time that a size lasts. That is the
-    horizon, or as long again as the held one has lasted: a job that nobody disturbs need not gain much to change."""
-    return 1.0 + bidder.job.restart_cost_s / max(settings.horizon_s, bidder.held_for_s)
+    horizon, or as long again as the held one has lasted: a job that nobody disturbs need not gain much to change. What
+    a stop now would wait for or lose is over soon: within the horizon."""
+    restart_s = bidder.job.restart_cost_s
+    lasts_s = max(settings.horizon_s, bidder.held_for_s)
+    return 1.0 + restart_s / lasts_s + (bidder.stop_cost_s - restart_s) / settings.horizon_s
 
 
 def _after_restarts(restarts: float, bidder: Bidder, speed: float) -> float:
     """S · t / (t + restarts · cost), t being the time left at that speed."""
-    return speed / (1.0 + restarts * bidder.job.restart_cost_s / bidder.left_s * speed)
+    return speed / (1.0 + restarts * bidder.stop_cost_s / bidder.left_s * speed)
 
 
 def _sell(bidders: Sequence[Bidder], milli: int, settings: Settings) -> int:

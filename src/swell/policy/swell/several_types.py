@@ -25,12 +25,12 @@ MANY = 1024
 """With more jobs than this one job's type is no matter, and the tries are left out."""
 
 
-def move_charge(columns: Columns, kind: int, left_s: Floats, horizon_s: float) -> Floats:
+def move_charge(columns: Columns, kind: int, left_s: Floats, stop_cost_s: Floats, horizon_s: float) -> Floats:
     """What a running job's values on a type that it does not hold are divided by: a move is soon taken back. A job that
     will have ended by then is not moved back."""
     away = (columns.held > 0) & (columns.held_kind != kind)
     stays_s = np.minimum(left_s / np.maximum(columns.speeds[kind][:, -1], 1e-9), horizon_s)
-    return np.where(away, 1.0 + THERE_AND_BACK * columns.restart_s * stays_s / horizon_s**2, 1.0)
+    return np.where(away, 1.0 + THERE_AND_BACK * stop_cost_s * stays_s / horizon_s**2, 1.0)
 
 
 def promised(values: Floats, needed: Floats | None) -> Floats:

@@ -43,6 +43,7 @@ class Round:
         self.jobs = jobs
         self.columns = columns
         self.settings = settings
+        self.now_s = now_s
         self.left_s = columns.remaining_s(now_s)
         standing = columns.standing(self.left_s, now_s)
         lateness = standing.lateness()
@@ -52,13 +53,15 @@ class Round:
         self.start_drag = np.where(columns.held > 0, 0.0, START * columns.restart_s / self.left_s)
         self.weight = np.maximum(columns.weight, 1e-6) * columns.urgency(self.left_s, now_s) * late
         self.worth = self._worth()
-        self.drag = settings.restart * columns.restart_s / self.left_s
+        self.stop_cost_s = columns.stop_cost_s(now_s)
+        self.drag = settings.restart * self.stop_cost_s / self.left_s
         self.needed: Floats | None = None
         if len(columns.capacity) > 1:
             self.drag /= late
             self.needed = standing.needed_speed(settings.promise * usual, columns.restart_s, settings.horizon_s)
         lasts_s = np.maximum(settings.horizon_s, now_s - columns.changed_s)  # as long again as it has lasted
-        self.stick = 1.0 + columns.restart_s / lasts_s
+        unsaved_s = self.stop_cost_s - columns.restart_s
+        self.stick = 1.0 + columns.restart_s / lasts_s + unsaved_s / settings.horizon_s
         self.n: Ints = np.zeros(len(jobs), dtype=np.int64)
         self.kind: Ints = np.full(len(jobs), -1, dtype=np.int64)
         self.left = list(columns.capacity)
@@ -106,7 +109,7 @@ class Round:
         all_sizes: list[Ints] = []
         for kind, capacity in enumerate(columns.capacity):
             sizes, speeds = columns.sizes[kind], columns.speeds[kind]
-            charge = move_charge(columns, kind, self.left_s, self.settings.horizon_s)[:, None]
+            charge = move_charge(columns, kind, self.left_s, self.stop_cost_s, self.settings.horizon_s)[:, None]
             values = promised(speeds / (charge + charge * drag * speeds), self.needed)
             here = (columns.held_kind == kind).nonzero()[0]
             if len(here):
@@ -192,7 +195,7 @@ class Round:
     def reasons(self) -> dict[JobId, tuple[Reason, ...]]:
         waiting = of_waiting(self.jobs, self.columns, self.kind, self.worth, self.left)
         given = (self.n, self.kind)
-        return waiting | of_running(self.jobs, self.columns, given, self.worth, self.prices, self.left_s)
+        return waiting | of_running(self.jobs, self.columns, given, self.worth, self.prices, self.left_s, self.now_s)
 
 
 def _one_more(chains: NDArray[Number]) -> NDArray[Number]:

@@ -1,0 +1,54 @@
+"""Work of a run that is in no checkpoint: since when, until when, and so what it costs to stop the run now.
+
+`plan.snapshotter` puts it into the snapshot, where `JobView.stop_cost_s` is what every decision that stops a run is
+charged with; `plan.deadlines` goes by it for how long a stop waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swell.core.events import Saves
+from swell.core.state import JobRecord, JobState, Run, unsaved_since_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaved:
+    since_s: float  # work since then is in no checkpoint
+    every_s: float = 0.0  # expected time between two checkpoints; 0: unknown
+
+    def age_s(self, now_s: float) -> float:
+        """What a run that is killed now loses."""
+        return max(0.0, now_s - self.since_s)
+
+    def boundary_in_s(self, now_s: float) -> float | None:
+        """How long until the next checkpoint is expected; a run that is late for it is given the interval again. None:
+        unknown."""
+        if self.every_s <= 0.0:
+            return None
+        left_s = self.since_s + self.every_s - now_s
+        return left_s if left_s > 0.0 else self.every_s
+
+    def stop_cost_s(self, now_s: float) -> float:
+        """What a stop costs beyond the restart: it waits for the next checkpoint, or, where nobody knows when that is,
+        loses the work since the last one."""
+        wait_s = self.boundary_in_s(now_s)
+        return self.age_s(now_s) if wait_s is None else wait_s
+
+
+def unsaved_of(run: Run, default_s: float) -> Unsaved:
+    """Of a run; `default_s` if it has not begun."""
+    return Unsaved(since_s=unsaved_since_s(run, default_s), every_s=run.boundary_every_s)
+
+
+def charged(record: JobRecord, restart_cost_s: float) -> Unsaved | None:
+    """What decisions about a job take into account. None: its run has no work yet, or is never stopped, or saves
+    wherever it is asked to, or so often that the restart is what a stop costs."""
+    run = record.run
+    if run is None or record.state not in (JobState.RUNNING, JobState.STOPPING):
+        return None
+    if record.spec.scales_in_place or not record.may_be_stopped:
+        return None
+    if run.saves is Saves.ANYWHERE or run.started_s is None or (record.uses_library and run.began_s is None):
+        return None
+    return None if 0.0 < run.boundary_every_s < restart_cost_s else unsaved_of(run, run.started_s)

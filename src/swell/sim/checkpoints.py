@@ -1,0 +1,57 @@
+"""When runs of a simulated world write checkpoints, and so when and how they leave when they are asked to.
+
+Worlds of every kind ask here. With `every_s` 0 a run saves wherever it is asked to stop, as trainings by steps do that
+use the in-job library. Else it saves every so many seconds from its beginning on: a stop waits for that, as in the
+daemon, and a preemption for which the wait is too long (`plan.deadlines`) kills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from swell.core.events import EXIT_STOPPED, CheckpointSeen, Event, ExitReason, RunEnded, Saves, StopAgreed
+from swell.core.state import JobRecord, Run
+from swell.plan.deadlines import Patience, kill_at_s
+
+EXIT_KILLED = 137
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    every_s: float = 0.0
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def saves(self) -> Saves:
+        return Saves.OWN if self.every_s else Saves.ANYWHERE
+
+    def next(self, run: Run, now_s: float) -> Sequence[Event]:
+        """The first checkpoint after now, where runs write any by themselves."""
+        return (CheckpointSeen(run=run.id, at_s=self._next_s(run, now_s)),) if self.every_s else ()
+
+    def leave(self, job: JobRecord, run: Run, now_s: float, epoch: int) -> Sequence[Event]:
+        """How a run leaves that is asked to now, in `epoch`. One that has not begun has nothing to save."""
+        if run.began_s is None:
+            return (_left(run, now_s),)
+        agreed = StopAgreed(run=run.id, epoch=epoch, step=1, at_s=now_s)
+        at_s = self._next_s(run, now_s) if self.every_s else now_s
+        kill_s = kill_at_s(job, run, self.patience) if self.every_s else None
+        return (agreed, _left(run, at_s) if kill_s is None or at_s <= kill_s else _killed(run, kill_s))
+
+    def _next_s(self, run: Run, now_s: float) -> float:
+        assert run.began_s is not None  # it trains
+        return run.began_s + (int((now_s - run.began_s) / self.every_s * (1 + 1e-12)) + 1) * self.every_s
+
+
+def left_clean(event: RunEnded) -> bool:
+    """It left right after a checkpoint, as it was asked to."""
+    return event.reason is ExitReason.STOPPED and event.exit_code == EXIT_STOPPED
+
+
+def _left(run: Run, at_s: float) -> RunEnded:
+    return RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=at_s, exit_code=EXIT_STOPPED)
+
+
+def _killed(run: Run, at_s: float) -> RunEnded:
+    return RunEnded(run=run.id, reason=ExitReason.STOPPED, at_s=at_s, exit_code=EXIT_KILLED)
