@@ -2,13 +2,14 @@
 
     python -m benchmarks.long_epochs --data ../shared/data            # writes docs/figures/long-epochs.md
 
-Simulates the four Pollux workloads (16 x 4 GPUs, fixed batch sizes, speeds learned). A stop waits for the next checkpoint,
-as in the daemon; a preemption that cannot foresee one kills after its wait, and loses what was not saved.
+Simulates the four Pollux workloads (16 x 4 GPUs, fixed batch sizes, speeds learned). A stop waits for the next
+checkpoint, as in the daemon; a preemption that cannot foresee one kills after its wait, and loses what was not saved.
 """
 
 from __future__ import annotations
 
 import argparse
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -20,20 +21,23 @@ from swell.sim.simulate_many import run_cases
 POLICIES = ("swell", "afs-l", "elastic-srjf", "srjf", "elastic-tiresias")
 EVERY_MIN = (0, 10, 30, 60)
 WORKLOADS = (1, 2, 3, 4)
+KEPT = ("mean_jct_s", "lost_gpu_hours", "gpu_hours_per_job", "jobs", "restarts_per_job", "worst_rho")
 Key = tuple[str, int, bool]  # policy, minutes between checkpoints, charged
 Figures = Mapping[str, float]
 
 PAGE = """# Long epochs: checkpoints every 10, 30 and 60 minutes
 
-Made by `python -m benchmarks.long_epochs --data DIR` with Python {python} on {day}. The four Pollux workloads (160 jobs each,
-16 x 4 GPUs, fixed batch sizes, speeds learned, a decision per minute, restarts of 30 s). Runs write a checkpoint only every so
-many minutes; a voluntary stop waits for it, a preemption that cannot foresee it within its patience kills the run, which loses
-the work since its last checkpoint. *Not charged*: decisions count a stop as 30 s. *Charged*: as 30 s and the time until the
-run's next checkpoint (or the work since its last one, where the next cannot be foreseen). With checkpoints wherever a run is
-asked to stop nothing changes, to the digit.
+Made by `python -m benchmarks.long_epochs --data DIR` with Python {python} on {day}. The four Pollux workloads: 160 jobs
+each, 16 x 4 GPUs, fixed batch sizes, speeds learned, a decision per minute, restarts of 30 s. Runs write a checkpoint
+only every so many minutes. A voluntary stop waits for it. A preemption waits too where it can foresee the checkpoint;
+else it kills the run after eight minutes, and the work since the last checkpoint is lost.
 
-Simulated times do not depend on the machine. Mean completion time is over all jobs of the four workloads; GPU hours are sums
-over the four.
+*Not charged*: decisions take a stop for 30 s. *Charged*: for 30 s and the time until the run's next checkpoint, or the
+work since its last one where the next cannot be foreseen. With checkpoints wherever a run is asked to stop (the first
+line of each policy) both decide the same, to the digit.
+
+Simulated times do not depend on the machine. Mean completion time is over all jobs of the four workloads; GPU hours
+are sums over the four.
 
 {table}
 """
@@ -65,14 +69,9 @@ def measured(chosen: Sequence[tuple[Key, Case]], processes: int) -> dict[Key, li
     return found
 
 
-KEPT = ("mean_jct_s", "lost_gpu_hours", "gpu_hours_per_job", "jobs", "restarts_per_job", "worst_rho")
-
-
 def table(found: Mapping[Key, list[Figures]]) -> str:
-    lines = [
-        "| policy | checkpoints | | mean completion s | each workload | lost GPU h | GPU h in all | restarts/job | worst ρ |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    columns = ("mean completion s", "each workload", "lost GPU h", "GPU h in all", "restarts/job", "worst ρ")
+    lines = [f"| policy | checkpoints | | {' | '.join(columns)} |", "|---" * 9 + "|"]
     for (policy, minutes, charged), runs in found.items():
         every = f"every {minutes} min" if minutes else "where asked"
         how = ("charged" if charged else "not charged") if minutes else ""
@@ -81,15 +80,12 @@ def table(found: Mapping[Key, list[Figures]]) -> str:
         lost = sum(run["lost_gpu_hours"] for run in runs)
         hours = sum(run["gpu_hours_per_job"] * run["jobs"] for run in runs)
         restarts, worst = fmean(run["restarts_per_job"] for run in runs), max(run["worst_rho"] for run in runs)
-        lines.append(
-            f"| {policy} | {every} | {how} | **{mean:.0f}** | {each} | {lost:.1f} | {hours:.0f} | {restarts:.2f} | {worst:.2f} |"
-        )
+        cells = (f"**{mean:.0f}**", each, f"{lost:.1f}", f"{hours:.0f}", f"{restarts:.2f}", f"{worst:.2f}")
+        lines.append(f"| {policy} | {every} | {how} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    import platform
-
     parser = argparse.ArgumentParser(prog="python -m benchmarks.long_epochs", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with pollux/workloads and pollux/profiles")
     parser.add_argument("--policies", default=",".join(POLICIES))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from swell.core.ids import JobId
 from swell.core.resources import Gpu, Node
 from swell.core.snapshot import Curve, JobView, Options, Snapshot
+from swell.core.unsaved import Unsaved
 from swell.policy.swell import Swell
 from swell.policy.swell.measures import Cluster
 from swell.policy.swell.reference import decide
@@ -32,6 +33,11 @@ def _curve(rng: random.Random, most: int) -> Curve:
         speed += rng.choice((0.0, rng.random(), 1.0 / n, 1.0)) if n > 1 else rng.uniform(0.2, 2.0)
         speeds.append(speed)
     return tuple(speeds)
+
+
+def _unsaved(rng: random.Random) -> Unsaved | None:
+    since_s = NOW_S - rng.choice((0.0, rng.uniform(0, 60), rng.uniform(0, 9000)))
+    return rng.choice((None, None, Unsaved(since_s=since_s, every_s=rng.choice((0.0, rng.uniform(30, 4000))))))
 
 
 def _job(rng: random.Random, number: int) -> JobView:
@@ -70,6 +76,7 @@ def _job(rng: random.Random, number: int) -> JobView:
         weight=rng.choice((rng.uniform(0.9, 1.1), rng.uniform(1e-5, 1e-3), rng.uniform(0.1, 5))),
         deadline_s=rng.choice((0.0, 0.0, NOW_S + rng.uniform(-100, 20_000))),
         stopping=bool(held) and rng.random() < 0.1,
+        unsaved=_unsaved(rng) if held else None,
         **guessed,
         **now,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from swell.core.decision import Decision, Grant, ReasonCode
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
+from swell.core.unsaved import Unsaved
 from swell.plan.explain import sentence
 from swell.policy import layers, quotas
 from swell.policy.ledger import Ledger
@@ -193,6 +195,28 @@ class TestRestartCost:
         assert counts(decision, jobs) == [4]
         assert decision.why()[1][0].code is ReasonCode.NOT_WORTH
         assert decision.why()[1][0].detail == {"cost_s": 30.0, "gain_s": 5.0}
+
+    @pytest.mark.parametrize("policy", ["elastic-fifo", "swell"])
+    def test_growth_waits_until_a_checkpoint_is_near(self, policy: str) -> None:
+        saved_s = NOW_S - 60.0
+        far = view(1, 1, 2, held=1, rem=2000.0, unsaved=Unsaved(since_s=saved_s, every_s=3600.0))
+        near = replace(far, unsaved=Unsaved(since_s=saved_s, every_s=70.0))
+        decision = decide(policy, snapshot([far], 2))
+        assert decision.grants[1].n == 1
+        assert decision.why()[1][0].detail["wait_s"] == 3540.0
+        assert decide(policy, snapshot([near], 2)).grants[1].n == 2
+
+    def test_of_two_alike_the_one_nearer_to_its_checkpoint_makes_room(self) -> None:
+        """Whichever of the two that is, and if it is not known when: the one with less to lose."""
+        for first, second in (((600.0, 700.0), (600.0, 3600.0)), ((60.0, 0.0), (900.0, 0.0))):
+            for swapped in (False, True):
+                costs = (second, first) if swapped else (first, second)
+                held = [
+                    view(number, held=1, rem=9000.0, unsaved=Unsaved(since_s=NOW_S - age_s, every_s=every_s))
+                    for number, (age_s, every_s) in enumerate(costs, start=1)
+                ]
+                grants = decide("swell", snapshot([*held, view(3, rem=60.0)], 2)).grants
+                assert set(grants) == {3, 1 if swapped else 2}
 
     def test_the_same_growth_is_made_when_much_is_left_or_it_costs_nothing(self) -> None:
         for job in (
