@@ -18,7 +18,7 @@ from statistics import fmean
 from swell.sim.simulate import Case
 from swell.sim.simulate_many import run_cases
 
-POLICIES = ("swell", "afs-l", "elastic-srjf", "srjf", "elastic-tiresias")
+POLICIES = ("swell", "elastic-srjf")
 EVERY_MIN = (0, 10, 30, 60)
 WORKLOADS = (1, 2, 3, 4)
 KEPT = ("mean_jct_s", "lost_gpu_hours", "gpu_hours_per_job", "jobs", "restarts_per_job", "worst_rho")
