@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from swell.core import events as ev
 from swell.core.accounts import Role
-from swell.core.events import EVENT_TYPES, Event, ExitReason, StopWhy
+from swell.core.events import EVENT_TYPES, Event, ExitReason, Saves, StopWhy
 from swell.core.ids import RunId
 from swell.core.job import (
     GpuRequest,
@@ -50,6 +50,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "float": numbers,
     "float | None": st.none() | numbers,
     "int | None": st.none() | st.integers(-255, 255),
+    "Saves | None": st.none() | st.sampled_from(Saves),
     "JobId": job_ids,
     "RunId": run_ids,
     "tuple[str, ...]": _few(names),
@@ -73,6 +74,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
         kind.__name__: st.sampled_from(kind)
         for kind in (
             StopWhy,
+            Saves,
             ExitReason,
             Launcher,
             Preemptible,

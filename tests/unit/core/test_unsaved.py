@@ -22,7 +22,7 @@ ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
 def after(*events: ev.Event, **spec: Any) -> State:
     """A job whose first run is up since 2 s, after these events."""
     fields: dict[str, Any] = {"name": "j", "command": ("x",), "uses_library": True, **spec}
-    up = [
+    up: list[ev.Event] = [
         ev.JobSubmitted(job=1, spec=JobSpec(**fields), at_s=0.0),
         ev.RunPlanned(run=RUN, allocation=ALLOCATION, at_s=1.0),
         ev.RunStarted(run=RUN, at_s=2.0),
@@ -70,7 +70,10 @@ def test_never_charged_if_it_saves_wherever_it_is_asked_to() -> None:
 
 
 def test_a_training_by_steps_with_a_rule_of_its_own_is_charged() -> None:
-    steps = [began(unit="step"), epoch(610.0, 600, count=600, epoch_s=1.0, unsaved=100, saves=Saves.OWN)]
+    steps: list[ev.Event] = [
+        began(unit="step"),
+        epoch(610.0, 600, count=600, epoch_s=1.0, unsaved=100, saves=Saves.OWN),
+    ]
     assert charged(job(*steps), 30.0) == Unsaved(since_s=610.0, every_s=600.0)
 
 
@@ -100,7 +103,10 @@ def test_waiting_for_a_checkpoint_is_no_restart_cost() -> None:
     saved = ev.CheckpointSeen(run=RUN, at_s=1810.0)
     left = ev.RunEnded(run=RUN, reason=ExitReason.STOPPED, at_s=1811.0, exit_code=85)
     second = RunId(1, 2)
-    again = [ev.RunPlanned(run=second, allocation=ALLOCATION, at_s=1811.0), ev.RunStarted(run=second, at_s=1812.0)]
+    again: list[ev.Event] = [
+        ev.RunPlanned(run=second, allocation=ALLOCATION, at_s=1811.0),
+        ev.RunStarted(run=second, at_s=1812.0),
+    ]
     resumed = ev.TrainingBegan(run=second, at_s=1831.0, epoch=3, epochs=10, saves=Saves.OWN)
     found = job(began(saves=Saves.OWN), asked, agreed, saved, left, *again, resumed)
     assert found.restart_cost_s == 20.0 + 1.0
