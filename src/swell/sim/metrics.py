@@ -38,7 +38,7 @@ class JobRow:
     preemptions: int
     migrations: int
     gpu_s: float
-    lost_gpu_s: float  # of those, work that ends of runs threw away
+    lost_gpu_s: float = 0.0  # of those, work that ends of runs threw away
     rho: float
 
 
