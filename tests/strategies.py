@@ -204,6 +204,8 @@ def _job_event(job: JobRecord, at_s: float) -> st.SearchStrategy[Event]:
         st.builds(ev.JobResumed, job=st.just(job.id), at_s=at),
         st.builds(ev.PriorityChanged, job=st.just(job.id), priority=st.integers(-5, 5), at_s=at),
         st.builds(ev.JobUpdated, job=st.just(job.id), at_s=at, time_limit_s=st.sampled_from([None, 0.0, 60.0])),
+        st.builds(ev.CheckpointCopied, job=st.just(job.id), at_s=at, epoch=st.integers(0, 9), problem=names),
+        st.builds(ev.JobRewound, job=st.just(job.id), at_s=at, epoch=st.integers(0, 9), why=names),
     ]
     late: list[st.SearchStrategy[Event]] = [st.builds(ev.RunStarted, run=st.just(RunId(job.id, 99)), at_s=at)]
     if job.ended:

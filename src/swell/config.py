@@ -86,6 +86,9 @@ class Config:
     container_pids: int = 0  # processes and threads of a container, at most; 0: the runtime's own default
     container_pull_timeout_s: float = 3600.0  # an image that is not there by then is given up
     container_gpu_probe_s: float = 60.0  # how often a container is asked whether it still has its GPUs (NVIDIA)
+    checkpoint_copy_every_s: float = 30.0  # checkpoints on other machines are copied here at most so often
+    checkpoint_copy_mib: int = 20480  # of one job at most; one with larger checkpoints stays where its files are
+    checkpoint_copy_mib_per_s: float = 0.0  # of all copies together, both ways; 0: as fast as it goes
     kubernetes: KubernetesSettings | None = None  # nodes of a cluster take part; see below
     hooks: Mapping[str, Hook] = field(default_factory=dict)  # where notices go, by name; see below
     snapshot_max_mib: int = 200  # of working files at submit

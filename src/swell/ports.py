@@ -364,7 +364,30 @@ class Adopted:
     """The truth about the runs that `observe` was asked about has been told, as far as their machines answered."""
 
 
-Observation = RunFetching | RunUp | RunGone | RunProgress | NodeSeen | NodeGone | NodeHeard | FilesFound | Adopted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointKept:
+    """See `core.events.CheckpointCopied`."""
+
+    job: JobId
+    at_s: float
+    epoch: int = 0
+    bytes: int = 0
+    problem: str = ""
+    shared_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """A run begins with an older checkpoint than was reported. See `core.events.JobRewound`."""
+
+    run: RunId
+    epoch: int
+    at_s: float
+    why: str
+
+
+OfNode = NodeSeen | NodeGone | NodeHeard | FilesFound | Adopted
+Observation = RunFetching | RunUp | RunGone | RunProgress | CheckpointKept | Rewound | OfNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,6 +436,7 @@ class Order:
 
     record: JobRecord
     nodes: Mapping[str, Node]
+    home: Node | None = None  # the machine that has the job's checkpoints, if it is another one
 
     @property
     def run(self) -> RunId:
@@ -481,6 +505,21 @@ class Files(Protocol):
     async def content(self, order: Order, path: str, offset: int, limit: int) -> Piece:
         """At most `limit` bytes, which may be cut further. `path` as `tree` names it."""
         ...
+
+
+class Checkpoints(Protocol):
+    """Checkpoints of running jobs, on their way to the daemon's store."""
+
+    async def copy(self, order: Order, others: Mapping[str, Node]) -> CheckpointKept | None:
+        """Of the run's newest finished checkpoint, once the store has it; None: there is nothing new. `others`:
+        machines that may see the same directory. Raises OSError if the machine does not answer, or answers: no."""
+        ...
+
+    async def copied_jobs(self) -> Sequence[JobId]:
+        """Jobs of which the store has something."""
+        ...
+
+    async def forget_copy(self, job: JobId) -> None: ...
 
 
 class Executor(Protocol):

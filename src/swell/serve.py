@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,10 +20,13 @@ from urllib.parse import urlsplit
 from swell import __version__, listening, standing_by
 from swell.api.app import create_app
 from swell.api.auth import run_token
+from swell.checkpoints.carrying import Carrier, Limits, Target
+from swell.checkpoints.copies import CopyStore
 from swell.config import Config
 from swell.core.containers import outside
 from swell.core.errors import Conflict, StoreError, StoreFenced, SwellError
 from swell.core.events import CopiedOutputs
+from swell.core.ids import RunId
 from swell.core.pods import PODS
 from swell.core.resources import Node
 from swell.core.state import JobRecord
@@ -38,7 +41,7 @@ from swell.daemon.run_leases import Leasing
 from swell.daemon.still_ours import StillOurs
 from swell.executors.container import ContainerSettings
 from swell.executors.files import FileRouter
-from swell.executors.hosts import LocalExecutor
+from swell.executors.hosts import HostExecutor, LocalExecutor
 from swell.executors.inventory import Machine, Probe
 from swell.executors.kubernetes.api import connect
 from swell.executors.kubernetes.executor import KubernetesExecutor
@@ -82,6 +85,9 @@ log = logging.getLogger(__name__)
 SWEEP_S = 3600.0
 _OBJECTS = 0.25
 """Of the requests to an API server that are for SwellJob objects."""
+COPIES = "copies"
+"""Copies of checkpoints of jobs on other machines, below the home."""
+_NO_RUN = RunId(0, 0)
 
 
 class AlreadyServed(Conflict):
@@ -275,8 +281,17 @@ async def running_engine(config: Config, url: str, secret: str, store: MemorySto
     )
     probe = Probe(no_containers=lambda: why_none(config.container_runtime, os.environ))
     machine, dirs = Machine(clock, gpus=config.gpus, probe=probe), _job_dirs(config)
-    hosts = LocalExecutor(config.runs_dir, clock, prepare, job_dirs=dirs, machine=machine)
-    far = _over_ssh(config, url, secret, store, clock)
+    holders: dict[str, HostExecutor] = {}
+    carrier = Carrier(CopyStore(config.shared_dir / COPIES), _limits(config), partial(_holder_of, holders))
+    hosts = LocalExecutor(
+        *(config.runs_dir, clock, prepare),
+        job_dirs=dirs,
+        machine=machine,
+        carrier=carrier,
+        context_of=lambda _: prepare.context(_NO_RUN),
+    )
+    far = _over_ssh(config, url, secret, store, clock, carrier)
+    holders.update({"local": hosts, "ssh": far})
     executors: dict[str, Executor] = {"local": hosts, "ssh": far} if config.own_machine else {"ssh": far}
     leases = Leasing()
     if config.kubernetes is not None:
@@ -293,6 +308,7 @@ async def running_engine(config: Config, url: str, secret: str, store: MemorySto
         record=store,
         executor=Router(executors),
         files=FileRouter({"local": hosts, "ssh": far}),
+        checkpoints=far,
         book=book,
         clock=clock,
         kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=dirs).kept,
@@ -321,7 +337,18 @@ async def running_engine(config: Config, url: str, secret: str, store: MemorySto
         store.close()
 
 
-def _over_ssh(config: Config, url: str, secret: str, store: MemoryStore | SqlStore, clock: SystemClock) -> SshExecutor:
+async def _holder_of(holders: Mapping[str, HostExecutor], record: JobRecord, node: Node) -> Target | None:
+    found = holders.get(node.executor)
+    return None if found is None else found.checkpoint_at(record, node.name)
+
+
+def _limits(config: Config) -> Limits:
+    return Limits(job_mib=config.checkpoint_copy_mib, mib_per_s=config.checkpoint_copy_mib_per_s)
+
+
+def _over_ssh(
+    config: Config, url: str, secret: str, store: MemoryStore | SqlStore, clock: SystemClock, carrier: Carrier
+) -> SshExecutor:
     preparation = SshPreparation(
         cluster_id=store.cluster_id,
         token_of=partial(run_token, secret),
@@ -337,6 +364,7 @@ def _over_ssh(config: Config, url: str, secret: str, store: MemoryStore | SqlSto
         epoch=store.epoch,
         upstream=upstream_to(api.hostname or "127.0.0.1", api.port or 0),
         still_ours=StillOurs(store.still_ours),
+        carrier=carrier,
     )
 
 
@@ -452,10 +480,11 @@ def _settings(config: Config) -> Settings:
         options=config.options,
         timing=timing,
         id_file=config.shared_dir / "last-job",
+        checkpoint_copy_every_s=config.checkpoint_copy_every_s,
         # With the name of the home, so that `~/.swell/work` and `$HOME/.swell/work` are found in a command as well.
         job_dirs=tuple(f"{config.shared_dir.name}/{path.name}" for path in _job_dirs(config)),
     )
 
 
 def _job_dirs(config: Config) -> tuple[Path, ...]:
-    return config.work_dir, config.checkpoints_dir
+    return config.work_dir, config.checkpoints_dir, config.shared_dir / COPIES, config.runs_dir.parent / "set-aside"

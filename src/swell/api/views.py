@@ -235,6 +235,9 @@ def detail_view(record: JobRecord, line: JobView) -> dict[str, Any]:
         "uses_library": record.uses_library,
         "may_be_stopped": record.may_be_stopped,
         "outputs": msgspec.to_builtins(record.outputs) if record.outputs else None,
+        "files_on": record.files_on,
+        "copy": msgspec.to_builtins(record.copy) if record.copy else None,
+        "rewound": record.rewound,
         "restart_cost_s": record.restart_cost_s,
         "gpu_memory_mib": record.gpu_memory_mib,
     }

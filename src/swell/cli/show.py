@@ -68,6 +68,8 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
         ("snapshot", _snapshot(view)),
         ("files", _kept(view["kept"])),
+        ("checkpoint", _checkpoint(view)),
+        ("rewound", view["rewound"]),
         ("outputs", _outputs(view)),
         ("workdir", spec["workdir"]),
         ("python", spec["python"]),
@@ -96,6 +98,17 @@ def _kept(kept: dict[str, Any]) -> str:
     """Where what it wrote is, and how much of the disk all of it uses."""
     size = sum(kept[kind]["bytes"] for kind in ("working_copy", "checkpoints", "logs"))
     return f"{kept['directory']}  ({format_size(size)} on disk; `swell fetch {kept['job']}` copies what it wrote)"
+
+
+def _checkpoint(view: dict[str, Any]) -> str:
+    """Where else its checkpoint is than on its machine."""
+    copy = view["copy"]
+    if copy is None:
+        return ""
+    if copy["problem"]:
+        return f"only on {' and '.join(dict.fromkeys((view['files_on'], *copy['shared_by'])))}: {copy['problem']}"
+    at, size = time.strftime("%H:%M:%S", time.localtime(copy["at_s"])), format_size(copy["bytes"])
+    return f"copy of {view['progress']['unit']} {copy['epoch']} with the daemon since {at} ({size})"
 
 
 def _withdrawn(withdrawn: dict[str, Any] | None) -> str:

@@ -126,6 +126,7 @@ class Need:
     nodes: tuple[str, ...] = ()  # names of the only ones; empty: any
     image: bool = False  # it runs in a container
     pods: bool = False  # it runs on nodes of a Kubernetes cluster, and nowhere else
+    only_on: tuple[str, ...] = ()  # the machines that have its files; empty: any
 
     def processes(self, gpus: int, servers: int) -> int:
         return (gpus if self.per_gpu and gpus else 1) + servers
@@ -142,6 +143,8 @@ class Need:
 
     def accepts(self, node: Node) -> bool:
         if (self.nodes and node.name not in self.nodes) or (self.image and node.no_containers):
+            return False
+        if self.only_on and node.name not in self.only_on:
             return False
         return runs_pods(node) is self.pods and has_labels(node, self.labels)
 

@@ -32,6 +32,7 @@ class ReasonCode(StrEnum):
     PAUSED = "paused"
     BACKOFF = "backoff"  # after a failure, until: until_s
     CLEANING = "cleaning"  # its last run may live on: on which machines
+    FILES = "files"  # its files are on machines that do not answer, or take nothing: nodes, why
     DEPENDS = "depends"  # on jobs that have not completed: jobs
     FREEING = "freeing"  # its GPUs are being freed by others: by
     NO_GAIN = "no-gain"  # more GPUs would not make it faster: at

@@ -293,6 +293,29 @@ class OutputsCopied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCopied:
+    """The daemon's store has a copy of the job's checkpoint as of `epoch`. With a `problem` it has none, and the job
+    stays where its files are. `shared_by`: machines that see the same directory."""
+
+    job: JobId
+    at_s: float
+    epoch: int = 0
+    bytes: int = 0
+    problem: str = ""
+    shared_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRewound:
+    """The checkpoint that a run finds is older than what had been reported: the job goes on from `epoch`."""
+
+    job: JobId
+    epoch: int
+    at_s: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRemoved:
     """An ended job is taken out of the record, as its owner asked."""
 
@@ -432,6 +455,8 @@ JobEvent = (
     | JobUpdated
     | JobRequeued
     | OutputsCopied
+    | CheckpointCopied
+    | JobRewound
     | JobRemoved
 )
 NodeEvent = NodeObserved | NodeConditionChanged | NodeContactChanged | NodeLeaseWaived | NodeRemoved
@@ -461,6 +486,8 @@ EVENT_TYPES: Mapping[str, type] = {
         JobUpdated,
         JobRequeued,
         OutputsCopied,
+        CheckpointCopied,
+        JobRewound,
         JobRemoved,
         IdsSkipped,
         NodeObserved,

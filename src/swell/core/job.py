@@ -36,6 +36,14 @@ class RestartPolicy(StrEnum):
     NEVER = "never"
 
 
+class IfUnreachable(StrEnum):
+    """What a job does whose machine was lost with its files."""
+
+    AUTO = "auto"  # move, if a copy of its checkpoint is elsewhere or nothing was saved yet; else wait for the machine
+    WAIT = "wait"  # for the machine, however long
+    MOVE = "move"  # with the latest copy, or from the beginning
+
+
 PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
 
 
@@ -146,6 +154,8 @@ class JobSpec:
     family: str = ""  # jobs of one family share a speed model; empty: derived from the command
     adaptive_batch: bool = False
     checkpoint_dir: str = ""  # said by its user; the library has its own, always
+    copy_checkpoints: bool = True  # to the daemon's store, so that it can continue on another machine
+    if_unreachable: IfUnreachable = IfUnreachable.AUTO
     uses_library: bool = False  # the command calls `swell` (or kubernetesdlprofile): it can stop and resume
     progress_patterns: tuple[str, ...] = ()
     preemptible: Preemptible = Preemptible.AUTO

@@ -18,6 +18,7 @@ from swell.core.state import (
     ENDED,
     KEEP_ENDED,
     RECENT,
+    CheckpointCopy,
     JobRecord,
     JobState,
     Run,
@@ -120,9 +121,9 @@ def _started(state: State, event: ev.RunStarted) -> None:
     job = state.jobs[event.run.job]
     if job.run and job.run.started_s is not None:
         return
-    target = TRANSITIONS[job.state, Trigger.START]
-    state.jobs[job.id] = evolve(job, state=target, run=_with_run(job, started_s=event.at_s, preparing=""))
-    for name in job.run.allocation.nodes if job.run else ():
+    target, run = TRANSITIONS[job.state, Trigger.START], _with_run(job, started_s=event.at_s, preparing="")
+    state.jobs[job.id] = evolve(job, state=target, run=run, files_on=run.allocation.nodes[0])
+    for name in run.allocation.nodes:
         if name in state.nodes and state.nodes[name].failed_starts:
             state.nodes[name] = evolve(state.nodes[name], failed_starts=())
 
@@ -401,6 +402,21 @@ def _collected(state: State, event: ev.OutputsCopied) -> None:
     state.jobs[event.job] = evolve(state.jobs[event.job], outputs=event.copied)
 
 
+def _copied(state: State, event: ev.CheckpointCopied) -> None:
+    copy = CheckpointCopy(
+        epoch=event.epoch, at_s=event.at_s, bytes=event.bytes, problem=event.problem, shared_by=event.shared_by
+    )
+    state.jobs[event.job] = evolve(state.jobs[event.job], copy=copy)
+
+
+def _rewound(state: State, event: ev.JobRewound) -> None:
+    job = state.jobs[event.job]
+    words = f"set back to {job.unit} {event.epoch}" + (f": {event.why}" if event.why else "")
+    run = None if job.run is None else evolve(job.run, epochs_before=min(job.run.epochs_before, event.epoch))
+    done, saved = min(job.epochs_done, event.epoch), min(job.epochs_saved, event.epoch)
+    state.jobs[job.id] = evolve(job, run=run, epochs_done=done, epochs_saved=saved, rewound=words)
+
+
 def _removed(state: State, event: ev.JobRemoved) -> None:
     if event.job in state.jobs:
         _forget(state, event.job)
@@ -433,6 +449,8 @@ _APPLY: Mapping[type, Callable[[State, Any], None]] = {
     ev.JobUpdated: _updated,
     ev.JobRequeued: _requeued,
     ev.OutputsCopied: _collected,
+    ev.CheckpointCopied: _copied,
+    ev.JobRewound: _rewound,
     ev.JobRemoved: _removed,
     ev.IdsSkipped: _ids_skipped,
     **CLUSTER_CHANGES,

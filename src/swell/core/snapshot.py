@@ -81,6 +81,7 @@ class JobView:
     left_alone_until_s: float = 0.0  # a change of it was withdrawn for want of a checkpoint
     withdrawable: bool = False  # stopping to be resized or moved, and that can still be given up
     last_nodes: tuple[str, ...] = ()  # of the last run: data and caches may still be there
+    only_on: tuple[str, ...] = ()  # the machines that have its files, if it cannot go elsewhere; empty: any
     weight: float = 1.0
     deadline_s: float = 0.0
 

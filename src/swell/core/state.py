@@ -89,6 +89,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCopy:
+    """The latest copy of a job's checkpoint in the daemon's store; with a `problem` there is none."""
+
+    epoch: int
+    at_s: float
+    bytes: int = 0
+    problem: str = ""
+    shared_by: tuple[str, ...] = ()  # machines that see the directory of its files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     id: JobId
     spec: JobSpec
@@ -125,6 +136,9 @@ class JobRecord:
     ended_s: float | None = None
     message: str = ""  # why it ended as it did, for people
     outputs: CopiedOutputs | None = None  # of a job that ended with `outputs` in its spec
+    files_on: str = ""  # the machine with its checkpoints: the first one of the last run that started
+    copy: CheckpointCopy | None = None
+    rewound: str = ""  # why it was last set back, and to where
 
     @property
     def ended(self) -> bool:
@@ -146,6 +160,12 @@ class JobRecord:
     def resumable(self) -> bool:
         """Can go on from a checkpoint of its own."""
         return self.spec.resumable or self.uses_library
+
+    @property
+    def has_saved(self) -> bool:
+        """There is a checkpoint of it somewhere, as far as is known."""
+        seen = self.run is not None and self.run.saved_s is not None
+        return self.resumable and bool(self.files_on) and (self.epochs_saved > 0 or self.copy is not None or seen)
 
     @property
     def may_be_resized(self) -> bool:

@@ -34,6 +34,7 @@ class Trigger(StrEnum):
     EDIT = "edited"  # pause, resume, priority, update
     AGAIN = "queued again"  # by its user, after its end
     COLLECT = "outputs copied"
+    CARRY = "checkpoint copied, or found older than reported"
     REMOVE = "removed"
 
 
@@ -65,6 +66,7 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
     **{(state, _T.EDIT): state for state in sorted(ENDED)},
     **{(state, _T.AGAIN): _J.QUEUED for state in sorted(ENDED)},
     **{(state, _T.COLLECT): state for state in sorted(ENDED)},
+    **{(state, _T.CARRY): state for state in JobState},
 }
 """(state, trigger) -> next state. A pair that is not here cannot happen. REMOVE, of an ended job, leaves no state."""
 
@@ -95,6 +97,8 @@ _SIMPLE_TRIGGERS: Mapping[type, Trigger] = {
     ev.JobUpdated: Trigger.EDIT,
     ev.JobRequeued: Trigger.AGAIN,
     ev.OutputsCopied: Trigger.COLLECT,
+    ev.CheckpointCopied: Trigger.CARRY,
+    ev.JobRewound: Trigger.CARRY,
     ev.JobRemoved: Trigger.REMOVE,
 }
 

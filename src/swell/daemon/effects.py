@@ -197,7 +197,8 @@ class Effects:
         """With the nodes as they are now: a machine that is booted later must not start what was lost with it."""
         assert record.run is not None
         nodes = self._state().nodes
-        return Order(record=record, nodes={name: nodes[name] for name in record.run.allocation.nodes if name in nodes})
+        used = {name: nodes[name] for name in record.run.allocation.nodes if name in nodes}
+        return Order(record=record, nodes=used, home=nodes.get(record.files_on))
 
     async def _asked(self, command: Awaitable[Answer]) -> Answer:
         """An executor that raises has a fault of its own: that proves nothing about the run."""

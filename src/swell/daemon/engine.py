@@ -21,6 +21,7 @@ from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, Run, State, was_given
 from swell.daemon.accounts import Accounts
+from swell.daemon.checkpoint_copies import CheckpointCopies
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
@@ -50,6 +51,7 @@ from swell.plan.limits import check_queue
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
+    Checkpoints,
     Clock,
     Consumption,
     Executor,
@@ -81,6 +83,7 @@ class Settings:
     options: Options = field(default_factory=Options)
     timing: Timing = field(default_factory=Timing)
     id_file: Path | None = None  # remembers the highest job id that was given, for whatever database comes next
+    checkpoint_copy_every_s: float = 30.0
     job_dirs: tuple[str, ...] = ()  # where nodes keep one directory per job, as far as its path tells them from others
 
 
@@ -112,6 +115,7 @@ class Engine:
         machines: FarMachines | None = None,
         leases: Leasing | None = None,
         files: Files | None = None,
+        checkpoints: Checkpoints | None = None,
         collect: Collect = lambda _: CopiedOutputs(problem="this daemon has no files of jobs"),
     ) -> None:
         """`kept_here`: jobs of which there are files on the daemon's own machine. `declare`: changes how many slots
@@ -132,6 +136,10 @@ class Engine:
         self.accounts = Accounts(lambda: self.state, self._commit, clock)
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
+        self._copies: CheckpointCopies | None = None
+        if checkpoints is not None:
+            every_s = settings.checkpoint_copy_every_s
+            self._copies = CheckpointCopies(lambda: self.state, checkpoints, self._commit, clock, every_s)
         self._forecasts = Forecasts()
         self._explaining = Explaining(committer, self._passes, self._forecasts, book, clock)
         self._cleanup = Cleanup(executor, record, lambda: self.state)
@@ -172,6 +180,8 @@ class Engine:
         self.tasks.start("forecasts", lambda: self._forecasts.run(self._explaining.moment))
         self.tasks.start("logs", self._logs.run)
         self.tasks.start("training checkpoints", self._checkpoints.run)
+        if self._copies is not None:
+            self.tasks.start("checkpoint copies", self._copies.run)
         self.tasks.start("cleanup", self._cleanup.run)
         self.tasks.start("outputs", self._outputs.run)
         self.tasks.start("ids", self._ids.run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from swell.core import events as ev
 from swell.core.cluster_changes import kept_facts
@@ -13,11 +13,13 @@ from swell.core.resources import Gpu, Node
 from swell.core.state import JobRecord, State
 from swell.ports import (
     Adopted,
+    CheckpointKept,
     FilesFound,
     NodeGone,
     NodeHeard,
     NodeSeen,
     Observation,
+    Rewound,
     RunFetching,
     RunGone,
     RunProgress,
@@ -37,6 +39,8 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
         return _gone(state, seen)
     if isinstance(seen, FilesFound | Adopted | NodeHeard):
         return []
+    if isinstance(seen, CheckpointKept):
+        return checkpoint_kept(state, seen)
     record = state.jobs.get(seen.run.job)
     if record is None or record.run is None or record.run.id != seen.run or not record.holding:
         return []
@@ -47,6 +51,9 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
         return [] if record.run.started_s is not None else [ev.RunStarted(run=seen.run, at_s=seen.at_s)]
     if isinstance(seen, RunProgress):
         return _progress(record, seen)
+    if isinstance(seen, Rewound):
+        news = record.run.began_s is None and seen.epoch < record.epochs_done
+        return [ev.JobRewound(job=record.id, epoch=seen.epoch, at_s=seen.at_s, why=seen.why)] if news else []
     return [
         ev.RunEnded(
             run=seen.run,
@@ -56,6 +63,18 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
             message=_message(record, seen),
         )
     ]
+
+
+def checkpoint_kept(state: State, seen: CheckpointKept) -> list[Event]:
+    """Nothing for what is known: a problem is told at every look."""
+    record = state.jobs.get(seen.job)
+    if record is None:
+        return []
+    known, told = record.copy, ev.CheckpointCopied(**{f.name: getattr(seen, f.name) for f in fields(seen)})
+    same = known is not None and (known.problem, known.shared_by) == (seen.problem, seen.shared_by)
+    if same and known is not None and (seen.problem or (known.epoch, known.bytes) == (seen.epoch, seen.bytes)):
+        return []
+    return [told]
 
 
 def _progress(record: JobRecord, seen: RunProgress) -> list[Event]:

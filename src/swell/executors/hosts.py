@@ -15,18 +15,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
+from swell.checkpoints.carrying import Carrier, Target
 from swell.core.contact import lease_until_s
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Node
+from swell.core.state import JobRecord
+from swell.executors.carriage import Carriage
 from swell.executors.inventory import InThread, Machine
 from swell.executors.judging import Judge
 from swell.executors.places import Floor, Place, all_of
+from swell.executors.request import LaunchContext
 from swell.executors.tracking import Tracked, Tuning
 from swell.executors.transport import LocalTransport, Look, Unreachable
 from swell.executors.verdict import Roster, roster_from_json, roster_of, sight_from_json, together
 from swell.ports import (
     Adopted,
     Answer,
+    CheckpointKept,
     Clock,
     Done,
     FilesFound,
@@ -65,12 +70,15 @@ class HostExecutor:
         places: Sequence[Place] = (),
         tuning: Tuning | None = None,
         still_ours: Callable[[], Awaitable[bool]] = _always,
+        carrier: Carrier | None = None,
+        context_of: Callable[[str], LaunchContext] | None = None,
     ) -> None:
         self._kept = kept
         self._clock = clock
         self._prepare = prepare
         self._floor = Floor(clock, tuning or Tuning(), here)
         self._judge = Judge(self._floor)
+        self._carriage = Carriage(carrier, self._floor, context_of) if carrier and context_of else None
         self._still_ours = still_ours
         self._observing = False
         self._waived = False
@@ -117,7 +125,7 @@ class HostExecutor:
             if await self._has_begun(order.run):
                 return Done()
             await self._check_boots(order.nodes)
-            launch = await self._prepare(order)
+            launch = await self._prepared_with_checkpoint(order)
         except Unreachable as error:
             return Unknown(why=str(error))
         except Exception as error:
@@ -129,6 +137,13 @@ class HostExecutor:
             answer = await self._begin(tracked, launch)
         self._floor.hint(launch.run)
         return answer
+
+    async def _prepared_with_checkpoint(self, order: Order) -> Launch:
+        """The job's directories have to be there before its checkpoint can be brought, and what its processes are
+        told depends on the checkpoint that they find."""
+        launch = await self._prepare(order)
+        brought = await self._carriage.brought(order) if self._carriage is not None else order
+        return launch if brought is order else await self._prepare(brought)
 
     async def _check_boots(self, nodes: Mapping[str, Node]) -> None:
         """An order is for a machine as it was when its run was planned, not for one that was booted since."""
@@ -248,6 +263,22 @@ class HostExecutor:
     async def content(self, order: Order, path: str, offset: int, limit: int) -> Piece:
         place, record = self._floor.place(next(iter(order.nodes))), order.record
         return await self._floor.reach(place.transport.read(record.id, record.spec.workdir, path, offset, limit))
+
+    # ---- the port `Checkpoints` ----
+
+    async def copy(self, order: Order, others: Mapping[str, Node]) -> CheckpointKept | None:
+        return None if self._carriage is None else await self._carriage.copy(order, others)
+
+    async def copied_jobs(self) -> Sequence[JobId]:
+        return [] if self._carriage is None else await self._carriage.carrier.jobs()
+
+    async def forget_copy(self, job: JobId) -> None:
+        if self._carriage is not None:
+            await self._carriage.carrier.forget(job)
+
+    def checkpoint_at(self, record: JobRecord, node: str) -> Target | None:
+        """A machine of this executor as the holder of a job's checkpoint."""
+        return None if self._carriage is None else self._carriage.target(record, node)
 
     # ---- runs ----
 
@@ -436,6 +467,8 @@ class LocalExecutor(HostExecutor):
         machine: Machine | None = None,
         tuning: Tuning | None = None,
         places: Sequence[Place] = (),
+        carrier: Carrier | None = None,
+        context_of: Callable[[str], LaunchContext] | None = None,
     ) -> None:
         local = LocalTransport(runs_dir, job_dirs)
         seen = InThread(machine) if machine else None
@@ -445,7 +478,14 @@ class LocalExecutor(HostExecutor):
         async def in_thread(order: Order) -> Launch:
             return await asyncio.to_thread(prepare, order)
 
-        super().__init__(local, clock, in_thread, here=self._here, places=places, tuning=tuning)
+        super().__init__(
+            *(local, clock, in_thread),
+            here=self._here,
+            places=places,
+            tuning=tuning,
+            carrier=carrier,
+            context_of=context_of,
+        )
 
     async def declare(self, gpus: int | None) -> Node:
         """This machine with this number of slots, or (None) with the GPUs that are found."""

@@ -36,12 +36,12 @@ class LocalPreparation:
             self.deliver(record.spec.files, own)
         else:
             own.mkdir(mode=0o700, exist_ok=True)
-        context = self._context(order.run)
+        context = self.context(order.run)
         if self.as_submitter:
             hand_over(record, context)
         return build_launch(record, order.nodes, dict.fromkeys(order.nodes, context))
 
-    def _context(self, run: RunId) -> LaunchContext:
+    def context(self, run: RunId) -> LaunchContext:
         return LaunchContext(
             url=self.url,
             token=self.token_of(run),

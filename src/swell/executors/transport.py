@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from swell.checkpoints.holder import Holder
+from swell.checkpoints.in_process import InProcess
 from swell.core.ids import JobId, RunId
 from swell.ports import JobFile, JobTree, LogChunk, Piece
 from swell.shim.host import Host, bind_notify
@@ -80,6 +82,11 @@ class Transport(Protocol):
         """Of a file that `tree` lists. No link is followed, and nothing outside is read."""
         ...
 
+    @property
+    def holder(self) -> Holder:
+        """Of checkpoint directories there."""
+        ...
+
     def listen(self, heard: Callable[[RunId], None]) -> None:
         """Call `heard` whenever something happened to a run. Hints may be lost; polling is the safety net."""
         ...
@@ -140,6 +147,10 @@ class LocalTransport:
         read = self._host.working_copies.read
         data, size, inode = await asyncio.to_thread(read, job, below, path, offset, limit)
         return Piece(data=data, size=size, inode=inode)
+
+    @property
+    def holder(self) -> Holder:
+        return InProcess(self._host.checkpoints)
 
     def listen(self, heard: Callable[[RunId], None]) -> None:
         self._host.nursery.warm()

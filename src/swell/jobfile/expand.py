@@ -111,6 +111,8 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         family=model.family,
         adaptive_batch=model.adaptive_batch,
         checkpoint_dir=model.checkpoint_dir,
+        copy_checkpoints=model.copy_checkpoints,
+        if_unreachable=model.if_unreachable,
         uses_library=model.uses_library,
         progress_patterns=model.progress,
         preemptible=model.preemptible,

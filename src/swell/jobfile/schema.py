@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from swell.core.job import PRIORITIES, GpuRequest, Launcher, Preemptible, RestartPolicy
+from swell.core.job import PRIORITIES, GpuRequest, IfUnreachable, Launcher, Preemptible, RestartPolicy
 from swell.jobfile import shorthand
 from swell.jobfile.pods import PodOptionsModel
 from swell.jobfile.units import parse_duration_s, parse_size_mib
@@ -299,6 +299,20 @@ class Interruption(_Strict):
     checkpoint_dir: Annotated[
         Text, Field(description="Where the command keeps its checkpoints: it can then be stopped and go on later.")
     ] = ""
+    copy_checkpoints: Annotated[
+        Flag,
+        Field(
+            description="Copy each finished checkpoint to the daemon's machine, so that the job can continue on "
+            "another one. `false`: it stays on the machine that has its files."
+        ),
+    ] = True
+    if_unreachable: Annotated[
+        IfUnreachable,
+        Field(
+            description="When its machine is lost. `auto`: continue elsewhere if there is a copy of its checkpoint, or "
+            "nothing was saved; else wait for the machine. `wait`: always. `move`: with what there is."
+        ),
+    ] = IfUnreachable.AUTO
     uses_library: Annotated[
         Flag, Field(description="The command calls swell's library: it can be stopped and go on later.")
     ] = False

@@ -9,6 +9,7 @@ from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
+from swell.core.staying import stay_of
 from swell.plan.snapshotter import not_yet
 
 AHEAD_LISTED = 100
@@ -76,7 +77,7 @@ def _over(reason: Reason, now_s: float) -> bool:
 
 
 def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
-    sentences = [_standing(record, now_s), *_withdrawn(record, now_s)]
+    sentences = [_standing(record, now_s), *_withdrawn(record, now_s), record.rewound, _stays(state, record)]
     sentences += [sentence(_with_now(reason, now_s)) for reason in of_now(record, reasons, now_s)]
     sentences += [] if record.ended else _left_out(state, record)
     ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record, now_s)
@@ -95,11 +96,17 @@ def _standing(record: JobRecord, now_s: float) -> str:
     if record.ended:
         return f"{record.state}: {record.message}" if record.message else f"{record.state}"
     if record.holding and record.run and record.run.preparing:
-        return f"preparing run {record.run.id}: its node fetches the image {record.spec.image} ({record.run.preparing})"
+        image = f"its node fetches the image {record.spec.image} " if record.spec.image else ""
+        return f"preparing run {record.run.id}: {image}({record.run.preparing})"
     if record.holding and record.run:
         return f"{record.state} as run {record.run.id}: {record.run.reason}"
     waited_s = max(0.0, now_s - record.queued_since_s)
     return f"queued for {duration(waited_s)} with priority {record.priority}"
+
+
+def _stays(state: State, record: JobRecord) -> str:
+    stay = None if record.ended else stay_of(record, state.nodes)
+    return f"stays on {' or '.join(stay.nodes)}, which has its files: {stay.why}" if stay else ""
 
 
 def _withdrawn(record: JobRecord, now_s: float) -> list[str]:
@@ -279,6 +286,9 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.CLEANING: lambda d: (
         "a machine of its last run was lost; what is left of that run on "
         f"{d.get('nodes', 'its other machines')} has to be gone first"
+    ),
+    ReasonCode.FILES: lambda d: (
+        f"waits for {d.get('nodes', 'its machine')}, which has its files: {d.get('why', 'there is no copy')}"
     ),
     ReasonCode.BACKOFF: lambda d: f"{d.get('why', 'failed before')}; tried again in {_in(d)}",
     ReasonCode.DEPENDS: lambda d: f"waits for the end of job {d.get('jobs', '?')}",

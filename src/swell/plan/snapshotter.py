@@ -20,6 +20,7 @@ from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
 from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn, team_of
+from swell.core.staying import may_stay, stay_of
 from swell.core.unsaved import Unsaved, charged
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
 from swell.plan.limits import last_starts_s, limits_running, over_running
@@ -183,7 +184,8 @@ class Snapshotter:
             self._ask_again(job, record)
             return
         self._matters[job] = matter
-        if record.paused or record.not_before_s or record.spec.dependencies or _lost_a_machine(record):
+        waits = record.paused or record.not_before_s or record.spec.dependencies or _lost_a_machine(record)
+        if waits or may_stay(record):
             self._conditional[job] = None
         else:
             self._conditional.pop(job, None)
@@ -215,6 +217,8 @@ class Snapshotter:
         held_back: dict[JobId, Reason] = {}
         for job in self._conditional:
             record = self._records[job]
+            stay = stay_of(record, state.nodes)
+            self._only_on(job, stay.nodes if stay else ())
             reason = None if record.holding else not_yet(record, state, now_s)
             if reason is not None:
                 held_back[job] = reason
@@ -234,6 +238,10 @@ class Snapshotter:
             if record.id not in over and not record.holding and record.spec.user in since_s:
                 since = max(_could_start_since_s(record, state), since_s[record.spec.user])
                 self._wait_since(record.id, since)
+
+    def _only_on(self, job: JobId, nodes: tuple[str, ...]) -> None:
+        if self._views[job].only_on != nodes:
+            self._views[job] = replace(self._views[job], only_on=nodes)
 
     def _wait_since(self, job: JobId, since_s: float) -> None:
         if self._views[job].waiting_since_s != since_s:
@@ -277,6 +285,9 @@ _of_job = attrgetter(
     "gpu_s",
     "restart_cost_s",
     "gpu_memory_mib",
+    "files_on",
+    "has_saved",
+    "copy",
 )
 _of_run = attrgetter("allocation", "planned_s", "started_s", "changed_s", "stop", "withdrawn")
 
@@ -320,6 +331,9 @@ def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
         return _backoff(record)
     if _lost_a_machine(record) and (nodes := may_live_on(record, state)):
         return Reason(code=ReasonCode.CLEANING, detail={"nodes": ", ".join(nodes)})
+    stay = stay_of(record, state.nodes)
+    if stay is not None and not any(state.nodes[name].schedulable for name in stay.nodes):
+        return Reason(code=ReasonCode.FILES, detail={"nodes": " or ".join(stay.nodes), "why": stay.why})
     waiting_for = unmet(record.spec, state) if record.spec.dependencies else ()
     if waiting_for:
         return Reason(code=ReasonCode.DEPENDS, detail={"jobs": ", ".join(map(str, waiting_for))})

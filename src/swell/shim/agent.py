@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from typing import IO, Any
 
 from swell.shim import lease
 from swell.shim.delivery import OF_JOBS, Deliveries
@@ -123,6 +123,8 @@ class Agent:
             asked = (message[key] for key in ("job", "below", "path", "offset", "limit"))
             data, size, inode = self._host.working_copies.read(*asked)
             return {"size": size, "inode": inode}, data
+        if name == "checkpoint_read":
+            return {}, self._host.checkpoints.read(message["job"], message["content"], message["offset"])
         return self._act(name, run, message, data), b""
 
     def _act(self, name: str, run: str, message: Json, data: bytes) -> object:
@@ -141,10 +143,26 @@ class Agent:
             "take": lambda: deliveries.take(message["name"], message["offset"], data, message["last"]),
             "library": lambda: deliveries.library(message["name"]),
             "job": lambda: deliveries.job(message["job"], message["stamp"], message["files"]),
+            **self._checkpoint_acts(message, data),
         }
         if name not in acts:
             raise OSError(f"this agent (protocol {PROTOCOL}) does not know {name!r}")
         return acts[name]()
+
+    def _checkpoint_acts(self, message: Json, data: bytes) -> dict[str, Callable[[], object]]:
+        kept = self._host.checkpoints
+
+        def of(*names: str) -> list[Any]:
+            return [message[name] for name in ("job", *names)]
+
+        return {
+            "checkpoint_look": lambda: kept.look(*of("own", "named")),
+            "checkpoint_mark": lambda: kept.mark(*of("own", "named", "nonce")),
+            "checkpoint_set_aside": lambda: kept.set_aside(*of("own", "named", "over", "limit")),
+            "checkpoint_arrived": lambda: kept.arrived(*of("content")),
+            "checkpoint_take": lambda: kept.take(*[*of("content", "offset", "digest"), data]),
+            "checkpoint_put_in_place": lambda: kept.put_in_place(*of("own", "named", "files")),
+        }
 
     def _look(self, runs: dict[str, list[int]]) -> Json:
         """The clock is read first: a lease that is counted from it never ends later than the daemon thinks."""

@@ -19,7 +19,7 @@ from swell.shim.files import Json, read_json, write_whole
 
 KEEP_S = 14 * 86400.0
 """An archive that no job was started from for so long is deleted; the daemon brings it again."""
-OF_JOBS = ("work", "checkpoints", "jobs")
+OF_JOBS = ("work", "checkpoints", "jobs", "set-aside")
 """Directories with one directory per job. `jobs/7/stamp` says whose job 7 the others are of."""
 
 

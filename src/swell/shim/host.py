@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from swell.shim import ask
+from swell.shim.checkpoints import Checkpoints
 from swell.shim.environment import base_environment, completed_request
 from swell.shim.files import Json
 from swell.shim.leftovers import Leftovers
@@ -35,6 +36,7 @@ class Host:
         self.nursery = Nursery()
         own = tuple(job_dirs)
         self._leftovers = Leftovers(runs_dir=Path(runs_dir), job_dirs=tuple(map(Path, own)))
+        self.checkpoints = Checkpoints(os.path.join(os.path.dirname(runs_dir), "set-aside"))
         self.working_copies = WorkingCopies(own[0] if own else os.path.join(runs_dir, "none"))
         self._base_env = base_environment(environ)
         self._over: set[str] = set()  # runs of which no process is left

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from contract.executor_benches import RUN, SHELL, RealClock, Watcher, as_is, ready, watching
+from swell.checkpoints.holder import Holder
 from swell.core.events import ExitReason
 from swell.core.ids import JobId, RunId
 from swell.executors.hosts import LocalExecutor
@@ -75,6 +76,10 @@ class FarTransport:
     async def read(self, job: JobId, below: str, path: str, offset: int, limit: int) -> Piece:
         found: Piece = await self._carried(lambda: self.inner.read(job, below, path, offset, limit))
         return found
+
+    @property
+    def holder(self) -> Holder:
+        return self.inner.holder
 
     def listen(self, heard: Callable[[RunId], None]) -> None: ...
 

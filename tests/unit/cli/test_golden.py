@@ -55,6 +55,9 @@ def job(number: int, name: str, state: str, **more: Any) -> dict[str, Any]:
         "exit_reason": None,
         "started_s": None,
         "outputs": None,
+        "files_on": "node-17",
+        "copy": {"epoch": 17, "at_s": 7000.0, "bytes": 7340032, "problem": "", "shared_by": []},
+        "rewound": "set back to epoch 17: gpu1 has its newer files; the latest copy of its checkpoint is of 17",
         "spec": {
             "outputs": ["results/"],
             "outputs_to": "/home/ada/resnet",

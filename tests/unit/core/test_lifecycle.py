@@ -87,6 +87,7 @@ EVENT_FOR: dict[Trigger, list[ev.Event]] = {
         ev.JobUpdated(job=1, gpus=GpuRequest(min=2, max=2), time_limit_s=60.0, at_s=5.0),
     ],
     Trigger.AGAIN: [ev.JobRequeued(job=1, at_s=5.0)],
+    Trigger.CARRY: [ev.CheckpointCopied(job=1, at_s=5.0, epoch=2), ev.JobRewound(job=1, epoch=1, at_s=5.0)],
     Trigger.COLLECT: [ev.OutputsCopied(job=1, at_s=5.0, copied=ev.CopiedOutputs(into="/there", files=1))],
 }
 

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from swell.checkpoints.carrying import Carrier
 from swell.core.resources import Node, Ssh
 from swell.executors.hosts import HostExecutor
 from swell.executors.places import Place
+from swell.executors.request import LaunchContext
 from swell.executors.ssh.inventory import FarMachine
 from swell.executors.ssh.link import Greeting, Streams
-from swell.executors.ssh.preparation import SshPreparation
+from swell.executors.ssh.preparation import SshPreparation, context_in
 from swell.executors.ssh.transport import SshTransport, over_ssh
 from swell.executors.tracking import Tuning
 from swell.executors.transport import LocalTransport, Unreachable
@@ -34,6 +36,7 @@ class SshExecutor(HostExecutor):
         upstream: Callable[[], Awaitable[Streams]],
         still_ours: Callable[[], Awaitable[bool]],
         tuning: Tuning = TUNING,
+        carrier: Carrier | None = None,
     ) -> None:
         self._transports: dict[str, SshTransport] = {}
         self._declared: dict[str, tuple[Ssh, float]] = {}
@@ -41,7 +44,14 @@ class SshExecutor(HostExecutor):
         self._epoch = epoch
         self._upstream = upstream
         kept = LocalTransport(kept_dir)
-        super().__init__(kept, clock, self._prepared, here=None, tuning=tuning, still_ours=still_ours)
+        super().__init__(
+            *(kept, clock, self._prepared),
+            here=None,
+            tuning=tuning,
+            still_ours=still_ours,
+            carrier=carrier,
+            context_of=self._context_of,
+        )
 
     def know(self, nodes: Mapping[str, Node]) -> None:
         """The machines there are, whenever that changes."""
@@ -59,6 +69,11 @@ class SshExecutor(HostExecutor):
         transport = self._transports[name] = SshTransport(greeting, over_ssh(ssh), self._upstream)
         machine = FarMachine(name, transport, self._clock, self._preparation.containers.runtime)
         return Place(name=name, transport=transport, machine=machine, lease_s=lease_s)
+
+    def _context_of(self, node: str) -> LaunchContext:
+        if node not in self._transports:
+            raise Unreachable(f"there is no machine called {node} any more")
+        return context_in(self._transports[node].cluster)
 
     async def _prepared(self, order: Order) -> Launch:
         missing = [name for name in order.nodes if name not in self._transports]

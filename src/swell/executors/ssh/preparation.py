@@ -43,19 +43,28 @@ class SshPreparation:
         if files:
             await transport.bring_file(files, self.snapshot(files))
         await transport.job(record.id, self._stamp(record), files)
-        cluster = transport.cluster
-        return LaunchContext(
+        return replace(
+            context_in(transport.cluster),
             url=transport.daemon_url,
             token=self.token_of(order.run),
-            runs_dir=posixpath.join(cluster, "runs"),
-            checkpoints_dir=posixpath.join(cluster, "checkpoints"),
-            work_dir=posixpath.join(cluster, "work"),
             sdk_dir=sdk_dir,
             containers=self.containers,
         )
 
     def _stamp(self, record: JobRecord) -> dict[str, object]:
         return {"cluster": self.cluster_id, "job": record.id, "submitted_s": record.submitted_s}
+
+
+def context_in(cluster: str) -> LaunchContext:
+    """Of a machine on which this is the directory of our cluster: where everything is kept there."""
+    return LaunchContext(
+        url="",
+        token="",
+        runs_dir=posixpath.join(cluster, "runs"),
+        checkpoints_dir=posixpath.join(cluster, "checkpoints"),
+        work_dir=posixpath.join(cluster, "work"),
+        sdk_dir="",
+    )
 
 
 def at_home(worker: Worker, node: Node, sdk_dir: str) -> Worker:

@@ -14,10 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from swell.checkpoints.holder import Holder
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Ssh
 from swell.executors.ssh.bundle import Archive
 from swell.executors.ssh.connection import CONNECT_S, Refusal, connect
+from swell.executors.ssh.holder import FarHolder
 from swell.executors.ssh.link import AgentLink, Greeting, Late, Pipe, Streams
 from swell.executors.transport import Json, Look, Unreachable, tree_from_json
 from swell.ports import JobTree, LogChunk, Piece
@@ -159,6 +161,10 @@ class SshTransport:
     async def job(self, job: JobId, stamp: Json, files: str) -> None:
         """Its directories, with a copy of its snapshot (the name of an archive that was brought; empty: none)."""
         await self._call("job", job=job, stamp=stamp, files=files)
+
+    @property
+    def holder(self) -> Holder:
+        return FarHolder(self._call)
 
     # ---- the connection ----
 

@@ -1,0 +1,124 @@
+"""Copies checkpoints of running jobs to the daemon's store, in the background: each job's newest one, now and then.
+
+Which jobs, and when, is decided here; how files travel is the port's affair. What became of it is an event, since where
+a job may continue depends on it (`core.staying`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from swell.core import events as ev
+from swell.core.events import Event
+from swell.core.ids import JobId, RunId
+from swell.core.resources import Contact, Node
+from swell.core.state import JobRecord, JobState, State
+from swell.core.staying import COPIED_FROM
+from swell.daemon.watch import checkpoint_kept
+from swell.ports import CheckpointKept, Checkpoints, Clock, Order
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 30.0
+"""A job's checkpoint is copied at most so often."""
+LOOK_S = 1.0
+SWEEP_S = 60.0
+
+
+@dataclass(slots=True)
+class _Copying:
+    run: RunId
+    due_s: float = 0.0
+    task: asyncio.Task[None] | None = None
+
+
+class CheckpointCopies:
+    def __init__(
+        self,
+        state: Callable[[], State],
+        checkpoints: Checkpoints,
+        commit: Callable[[Sequence[Event]], Awaitable[None]],
+        clock: Clock,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._state, self._checkpoints, self._commit, self._clock = state, checkpoints, commit, clock
+        self._every_s = every_s
+        self._copying: dict[JobId, _Copying] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        sweep_s = 0.0
+        try:
+            while True:
+                self.look()
+                if self._clock.monotonic_s() >= sweep_s:
+                    sweep_s = self._clock.monotonic_s() + SWEEP_S
+                    await self.sweep()
+                await asyncio.sleep(min(LOOK_S, self._every_s))
+        finally:
+            tasks = [copying.task for copying in self._copying.values() if copying.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def sweep(self) -> None:
+        """Delete copies of jobs that need none any more."""
+        for job in await self._checkpoints.copied_jobs():
+            record = self._state().jobs.get(job)
+            if record is None or record.state in (JobState.COMPLETED, JobState.CANCELLED):
+                await self._checkpoints.forget_copy(job)
+
+    def look(self) -> None:
+        """Begin what is due. One machine that is slow delays only its own jobs."""
+        state, now_s = self._state(), self._clock.monotonic_s()
+        due = {record.id: record for job in state.active if is_copied(record := state.jobs[job], state.nodes)}
+        self._copying = {job: known for job, known in self._copying.items() if job in due or _is_busy(known)}
+        for job, record in due.items():
+            assert record.run is not None  # `is_copied`
+            known = self._copying.setdefault(job, _Copying(run=record.run.id))
+            if known.run != record.run.id:
+                known.run, known.due_s = record.run.id, 0.0
+            if now_s >= known.due_s and not _is_busy(known):
+                known.due_s = now_s + self._every_s
+                known.task = asyncio.create_task(self._copy(record, state), name=f"checkpoint of job {job}")
+
+    async def _copy(self, record: JobRecord, state: State) -> None:
+        assert record.run is not None
+        nodes = {name: state.nodes[name] for name in record.run.allocation.nodes if name in state.nodes}
+        others = {name: node for name, node in state.nodes.items() if name not in nodes and _is_asked(node)}
+        try:
+            kept = await self._checkpoints.copy(Order(record=record, nodes=nodes), others)
+            if kept is not None:
+                await self._commit([*checkpoint_kept(self._state(), kept), *_seen(record, kept)])
+        except OSError as error:
+            log.info("the checkpoint of job %d was not copied now: %s", record.id, error)
+        except Exception:
+            log.exception("the checkpoint of job %d could not be copied", record.id)
+
+
+def _is_busy(copying: _Copying) -> bool:
+    return copying.task is not None and not copying.task.done()
+
+
+def _is_asked(node: Node) -> bool:
+    return node.executor in COPIED_FROM and node.contact is Contact.HERE and bool(node.boot_id or not node.lease_s)
+
+
+def is_copied(record: JobRecord, nodes: dict[str, Node]) -> bool:
+    """Runs on a machine whose checkpoints other machines may not see, and may be copied. Those of the daemon's own
+    machine are copied when they are needed elsewhere: it cannot be lost alone."""
+    run = record.run
+    if run is None or record.state not in (JobState.RUNNING, JobState.STOPPING) or not record.resumable:
+        return False
+    first = nodes.get(run.allocation.nodes[0])
+    return record.spec.copy_checkpoints and first is not None and first.executor == "ssh" and _is_asked(first)
+
+
+def _seen(record: JobRecord, kept: CheckpointKept) -> list[Event]:
+    """A script without the library has written a checkpoint, where only its machine sees it."""
+    if record.uses_library or kept.problem or record.run is None:
+        return []
+    return [ev.CheckpointSeen(run=record.run.id, at_s=kept.at_s)]
