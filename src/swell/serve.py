@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from swell.checkpoints.carrying import Carrier, Limits, Target
 from swell.checkpoints.copies import CopyStore
 from swell.config import Config
 from swell.core.containers import outside
-from swell.core.errors import Conflict, StoreError, StoreFenced, SwellError
+from swell.core.errors import Conflict, NotFound, StoreError, StoreFenced, SwellError
 from swell.core.events import CopiedOutputs
 from swell.core.ids import RunId
 from swell.core.pods import PODS
@@ -34,6 +35,7 @@ from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
 from swell.daemon.compaction import compaction
 from swell.daemon.engine import Engine, Settings
+from swell.daemon.far_outputs import bring_outputs
 from swell.daemon.hooks import Hooks
 from swell.daemon.passes import Timing
 from swell.daemon.retention import retention
@@ -317,7 +319,7 @@ async def running_engine(config: Config, url: str, secret: str, store: MemorySto
         declare=partial(_declare, config.home, hosts) if config.own_machine else None,
         machines=far,
         leases=leases,
-        collect=partial(_collect, config),
+        collect=lambda record: _collect(config, engine, record),
     )
     try:
         await asyncio.to_thread(standing_by.check_machine, config, store.load)
@@ -442,14 +444,26 @@ async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:
         await asyncio.sleep(SWEEP_S)
 
 
-def _collect(config: Config, record: JobRecord) -> CopiedOutputs:
+async def _collect(config: Config, engine: Engine, record: JobRecord) -> CopiedOutputs:
     """What `outputs` of an ended job names, copied to where its user wants it."""
-    spec, directory = record.spec, config.work_dir / str(record.id) / record.spec.workdir
-    if not directory.is_dir():
-        problem = f"its working copy is not on the daemon's machine; `swell fetch {record.id}` brings it"
-        return CopiedOutputs(into=spec.outputs_to, problem=problem)
-    name, target = f"{spec.name}-{record.id}", Path(spec.outputs_to)
+    spec = record.spec
     submitted = files.unpacked_path(config.files_dir, spec.files) / spec.workdir if spec.files else None
+    try:
+        order = await engine.latest_order(record.id)
+        if next(iter(order.nodes.values())).executor == "local":
+            own = config.work_dir / str(record.id) / spec.workdir
+            return await asyncio.to_thread(_deliver_outputs, record, own, submitted)
+        with tempfile.TemporaryDirectory(prefix=".outputs-", dir=config.home) as folder:
+            await bring_outputs(engine.files, order, submitted, Path(folder))
+            return await asyncio.to_thread(_deliver_outputs, record, Path(folder), submitted)
+    except (OSError, NotFound) as error:
+        problem = f"they could not be brought from where it ran ({error}); `swell fetch {record.id}` tries again"
+        return CopiedOutputs(into=spec.outputs_to, problem=problem)
+
+
+def _deliver_outputs(record: JobRecord, directory: Path, submitted: Path | None) -> CopiedOutputs:
+    spec = record.spec
+    name, target = f"{spec.name}-{record.id}", Path(spec.outputs_to)
     try:
         into, names, size = outputs.deliver(directory, spec.outputs, target, name, submitted)
     except SwellError as error:

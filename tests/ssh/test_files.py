@@ -49,6 +49,19 @@ def test_what_a_job_wrote_there_is_fetched_continued_and_never_overwritten(
     assert not partial.exists()
 
 
+def test_outputs_are_copied_back_when_the_job_has_ended(new_machine: New, served: Daemon, sh: Shell) -> None:
+    machine = new_machine("gpu1", gpus=1)
+    add(sh, machine)
+    heard(served, machine)
+    (sh.work / "train.py").write_text(WRITES)
+    (sh.work / "job.yaml").write_text("command: python3 train.py\ngpus: 1\noutputs: [out/]\n")
+    sh("submit", "job.yaml")
+    eventually(lambda: served.get("/v1/jobs/last")["outputs"], 60, what="its outputs are copied")
+    assert served.get("/v1/jobs/last")["outputs"]["files"] == 2
+    assert (sh.work / "out" / "model.bin").read_bytes() == bytes(range(256)) * 4096 * 3
+    assert not (sh.work / "empty").exists()
+
+
 def test_a_batch_brings_files_and_both_streams_from_there(new_machine: New, sh: Shell) -> None:
     machine = new_machine("gpu1", gpus=1)
     (sh.work / "b.sh").write_text("echo said; echo wrong >&2; mkdir -p r; echo 7 > r/score\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,25 @@ def test_the_library_reports_through_the_agent(new_machine: New, served: Daemon,
     eventually(lambda: job(served, 1)["progress"]["epochs_done"] >= 3, 60, what="epochs are reported while it runs")
     assert job(served, 1)["state"] == "running"
     assert until(served, 1, "completed")["progress"]["epochs_done"] == 40
+
+
+def test_processes_meet_at_a_port_that_is_free_on_the_first_machine(
+    new_machine: New, served: Daemon, sh: Shell
+) -> None:
+    machine = new_machine("gpu1")
+    add(sh, machine)
+    until_contact(served, "gpu1", "here")
+    command = ["python3", "-c", "import os; print(os.environ['MASTER_PORT'])"]
+    [first] = served.submit(name="one", command=command, gpus=1, launcher="per-gpu")
+    until(served, first, "completed")
+    row = int(sh("logs", first).split()[-1])
+    taken = f"import socket, time; s = socket.socket(); s.bind(('', {row} + 16)); s.listen(); time.sleep(600)"
+    with subprocess.Popen(machine.inside("bob", "python3", "-c", taken)) as other:  # where the next job would meet
+        eventually(lambda: any("s.listen()" in line for line in machine.commands()), 30)
+        [second] = served.submit(name="two", command=command, gpus=1, launcher="per-gpu")
+        until(served, second, "completed")
+        other.kill()
+    assert int(sh("logs", second).split()[-1]) == row + 32
 
 
 def test_inventory_shows_gpus_by_uuid_and_others_work(new_machine: New, served: Daemon, sh: Shell) -> None:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from swell.client.errors import DaemonUnreachable
 from swell.client.http import Client
-from swell.jobfile.outputs import FetchError, check_room, is_output, matches
+from swell.jobfile.outputs import FetchError, check_room, is_inside, is_output, matches
 from swell.jobfile.units import format_size
 
 PARTIAL = ".swell-partial"
@@ -49,15 +49,9 @@ class FarTree:
 def far_tree(client: Client, job: int) -> FarTree:
     told = client.get(f"/v1/jobs/{job}/tree")
     files = tuple(FarFile(**file) for file in told["files"])
-    if outside := next((file.path for file in files if not _is_inside(file.path)), ""):
+    if outside := next((file.path for file in files if not is_inside(file.path)), ""):
         raise FetchError(f"{told['machine']} names a file {outside!r} that is not inside of the job's directory")
     return FarTree(machine=told["machine"], files=files, notes=tuple(_notes(told)))
-
-
-def _is_inside(path: str) -> bool:
-    """A machine's word decides nothing about where files are written here."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
 
 
 def _notes(told: dict[str, Any]) -> Iterator[str]:

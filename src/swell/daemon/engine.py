@@ -116,7 +116,7 @@ class Engine:
         leases: Leasing | None = None,
         files: Files | None = None,
         checkpoints: Checkpoints | None = None,
-        collect: Collect = lambda _: CopiedOutputs(problem="this daemon has no files of jobs"),
+        collect: Collect | None = None,
     ) -> None:
         """`kept_here`: jobs of which there are files on the daemon's own machine. `declare`: changes how many slots
         that machine has, and looks at it again. `machines`: whoever reaches those that are declared. `leases`: of runs
@@ -148,7 +148,7 @@ class Engine:
         )
         self._leases = RunLeases(lambda: self.state, self._observing.contacts, clock, leases or Leasing())
         self._gone = False
-        self._outputs = Outputs(lambda: self.state, collect, self._commit, clock.now_s)
+        self._outputs = Outputs(lambda: self.state, collect or _collect_nothing, self._commit, clock.now_s)
         self._ids = JobIdWatermark(settings.id_file)
         self._kept_here = kept_here
         self._declare = declare
@@ -475,3 +475,7 @@ class Engine:
     async def await_stop(self, run: RunId, status: RankStatus, wait_s: float) -> StopView:
         """News of a stop for this rank: at once if there is any, at the latest after `wait_s`."""
         return await self._stops.wait(run, status, wait_s)
+
+
+async def _collect_nothing(_: JobRecord) -> CopiedOutputs:
+    return CopiedOutputs(problem="this daemon has no files of jobs")

@@ -17,8 +17,7 @@ from swell.core.state import JobRecord, State
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-Collect = Callable[[JobRecord], CopiedOutputs]
-"""Called in a thread."""
+Collect = Callable[[JobRecord], Awaitable[CopiedOutputs]]
 
 
 class Outputs:
@@ -61,7 +60,7 @@ class Outputs:
         if record is None or not self._is_due(record):
             return
         try:
-            copied = await asyncio.to_thread(self._collect, record)
+            copied = await self._collect(record)
         except OSError as error:
             copied = CopiedOutputs(into=record.spec.outputs_to, problem=str(error))
         try:

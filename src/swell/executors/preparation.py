@@ -4,14 +4,16 @@ the request of each worker. Called by `hosts` in a thread, for a copy may be lar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swell.core.ids import RunId
+from swell.core.job import Launcher
 from swell.executors.container import ContainerSettings
 from swell.executors.ownership import hand_over
-from swell.executors.request import LaunchContext, build_launch
+from swell.executors.request import PORT_BLOCKS, PORTS_FROM, PORTS_PER_RUN, LaunchContext, build_launch, port_of
 from swell.ports import Launch, Order
+from swell.shim.ports import ports_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,13 @@ class LocalPreparation:
         context = self.context(order.run)
         if self.as_submitter:
             hand_over(record, context)
-        return build_launch(record, order.nodes, dict.fromkeys(order.nodes, context))
+        return build_launch(record, order.nodes, dict.fromkeys(order.nodes, self._with_port(order, context)))
+
+    def _with_port(self, order: Order, context: LaunchContext) -> LaunchContext:
+        if order.record.spec.launcher is Launcher.SINGLE:
+            return context
+        folder, first = str(self.runs_dir / str(order.run)), port_of(order.run, context.runs_dir)
+        return replace(context, master_port=ports_of(folder, first, PORTS_PER_RUN, PORTS_FROM, PORT_BLOCKS))
 
     def context(self, run: RunId) -> LaunchContext:
         return LaunchContext(

@@ -82,6 +82,12 @@ def unchanged(name: str, size: int, mtime_ns: int, snapshot: Path, here: Path | 
     return mtime_ns == MTIME_S * 10**9 if here is None else _same(here / name, snapshot / name)
 
 
+def is_inside(path: str) -> bool:
+    """A machine's word decides nothing about where files are written here."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
+
+
 def is_output(name: str) -> bool:
     """Not what Python keeps for itself."""
     return not any(part in _NOT_OUTPUT for part in PurePosixPath(name).parts[:-1])

@@ -21,6 +21,7 @@ from swell.shim.environment import base_environment, completed_request
 from swell.shim.files import Json
 from swell.shim.leftovers import Leftovers
 from swell.shim.nursery import Nursery
+from swell.shim.ports import ports_of
 from swell.shim.working_copies import WorkingCopies
 
 MAX_LOG_READ = 4 * 1024 * 1024
@@ -123,6 +124,10 @@ class Host:
             size, age_s = found.st_size, max(0.0, time.time() - found.st_mtime)
             data = os.pread(log.fileno(), max(0, min(limit, MAX_LOG_READ)), offset)
         return data, over and offset + len(data) >= size, age_s
+
+    def ports(self, run: str, first: int, each: int, low: int, blocks: int) -> int:
+        """The first of the run's ports here."""
+        return ports_of(self.directory(run), first, each, low, blocks)
 
     def remove(self, job: int) -> None:
         self._leftovers.delete(job)

@@ -29,7 +29,7 @@ class Bench:
     def now(self) -> State:
         return self.state
 
-    def collect(self, record: JobRecord) -> ev.CopiedOutputs:
+    async def collect(self, record: JobRecord) -> ev.CopiedOutputs:
         self.copied.append(record.id)
         if self.problem:
             raise self.problem

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swell.core.ids import RunId
+from swell.core.job import Launcher
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.executors.container import ContainerSettings
-from swell.executors.request import LaunchContext, build_launch
+from swell.executors.request import LaunchContext, build_launch, port_of
 from swell.executors.ssh.bundle import Archive
 from swell.executors.ssh.transport import SshTransport
 from swell.ports import Launch, Order, Worker
@@ -32,6 +33,7 @@ class SshPreparation:
     async def __call__(self, order: Order, transports: Mapping[str, SshTransport]) -> Launch:
         names = list(order.nodes)
         contexts = await asyncio.gather(*(self._context(order, transports[name]) for name in names))
+        contexts = [await self._with_port(order, contexts[0], transports[names[0]]), *contexts[1:]]
         launch = build_launch(order.record, order.nodes, dict(zip(names, contexts, strict=True)))
         sdk_dirs = {name: context.sdk_dir for name, context in zip(names, contexts, strict=True)}
         workers = (at_home(worker, order.nodes[worker.node], sdk_dirs[worker.node]) for worker in launch.workers)
@@ -50,6 +52,13 @@ class SshPreparation:
             sdk_dir=sdk_dir,
             containers=self.containers,
         )
+
+    async def _with_port(self, order: Order, first: LaunchContext, transport: SshTransport) -> LaunchContext:
+        """Processes of several meet at a port of the first machine, which only that machine knows to be free."""
+        if order.record.spec.launcher is Launcher.SINGLE:
+            return first
+        port = await transport.ports(order.run, port_of(order.run, first.runs_dir))
+        return replace(first, master_port=port)
 
     def _stamp(self, record: JobRecord) -> dict[str, object]:
         return {"cluster": self.cluster_id, "job": record.id, "submitted_s": record.submitted_s}

@@ -17,6 +17,7 @@ from typing import IO, Any
 from swell.checkpoints.holder import Holder
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Ssh
+from swell.executors.request import PORT_BLOCKS, PORTS_FROM, PORTS_PER_RUN
 from swell.executors.ssh.bundle import Archive
 from swell.executors.ssh.connection import CONNECT_S, Refusal, connect
 from swell.executors.ssh.holder import FarHolder
@@ -127,6 +128,11 @@ class SshTransport:
     async def read(self, job: JobId, below: str, path: str, offset: int, limit: int) -> Piece:
         told, data = await self._call("read", job=job, below=below, path=path, offset=offset, limit=limit)
         return Piece(data=data, size=told["size"], inode=told["inode"])
+
+    async def ports(self, run: RunId, first: int) -> int:
+        """The first of the run's ports on this machine: of those it would have, or of the next that are free."""
+        row = {"each": PORTS_PER_RUN, "low": PORTS_FROM, "blocks": PORT_BLOCKS}
+        return int((await self._call("ports", run=str(run), first=first, **row))[0])
 
     async def inventory(self, runtime: str) -> Json:
         """`runtime`: of containers, as the operator chose it; empty: any that is known."""
