@@ -10,7 +10,7 @@ import os
 import random
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import Daemon, eventually
-from ssh.fleet import ENDED, add, job, until, until_contact
+from harness import Daemon, daemon, eventually
+from ssh.fleet import ENDED, add, job, runs, until, until_contact
 from ssh.machines import Machine
 from ssh.shell import Shell
 
@@ -41,6 +41,30 @@ end = time.monotonic() + seconds
 while time.monotonic() < end:
     note("lives")
     time.sleep(0.1)
+note("finished")
+"""
+
+
+TRAINING = """
+import os, sys, time
+import swell
+truth, epochs = sys.argv[1], int(sys.argv[2])
+run_id = os.environ["SWELL_RUN"]
+def note(word):
+    fd = os.open(truth, os.O_WRONLY | os.O_APPEND)
+    os.write(fd, ("%s %s %.3f\\n" % (run_id, word, time.time())).encode())
+    os.close(fd)
+note("began")
+with swell.training(epochs=epochs) as run:
+    weights = run.load(default=[])
+    note("resumed:%d:told:%s" % (len(weights), os.environ["EPOCHS_DONE"]))
+    for epoch in run.epochs():
+        assert weights == list(range(epoch)), "these are no weights of this epoch"
+        time.sleep(0.3)
+        weights.append(epoch)
+        run.save(weights)
+        note("saved:%d" % len(weights))
+assert weights == list(range(epochs))
 note("finished")
 """
 
@@ -74,6 +98,16 @@ class Truth:
             for old, new in pairwise(ordered):
                 assert max(old) <= min(new), (number, attempts, self.fault_log)
 
+    def check_trainings(self, trainings: list[int]) -> int:
+        """Each attempt begins with the weights that it is told to have. How many began again with some."""
+        resumed = 0
+        for number, _, word, _ in self.notes():
+            if number in trainings and word.startswith("resumed:"):
+                _, weights, _, told = word.split(":")
+                assert weights == told, (number, word, self.fault_log)
+                resumed += int(weights) > 0
+        return resumed
+
 
 @pytest.fixture
 def truth(tmp_path: Path) -> Truth:
@@ -89,6 +123,13 @@ def truth(tmp_path: Path) -> Truth:
 def submit(served: Daemon, truth: Truth, seconds: float) -> int:
     command = ["python3", "-c", WITNESS, str(truth.path), str(seconds)]
     [number] = served.submit(name="witness", command=command, gpus=1, grace="1s", retries=0)
+    return number
+
+
+def submit_training(served: Daemon, truth: Truth, epochs: int) -> int:
+    """Saves where only its machine sees it."""
+    command = ["python3", "-c", TRAINING, str(truth.path), str(epochs)]
+    [number] = served.submit(name="training", command=command, gpus=1, grace="1s", retries=0, uses_library=True)
     return number
 
 
@@ -135,6 +176,14 @@ def agents(machine: Machine) -> list[int]:
 
 
 @pytest.fixture
+def served(tmp_path: Path, user_home: Path) -> Iterator[Daemon]:
+    (tmp_path / "swell").mkdir()
+    (tmp_path / "swell" / "config.yaml").write_text("checkpoint_copy_every_s: 1.0\n")
+    with daemon(tmp_path / "swell", gpus=0, env={"HOME": str(user_home), "SSH_AUTH_SOCK": ""}) as running:
+        yield running
+
+
+@pytest.fixture
 def pair(new_machine: New, served: Daemon, sh: Shell, truth: Truth) -> tuple[Machine, Machine]:
     """Two machines with one slot each and short leases."""
     made = tuple(new_machine(f"gpu{n}", shared=truth.path.parent) for n in (1, 2))
@@ -142,6 +191,17 @@ def pair(new_machine: New, served: Daemon, sh: Shell, truth: Truth) -> tuple[Mac
         add(sh, machine, gpus=1, lease=f"{LEASE_S:.0f}s")
         until_contact(served, machine.name, "here")
     return made[0], made[1]
+
+
+@pytest.fixture
+def three(new_machine: New, served: Daemon, sh: Shell, truth: Truth) -> tuple[Machine, ...]:
+    """Of different size, with short leases."""
+    made = tuple(new_machine(f"gpu{n}", shared=truth.path.parent) for n in (1, 2, 3))
+    for machine, slots in zip(made, (3, 2, 1), strict=True):
+        add(sh, machine, gpus=slots, lease=f"{LEASE_S:.0f}s")
+    for machine in made:
+        until_contact(served, machine.name, "here")
+    return made
 
 
 def where(served: Daemon, number: int, machines: tuple[Machine, ...]) -> Machine:
@@ -260,19 +320,32 @@ class Campaign:
         self.served, self.truth, self.machines = served, truth, machines
         self.rng = random.Random(seed)
         self.jobs: list[int] = []
+        self.trainings: list[int] = []
+        self.faults: Counter[str] = Counter()
 
     def run(self, seconds: float) -> None:
         end_s = time.monotonic() + seconds
-        faults = [self.short_cut, self.long_cut, self.sshd, self.agent, self.shim, self.power, self.daemon]
+        faults = [self.short_cut, self.short_cut, self.long_cut, self.sshd, self.agent, self.shim, self.power]
+        faults += [self.daemon, self.asleep]
         while time.monotonic() < end_s:
-            while sum(job(self.served, number)["state"] not in ENDED for number in self.jobs) < 4:
-                self.jobs.append(submit(self.served, self.truth, self.rng.uniform(2.0, 6.0)))
+            active = self.served.get("/v1/health")["jobs"]
+            for _ in range(6 - sum(count for state, count in active.items() if state not in ENDED)):
+                self.submit()
             fault, machine = self.rng.choice(faults), self.rng.choice(self.machines)
+            self.faults[fault.__name__] += 1
             self.truth.fault_log.append(f"{time.time():.3f} {fault.__name__} {machine.name}")
             fault(machine)
             time.sleep(self.rng.uniform(0.2, 2.0))
         for number in self.jobs:
             until(self.served, number, *ENDED, timeout_s=180)
+
+    def submit(self) -> None:
+        """Every second one is a training with checkpoints."""
+        if self.rng.random() < 0.5:
+            self.jobs.append(submit(self.served, self.truth, self.rng.uniform(2.0, 6.0)))
+        else:
+            self.jobs.append(submit_training(self.served, self.truth, self.rng.randint(5, 20)))
+            self.trainings.append(self.jobs[-1])
 
     def short_cut(self, machine: Machine) -> None:
         machine.cut()
@@ -305,14 +378,25 @@ class Campaign:
         self.served.kill()
         restart(self.served)
 
+    def asleep(self, machine: Machine) -> None:
+        """The daemon's machine is suspended for longer than a lease."""
+        assert self.served.process is not None
+        os.kill(self.served.process.pid, signal.SIGSTOP)
+        time.sleep(1.5 * LEASE_S)
+        os.kill(self.served.process.pid, signal.SIGCONT)
+        eventually(self.served._answers, 120, what="the daemon answers")
+
 
 def test_mixed_faults_lose_nothing_and_run_nothing_twice(
-    pair: tuple[Machine, Machine], served: Daemon, truth: Truth
+    three: tuple[Machine, ...], served: Daemon, truth: Truth
 ) -> None:
-    campaign = Campaign(served, truth, pair, seed=15)
+    campaign = Campaign(served, truth, three, seed=15)
     campaign.run(SECONDS)
     truth.check(campaign.jobs)
-    print(f"{len(campaign.jobs)} jobs, {len(truth.fault_log)} faults in {SECONDS:.0f} s")
-    for machine in pair:
+    resumed = truth.check_trainings(campaign.trainings)
+    ends = Counter(reason for number in campaign.trainings for reason in runs(served, number))
+    print(f"\n{len(campaign.jobs)} jobs, {len(campaign.trainings)} of them trainings; {dict(campaign.faults)}")
+    print(f"trainings: {resumed} attempts continued from a checkpoint; attempts ended {dict(ends)}")
+    for machine in three:
         until_contact(served, machine.name, "here", 90)
-    eventually(lambda: not any(map(witness_of, pair)), 30, what="no machine runs anything any more")
+    eventually(lambda: not any(map(witness_of, three)), 30, what="no machine runs anything any more")

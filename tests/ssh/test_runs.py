@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -80,6 +81,11 @@ def test_inventory_shows_gpus_by_uuid_and_others_work(new_machine: New, served: 
     eventually(lambda: not node(served, "gpu1")["gpus"][1]["others"], 30, what="it is free again")
 
 
+def cpu_s_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_daemon_is_ready_in_under_3_s_with_two_of_three_machines_off(
     three_machines: tuple[Machine, Machine, Machine], served: Daemon, sh: Shell
 ) -> None:
@@ -92,7 +98,12 @@ def test_a_daemon_is_ready_in_under_3_s_with_two_of_three_machines_off(
     served.stop()
     three_machines[1].power_off()
     three_machines[2].power_off()
-    assert served.start() < max(3.0, 1.5 * with_all_s)  # this machine may be busy with other things
+    ready_s = served.start()
+    assert served.process is not None
+    cpu_s, busy = cpu_s_of(served.process.pid), os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+    print(f"\nready in {ready_s:.2f} s with two of three machines off, {with_all_s:.2f} s with all; CPU {cpu_s:.2f} s")
+    # A machine that is busy with other things makes everything slower, not what the daemon itself does.
+    assert ready_s < 3.0 or (busy and cpu_s < 3.0 and ready_s < 1.5 * with_all_s + 1.0)
     began = time.monotonic()
     [number] = served.submit(name="quick", command=["true"], gpus=1)
     until(served, number, "completed", timeout_s=30)

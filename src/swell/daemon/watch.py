@@ -104,9 +104,10 @@ def _node(state: State, seen: NodeSeen) -> list[Event]:
     known = state.nodes.get(seen.node.name)
     if known is None and seen.node.executor == "ssh":  # it was removed while it was looked at
         return []
-    if known is not None and _same(known, seen.node):
+    node = seen.node if known is None else _steadied(known, seen.node)
+    if known is not None and known == kept_facts(known, node):
         return []
-    return [ev.NodeObserved(node=seen.node, at_s=seen.at_s)]
+    return [ev.NodeObserved(node=node, at_s=seen.at_s)]
 
 
 def _gone(state: State, seen: NodeGone) -> list[Event]:
@@ -122,14 +123,14 @@ def _gone(state: State, seen: NodeGone) -> list[Event]:
     return [*ends, ev.NodeRemoved(node=seen.node, at_s=seen.at_s)]
 
 
-def _same(known: Node, seen: Node) -> bool:
-    gpus = seen.gpus
-    if len(gpus) == len(known.gpus):
-        gpus = tuple(map(_steadied, known.gpus, gpus))
-    return known == kept_facts(known, replace(seen, gpus=gpus))
+def _steadied(known: Node, seen: Node) -> Node:
+    """Also what is recorded: else a rise on one GPU would make news of the next rise on each of the others."""
+    if len(seen.gpus) != len(known.gpus):
+        return seen
+    return replace(seen, gpus=tuple(map(_steadied_gpu, known.gpus, seen.gpus)))
 
 
-def _steadied(known: Gpu, seen: Gpu) -> Gpu:
+def _steadied_gpu(known: Gpu, seen: Gpu) -> Gpu:
     """With the use by others that is known, if it has only fallen a little: a use that goes up and down by a grain of
     measurement is one event, not one each time. A rise counts at once, so that nobody is given what is in use."""
     fell_mib = known.others_memory_mib - seen.others_memory_mib

@@ -154,3 +154,18 @@ def test_a_machine_that_left_its_cluster_takes_its_runs_along_and_they_are_tried
 
 def test_a_machine_that_nobody_knows_leaves_without_a_trace() -> None:
     assert events_seen(running(), NodeGone(node="n9", at_s=9.0), signalled=False) == []
+
+
+def test_a_rise_on_one_gpu_forgets_nothing_of_the_others() -> None:
+    """Else two that go up and down would make news of each other for as long as they do."""
+    known = Node(name="n1", gpus=tuple(Gpu(index=i, others=True, others_memory_mib=4096) for i in range(2)))
+    state = replay([ev.NodeObserved(node=known, at_s=0.0)])
+    rose = replace(
+        known, gpus=(replace(known.gpus[0], others_memory_mib=4352), replace(known.gpus[1], others_memory_mib=3840))
+    )
+    [event] = events_seen(state, NodeSeen(node=rose, at_s=1.0), signalled=False)
+    assert isinstance(event, ev.NodeObserved)
+    assert [gpu.others_memory_mib for gpu in event.node.gpus] == [4352, 4096]
+    replay([event], state)
+    back = replace(known, gpus=tuple(replace(gpu, others_memory_mib=4096) for gpu in known.gpus))
+    assert events_seen(state, NodeSeen(node=back, at_s=2.0), signalled=False) == []
