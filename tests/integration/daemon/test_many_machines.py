@@ -69,7 +69,7 @@ class Simulated:
 
     def listen(self, heard: Callable[[RunId], None]) -> None: ...
 
-    async def inventory(self) -> dict[str, Any]:
+    async def inventory(self, runtime: str) -> dict[str, Any]:
         self.told += 1
         return {"cpus": 64, "memory_mib": 512_000, "trouble": "", "gpus": [self._gpu(index) for index in range(8)]}
 
