@@ -5,9 +5,10 @@ from typing import IO, Any
 
 import pytest
 
-from swell.cli.sending import MissingScript, described, prepare
+from swell.cli.sending import MissingScript, described, named_but_left_out, prepare
 from swell.client.find import Address
 from swell.client.http import Client
+from swell.jobfile.files import Packed
 from swell.jobfile.unpacking import SnapshotError
 
 
@@ -110,3 +111,8 @@ def test_submitting_from_a_home_directory_is_warned_of(
     assert packed is not None
     assert packed.names == {"train.py"}
     assert described(packed) == f"snapshot {packed.short}: 1 file, 10.0 KiB; left out: .bashrc"
+
+
+def test_a_word_of_a_command_may_be_longer_than_any_file_name(tmp_path: Path) -> None:
+    packed = Packed(hash="", size=0, names=frozenset())
+    assert named_but_left_out(tmp_path, packed, {"command": ["bash", "-c", "x" * 5000]}) == []
