@@ -1,11 +1,15 @@
-"""torchrun turns exit codes into 1; through `carry` a stop is still a stop, an end an end, a failure a failure."""
+"""torchrun and mpirun turn exit codes into 1; through `carry` a stop is still a stop, an end an end, a failure a
+failure. Real DDP on one node, on two (two addresses of this machine) and under MPI, stopped and resized.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +33,9 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON.exists(), reason="no PyTorch here: `make test-torch` makes .venv-torch"),
 ]
 STOPPED = 85
+EPOCH = re.compile(r"epoch (\d+) loss (\S+) workers (\d)")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""Open MPI refuses root without these."""
 SPEC = JobSpec(
     name="torchrun",
     command=("python", str(ROOT / "examples" / "pytorch-ddp" / "train.py"), "--pause-s", "0.02"),
@@ -38,9 +45,13 @@ SPEC = JobSpec(
 )
 
 
-def worker_of(spec: JobSpec, size: int, tmp_path: Path, url: str, attempt: int) -> Worker:
-    node = Node(name="here", gpus=tuple(Gpu(index=index) for index in range(2)))
-    allocation = Allocation(parts=(Part(node="here", gpus=tuple(range(size))),))
+def workers_of(spec: JobSpec, sizes: Sequence[int], tmp_path: Path, url: str, attempt: int) -> Sequence[Worker]:
+    """With so many GPUs on each node. One node is this machine; two are addresses of it that only it can reach."""
+    gpus = tuple(Gpu(index=index) for index in range(2))
+    address = "127.0.0.1" if len(sizes) == 1 else "127.0.0.{}"
+    nodes = {f"n{at}": Node(name=f"n{at}", gpus=gpus, address=address.format(at + 2)) for at in range(len(sizes))}
+    parts = (Part(node=f"n{at}", gpus=tuple(range(size))) for at, size in enumerate(sizes))
+    allocation = Allocation(parts=tuple(parts))
     context = LaunchContext(
         url=url,
         token="t",
@@ -51,30 +62,44 @@ def worker_of(spec: JobSpec, size: int, tmp_path: Path, url: str, attempt: int) 
     )
     run = Run(id=RunId(1, attempt), allocation=allocation, planned_s=0.0)
     record = JobRecord(id=1, spec=spec, submitted_s=0.0, run=run)
-    (worker,) = build_launch(record, {"here": node}, {"here": context}).workers
-    return worker
+    return build_launch(record, nodes, dict.fromkeys(nodes, context)).workers
 
 
 def start(worker: Worker, tmp_path: Path) -> subprocess.Popen[bytes]:
-    env = {**os.environ, **worker.env, "PATH": f"{PYTHON.parent}:{os.environ['PATH']}"}
+    env = {**os.environ, **worker.env, "PATH": f"{PYTHON.parent}:{os.environ['PATH']}", **AS_ROOT}
     with (tmp_path / "log").open("ab") as log:
         return subprocess.Popen(worker.argv, env=env, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
 
 
-def test_stopped_resized_and_finished(tmp_path: Path) -> None:
+def started(
+    spec: JobSpec, sizes: Sequence[int], tmp_path: Path, url: str, attempt: int
+) -> list[subprocess.Popen[bytes]]:
+    return [start(worker, tmp_path) for worker in workers_of(spec, sizes, tmp_path, url, attempt)]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "sizes"),
+    [(Launcher.TORCHRUN, (2,)), (Launcher.TORCHRUN, (1, 1)), (Launcher.MPI, (2,))],
+    ids=["torchrun", "torchrun-on-two-nodes", "mpi"],
+)
+def test_stopped_resized_and_finished(tmp_path: Path, launcher: Launcher, sizes: tuple[int, ...]) -> None:
+    if launcher is Launcher.MPI and shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun here: `make system-packages` installs one")
+    spec, log = replace(SPEC, launcher=launcher), tmp_path / "log"
     with fake_daemon() as daemon:
-        first = start(worker_of(SPEC, 1, tmp_path, daemon.url, 1), tmp_path)
-        limit_s = time.monotonic() + 90
+        (first,) = started(spec, (1,), tmp_path, daemon.url, 1)
+        limit_s = time.monotonic() + 180
         while not daemon.epochs() and first.poll() is None and time.monotonic() < limit_s:
             time.sleep(0.05)
         daemon.ask()
-        assert first.wait(60) == STOPPED, (tmp_path / "log").read_text()[-3000:]
+        assert first.wait(120) == STOPPED, log.read_text()[-3000:]
         daemon.agreement = Agreement()
-        assert start(worker_of(SPEC, 2, tmp_path, daemon.url, 2), tmp_path).wait(90) == 0
-        assert max(body["world_size"] for body in daemon.reports) == 2
-    seen = re.findall(r"epoch (\d+) loss \S+ workers (\d)", (tmp_path / "log").read_text())
-    assert [int(epoch) for epoch, _ in seen] == list(range(30)), "no epoch lost, none repeated"
-    assert {workers for _, workers in seen} == {"1", "2"}
+        both = started(spec, sizes, tmp_path, daemon.url, 2)
+        assert [one.wait(240) for one in both] == [0] * len(both), log.read_text()[-3000:]
+        assert {(body["rank"], body["world_size"]) for body in daemon.reports} == {(0, 1), (0, 2), (1, 2)}
+    seen = EPOCH.findall(log.read_text())
+    assert [int(epoch) for epoch, _, _ in seen] == list(range(SPEC.epochs)), "no epoch lost, none repeated"
+    assert {workers for _, _, workers in seen} == {"1", "2"}
 
 
 def test_a_failure_shows_the_exception_of_the_rank_that_failed(tmp_path: Path) -> None:
@@ -85,11 +110,11 @@ def test_a_failure_shows_the_exception_of_the_rank_that_failed(tmp_path: Path) -
     )
     spec = replace(SPEC, command=("python", str(script)))
     with fake_daemon() as daemon:
-        assert start(worker_of(spec, 2, tmp_path, daemon.url, 1), tmp_path).wait(90) not in (0, STOPPED)
+        assert started(spec, (2,), tmp_path, daemon.url, 1)[0].wait(90) not in (0, STOPPED)
     assert cause_of((tmp_path / "log").read_text()) == "rank 1: KeyError: 'no such layer'"
 
 
 def test_a_failure_stays_a_failure(tmp_path: Path) -> None:
     spec = replace(SPEC, command=("python", "-m", "no_such_module"))
     with fake_daemon() as daemon:
-        assert start(worker_of(spec, 1, tmp_path, daemon.url, 1), tmp_path).wait(90) not in (0, STOPPED)
+        assert started(spec, (1,), tmp_path, daemon.url, 1)[0].wait(90) not in (0, STOPPED)

@@ -190,7 +190,8 @@ def _mpi(spec: JobSpec, site: Site) -> Sequence[Process]:
     hosts = [f"{address}:{slots}" for address, slots in _slots(site)]
     total = sum(slots for _, slots in _slots(site))
     carried_names = [word for name in MPI_FORWARDS for word in ("-x", name)] if len(hosts) > 1 else []
-    argv = (*carried(python), "mpirun", "-np", str(total), "-H", ",".join(hosts), *carried_names, *spec.command)
+    mpirun = ("mpirun", "-np", str(total), "-H", ",".join(hosts), *carried_names)
+    argv = (*carried(python), *mpirun, python, "-m", "swell.sdk.ranked", *spec.command)
     part = site.allocation.parts[0]
     return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
 

@@ -4,7 +4,7 @@ Pure and golden-tested. What the variables mean to people is in docs/how-to/trai
 
 - WORLD_SIZE is the number of processes that Swell starts to train: for `per-node` that is the number of nodes (what the
   submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the number of workers.
-  Launchers of frameworks set it again for the processes that they start.
+  Launchers of frameworks set it again for the processes that they start; for mpirun, which does not, `sdk.ranked` does.
 - RANK, MASTER_ADDR and MASTER_PORT go with it. `single` has none of the four: scripts take RANK for a sign that they
   are one process of several, and then look for LOCAL_RANK. It is set only where Swell starts one process per GPU:
   its presence tells Lightning that somebody else has started the other processes.
@@ -193,6 +193,7 @@ def _distributed(
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = interface
     if spec.launcher is not Launcher.SINGLE:
         env["MASTER_ADDR"], env["MASTER_PORT"] = site.master, str(site.port)
+    if spec.launcher not in (Launcher.SINGLE, Launcher.MPI):  # mpirun numbers its processes (`sdk.ranked`)
         env["RANK"], env["WORLD_SIZE"] = str(rank), str(_trainers(started))
     if spec.launcher in _ONE_A_GPU:
         env["LOCAL_RANK"] = str(process.local)

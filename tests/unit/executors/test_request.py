@@ -204,11 +204,13 @@ def test_horovod_is_one_launcher_with_a_discovery_script() -> None:
 
 def test_mpi_is_one_mpirun_over_the_hosts() -> None:
     (alone,) = launch(Launcher.MPI).workers
-    assert alone.argv[3:] == ("mpirun", "-np", "2", "-H", "localhost:2", *SPEC.command)
+    ranked = (alone.argv[0], "-m", "swell.sdk.ranked")
+    assert alone.argv[3:] == ("mpirun", "-np", "2", "-H", "localhost:2", *ranked, *SPEC.command)
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & alone.env.keys(), "all ranks would have the same"
     (worker,) = launch(Launcher.MPI, TWO).workers
     assert worker.argv[3:8] == ("mpirun", "-np", "3", "-H", "10.0.0.11:2,10.0.0.12:1")
     assert worker.argv[-len(SPEC.command) :] == SPEC.command
-    handed_on = worker.argv[8 : -len(SPEC.command)]
+    handed_on = worker.argv[8 : -len(SPEC.command) - len(ranked)]
     assert set(handed_on[::2]) == {"-x"}
     assert {"SWELL_RUN", "SWELL_TOKEN", "PYTHONPATH"} <= set(handed_on[1::2])
     assert CONTEXT.token not in worker.argv, "a token never appears on a command line"
