@@ -11,10 +11,11 @@ import random
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,21 +83,26 @@ class Truth:
             number, attempt = run.split(".")
             yield int(number), int(attempt), word, float(at_s)
 
-    def check(self, jobs: list[int]) -> None:
-        """0 lost, 0 double, 0 overlapping."""
+    def check(self, jobs: list[int], given_up: Collection[tuple[int, int]] = ()) -> int:
+        """0 lost, 0 double, 0 overlapping. `given_up`: attempts whose machine was silent until they had to be over:
+        only such a one may have finished without anybody knowing. How many did."""
         finished: dict[int, int] = defaultdict(int)
+        unknown: dict[int, int] = defaultdict(int)
         began: dict[tuple[int, int], int] = defaultdict(int)
         spans: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for number, attempt, word, at_s in self.notes():
-            finished[number] += word == "finished"
+            finished[number] += word == "finished" and (number, attempt) not in given_up
+            unknown[number] += word == "finished" and (number, attempt) in given_up
             began[number, attempt] += word == "began"
             spans[number][attempt].append(at_s)
-        assert {number: finished[number] for number in jobs} == dict.fromkeys(jobs, 1), self.fault_log
+        stood = {number: finished[number] or min(1, unknown[number]) for number in jobs}
+        assert stood == dict.fromkeys(jobs, 1), self.fault_log
         assert [run for run, times in began.items() if times != 1] == [], self.fault_log
         for number, attempts in spans.items():
             ordered = [attempts[attempt] for attempt in sorted(attempts)]
             for old, new in pairwise(ordered):
                 assert max(old) <= min(new), (number, attempts, self.fault_log)
+        return sum(finished[number] and unknown[number] for number in jobs)
 
     def check_trainings(self, trainings: list[int]) -> int:
         """Each attempt begins with the weights that it is told to have. How many began again with some."""
@@ -202,6 +208,10 @@ def three(new_machine: New, served: Daemon, sh: Shell, truth: Truth) -> tuple[Ma
     for machine in made:
         until_contact(served, machine.name, "here")
     return made
+
+
+def attempts(served: Daemon, number: int) -> list[dict[str, Any]]:
+    return list(served.get(f"/v1/jobs/{number}/runs")["runs"])
 
 
 def where(served: Daemon, number: int, machines: tuple[Machine, ...]) -> Machine:
@@ -392,10 +402,14 @@ def test_mixed_faults_lose_nothing_and_run_nothing_twice(
 ) -> None:
     campaign = Campaign(served, truth, three, seed=15)
     campaign.run(SECONDS)
-    truth.check(campaign.jobs)
+    given_up = [
+        (n, r["attempt"]) for n in campaign.jobs for r in attempts(served, n) if r["exit_reason"] == "node-lost"
+    ]
+    twice = truth.check(campaign.jobs, given_up)
     resumed = truth.check_trainings(campaign.trainings)
     ends = Counter(reason for number in campaign.trainings for reason in runs(served, number))
     print(f"\n{len(campaign.jobs)} jobs, {len(campaign.trainings)} of them trainings; {dict(campaign.faults)}")
+    print(f"{twice} finished unknown to anybody and ran again; {len(given_up)} attempts given up with their machine")
     print(f"trainings: {resumed} attempts continued from a checkpoint; attempts ended {dict(ends)}")
     for machine in three:
         until_contact(served, machine.name, "here", 90)

@@ -159,7 +159,9 @@ class Carrier:
         if has_files and source is not None:
             copied = await self._copied_whole(record, source) if behind else None
             await self._deliver(record, behind)
-            return Brought(copied=copied)
+            epoch = epoch_of(record, there["progress"]) if there is not None else None
+            further = epoch if epoch is not None and epoch > record.epochs_done else None  # a report was lost
+            return Brought(epoch=further, copied=copied)
         return await self._from_the_store(record, targets)
 
     async def _copied_whole(self, record: JobRecord, source: Target) -> Copied:
@@ -226,11 +228,16 @@ def manifest_of(record: JobRecord, told: Json) -> Manifest:
     """Of what a machine has set aside. How far it is, its files say; where they do not, it is as far as the training
     had reported."""
     assert record.run is not None
-    progress = told["progress"]
-    counted = {"epoch": 0, "step": 1}.get(record.unit)
-    epoch = record.epochs_done if progress is None or counted is None else int(progress[counted])
+    found = epoch_of(record, told["progress"])
+    epoch = record.epochs_done if found is None else found
     files = (CopiedFile(path=f[0], size=f[1], mode=f[2], pieces=tuple(f[3])) for f in told["files"])
     return Manifest(epoch=epoch, attempt=record.run.id.attempt, files=tuple(files), named=bool(told["named"]))
+
+
+def epoch_of(record: JobRecord, progress: list[int] | None) -> int | None:
+    """How far files are, in the job's unit; None: they do not say."""
+    counted = {"epoch": 0, "step": 1}.get(record.unit)
+    return None if progress is None or counted is None else int(progress[counted])
 
 
 def _problem(record: JobRecord, told: Json) -> str:

@@ -8,11 +8,14 @@ watch), and `state_after` decides what becomes of the job (called by the lifecyc
 from __future__ import annotations
 
 import errno
+import math
 
 from swell.core.events import EXIT_STOPPED, ExitReason, StopWhy
 from swell.core.job import RestartPolicy
 from swell.core.state import JobRecord, JobState
 
+CLOCK_S = 1.0
+"""Times of a machine are converted to the daemon's clock to well within this."""
 MAX_LOST_RUNS = 10
 """A job whose shims were lost so often is given up: something about it takes its machines down."""
 
@@ -47,9 +50,14 @@ def reason_not_started(number: int | None) -> ExitReason:
     return ExitReason.NODE_FULL if number in _NO_ROOM else ExitReason.START_FAILED
 
 
-def reason_when_stopping(job: JobRecord, reason: ExitReason, code: int | None, *, signalled: bool) -> ExitReason:
-    """A run that was asked to stop and ended, did as it was asked, whatever it left with; one that was not, did not."""
+def reason_when_stopping(
+    job: JobRecord, reason: ExitReason, code: int | None, *, signalled: bool, ended_s: float = math.inf
+) -> ExitReason:
+    """A run that was asked to stop and ended, did as it was asked, whatever it left with; one that was not, did not.
+    One whose machine was silent may have ended (`ended_s`) before anybody wanted it to stop."""
     if job.state is not JobState.STOPPING or job.run is None or job.run.stop is None:
+        return reason
+    if ended_s < job.run.stop.at_s - CLOCK_S:
         return reason
     if reason is ExitReason.STOPPED and code == 0 and _stops_by_its_own_code(job):
         return ExitReason.FINISHED

@@ -57,7 +57,7 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
     return [
         ev.RunEnded(
             run=seen.run,
-            reason=reason_when_stopping(record, seen.reason, seen.exit_code, signalled=signalled),
+            reason=reason_when_stopping(record, seen.reason, seen.exit_code, signalled=signalled, ended_s=seen.at_s),
             at_s=seen.at_s,
             exit_code=seen.exit_code,
             message=_message(record, seen),

@@ -47,7 +47,9 @@ class Carriage:
     async def brought(self, order: Order) -> Order:
         """The order with the checkpoint that its machines really have. The same one: nothing was to be done."""
         record, home = order.record, order.home
-        if not record.has_saved or (home is not None and self._is_one_machine(home, order)):
+        if not (record.has_saved or _may_have_saved(record)) or (
+            home is not None and self._is_one_machine(home, order)
+        ):
             return order
         self._tell_fetching(order, f"its checkpoint is brought from {record.files_on}")
         targets = {name: self.target(record, name) for name in order.nodes}
@@ -88,6 +90,11 @@ class Carriage:
         copied = await self.carrier.copy(record, at, over=False)
         news = copied.new or copied.problem or (record.copy is not None and record.copy.shared_by != shared)
         return replace(_kept(record, copied, now_s), shared_by=shared) if news else None
+
+
+def _may_have_saved(record: JobRecord) -> bool:
+    """Its reports may have been lost with the link."""
+    return record.attempts > 1 and record.resumable and bool(record.files_on)
 
 
 def _kept(record: JobRecord, copied: Copied, now_s: float) -> CheckpointKept:

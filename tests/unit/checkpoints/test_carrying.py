@@ -290,3 +290,8 @@ def test_copies_share_one_rate() -> None:
     now_s[0] = 103.0
     assert pace.wait_s(100) == pytest.approx(0.1)
     assert Pace(0.0).wait_s(10**9) == 0.0
+
+
+def test_a_checkpoint_that_is_further_than_what_was_reported_is_what_the_run_is_told(lab: Lab) -> None:
+    save(lab.machine("a"), 7)
+    assert lab.bring(record(epochs_done=5), "a").epoch == 7

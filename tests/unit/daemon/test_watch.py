@@ -169,3 +169,12 @@ def test_a_rise_on_one_gpu_forgets_nothing_of_the_others() -> None:
     replay([event], state)
     back = replace(known, gpus=tuple(replace(gpu, others_memory_mib=4096) for gpu in known.gpus))
     assert events_seen(state, NodeSeen(node=back, at_s=2.0), signalled=False) == []
+
+
+def test_a_run_that_had_finished_before_it_was_to_stop_has_finished() -> None:
+    """Its machine was silent meanwhile: nobody knew, and the signal may not even have arrived."""
+    state = running(StopWhy.NOT_WHOLE, library=False)
+    gone = RunGone(run=RUN, reason=ExitReason.FINISHED, at_s=1.5, exit_code=0)
+    [event] = events_seen(state, gone, signalled=True)
+    assert isinstance(event, ev.RunEnded)
+    assert event.reason is ExitReason.FINISHED
