@@ -32,7 +32,7 @@ web: ## build the dashboard into src/swell/web/static
 	$(PYTHON) web/build.py
 
 lint-web: ## type-check and lint the dashboard, where there is Node.js
-	@if command -v npm >/dev/null; then cd web && { [ -d node_modules ] || npm ci; } && npm run --silent check; \
+	@if command -v npm >/dev/null; then cd web && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci; } && npm run --silent check; \
 	else echo "lint-web: left out, there is no npm here"; fi
 
 demo: $(RUNS) ## set everything up and watch seven trainings share four slots

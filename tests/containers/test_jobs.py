@@ -48,10 +48,11 @@ def test_ends_are_told_apart_with_what_to_do(tmp_path: Path, job: dict[str, obje
         assert containers_of(served.home) == []
 
 
-def test_a_node_without_a_runtime_says_what_to_install(tmp_path: Path) -> None:
+def test_a_job_with_an_image_is_refused_where_no_node_has_a_runtime_with_its_name(tmp_path: Path) -> None:
     with serving(tmp_path / "home", container_runtime="no-such-runtime") as served:
-        (job,) = served.submit(command="true", image=busybox(), gpus=0)
-        assert "there is no no-such-runtime on the node" in ended(served, job)["message"]
+        status, answer = served.request("POST", "/v1/jobs", {"command": "true", "image": busybox(), "gpus": 0})
+        assert status == 422
+        assert "there is no no-such-runtime on it" in answer["detail"]
 
 
 def test_a_registry_that_is_down_is_no_fault_of_the_job(tmp_path: Path) -> None:
