@@ -16,6 +16,7 @@ from swell.core.events import EVENT_TYPES, Event, ExitReason, Saves, StopWhy
 from swell.core.ids import RunId
 from swell.core.job import (
     GpuRequest,
+    IfUnreachable,
     JobSpec,
     Launcher,
     Mount,
@@ -27,7 +28,16 @@ from swell.core.job import (
 )
 from swell.core.lifecycle import apply
 from swell.core.resources import Allocation, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share, Ssh
-from swell.core.state import JobRecord, JobState, Run, State, StopRecord, Withdrawal, may_be_withdrawn
+from swell.core.state import (
+    CheckpointCopy,
+    JobRecord,
+    JobState,
+    Run,
+    State,
+    StopRecord,
+    Withdrawal,
+    may_be_withdrawn,
+)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 """Any text that UTF-8 can carry."""
@@ -76,6 +86,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
             StopWhy,
             Saves,
             ExitReason,
+            IfUnreachable,
             Launcher,
             Preemptible,
             RestartPolicy,
@@ -124,6 +135,7 @@ withdrawals = _add(Withdrawal)
 runs = _add(Run)
 batchings = _add(ev.Batching)
 copied_outputs = _add(ev.CopiedOutputs)
+checkpoint_copies = _add(CheckpointCopy)
 job_records = _add(JobRecord)
 events_by_name: dict[str, st.SearchStrategy[Any]] = {name: _values(kind) for name, kind in EVENT_TYPES.items()}
 assert set(EVENT_TYPES.values()) == {kind for group in get_args(ev.Event) for kind in (get_args(group) or (group,))}

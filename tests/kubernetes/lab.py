@@ -112,7 +112,8 @@ class Lab:
         assert {epoch: loss for epoch, loss, _ in lines}.items() <= expected.items()
         assert lines[-1][0] == epochs - 1
         if exact:
-            assert [epoch for epoch, _, _ in lines] == list(range(epochs)), "each epoch once"
+            done = [epoch for epoch, _, _ in lines]
+            assert done == list(range(epochs)), f"each epoch once: {done}"
         return lines
 
     def pods(self) -> list[str]:

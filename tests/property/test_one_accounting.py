@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from swell.core.capacity import cpus_of, processes_of
+from swell.core.containers import UNCONTAINED
 from swell.core.decision import Grant
 from swell.core.errors import Infeasible
 from swell.core.events import JobSubmitted, NodeObserved
@@ -74,7 +75,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         memory_mib=draw(st.sampled_from((0, 1_000, 3_000))),
         node_labels=draw(st.sampled_from(({}, {"zone": "x"}))),
         nodes=draw(st.sampled_from(((), (), ("n0",), ("n1", "n2")))),
-        image=draw(st.sampled_from(("", "", "busybox"))),
+        image="" if launcher in UNCONTAINED else draw(st.sampled_from(("", "", "busybox"))),
         launcher=launcher,
         roles=roles,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from swell.core.decision import Grant, Layout
@@ -149,6 +149,7 @@ def test_never_oversubscribed_and_never_newly_on_a_node_set_aside(name: str, cas
 
 
 @all_placers
+@example(case=make_case(random.Random(132609)))  # a GPU of a job that spans two nodes breaks, and nothing may move
 @given(case=cases())
 @QUICK
 def test_moves_are_few_explained_and_never_of_a_run_that_may_not_be_stopped(name: str, case: Case) -> None:

@@ -329,6 +329,12 @@ class Arrangement:
         usable = self.topology.usable
         return all(gpu in usable.get(part.node, {}) for part in place.parts for gpu in part.gpus)
 
+    def may_leave(self, placed: Placed, place: Allocation) -> bool:
+        """Whether a search may put it elsewhere and back: a GPU that broke under it could not be given to it again."""
+        if place != placed.view.allocation:
+            return True
+        return self.may_move(placed.view) and self.on_open_ground(place)
+
     def moves_left(self) -> int:
         chosen = sum(1 for job, cause in self.causes.items() if not cause.forced and self._moves(self.wanted[job]))
         return self.snapshot.options.max_moves - chosen

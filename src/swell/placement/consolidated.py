@@ -73,7 +73,8 @@ def improve(arrangement: Arrangement, todo: Sequence[Placed], spread_out: Sequen
         come_closer(arrangement, placed)
     for placed in [p for p in spread_out if could_gain(arrangement, p)][:TRIES]:
         come_closer(arrangement, placed)
-    wanting = [p for p in [*todo, *spread_out] if is_split(arrangement, p)] + arrangement.left_out()
+    split = [p for p in [*todo, *spread_out] if is_split(arrangement, p)]
+    wanting = [p for p in split if arrangement.may_leave(p, arrangement.places[p.view.id])] + arrangement.left_out()
     if wanting:
         polish(arrangement, wanting[:TRIES], Budget(EVALUATIONS))
 

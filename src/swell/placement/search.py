@@ -330,9 +330,7 @@ def _free_to_go(arrangement: Arrangement, placed: Placed, inside: dict[str, None
         return False
     if not all(part.node in inside for part in place.parts):
         return False
-    if place != placed.view.allocation:
-        return True
-    return arrangement.may_move(placed.view) and arrangement.on_open_ground(place)
+    return arrangement.may_leave(placed, place)
 
 
 def explain(arrangement: Arrangement, jobs: Sequence[Placed], first: Placed | None) -> None:

@@ -71,7 +71,8 @@ class Simulated:
 
     async def inventory(self, runtime: str) -> dict[str, Any]:
         self.told += 1
-        return {"cpus": 64, "memory_mib": 512_000, "trouble": "", "gpus": [self._gpu(index) for index in range(8)]}
+        known = {"cpus": 64, "memory_mib": 512_000, "trouble": "", "no_containers": ""}
+        return {**known, "gpus": [self._gpu(index) for index in range(8)]}
 
     def _gpu(self, index: int) -> dict[str, Any]:
         used = self._dice.randint(3700, 4300) if index < 2 else 1
