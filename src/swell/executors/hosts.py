@@ -125,6 +125,8 @@ class HostExecutor:
             if await self._has_begun(order.run):
                 return Done()
             await self._check_boots(order.nodes)
+            for name in order.nodes:
+                self._floor.place(name).transport.promise(order.run)
             launch = await self._prepared_with_checkpoint(order)
         except Unreachable as error:
             return Unknown(why=str(error))

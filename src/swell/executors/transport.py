@@ -38,6 +38,11 @@ class Look:
 class Transport(Protocol):
     """Every method raises `Unreachable` if the machine does not answer, and another OSError if it answers: no."""
 
+    def promise(self, run: RunId) -> None:
+        """The run is being launched: whatever of it is started from now on is started under the lease that holds now,
+        however late the request arrives. A run that was given up meanwhile must not begin under a newer one."""
+        ...
+
     async def start(self, run: RunId, requests: Sequence[Json]) -> None:
         """Deliver the requests and ask for a shim each. If it is refused, no shim was asked for."""
         ...
@@ -107,6 +112,9 @@ class LocalTransport:
     def __init__(self, runs_dir: Path, job_dirs: Sequence[Path] = ()) -> None:
         self._host = Host(str(runs_dir), map(str, job_dirs))
         self._socket: socket.socket | None = None
+
+    def promise(self, run: RunId) -> None:
+        """Runs of the daemon's own machine have no lease."""
 
     async def start(self, run: RunId, requests: Sequence[Json]) -> None:
         await asyncio.to_thread(self._host.start, str(run), list(requests))

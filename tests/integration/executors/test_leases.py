@@ -93,6 +93,25 @@ def test_a_request_to_start_that_is_late_starts_nothing(tmp_path: Path, how: str
     play(tmp_path, scene)
 
 
+@pytest.mark.parametrize("boot", ["", "before"])
+def test_a_launch_that_took_longer_than_the_lease_it_began_under_starts_nothing(tmp_path: Path, boot: str) -> None:
+    """Its machine was given up meanwhile, and the job runs elsewhere: a lease of later is not for this run."""
+
+    async def scene(transport: SshTransport) -> None:
+        look = await transport.look({})
+        transport._lease = {"boot": boot or look.boot_id, "until": look.boot_s + (60.0 if boot else -1.0)}
+        transport.promise(RUN)
+        await transport.renew(look.boot_id, look.boot_s + 60.0)
+        with pytest.raises(Late):
+            await transport.start(RUN, stay())
+        assert (await transport.look({RUN: [0]})).running == {}
+        transport.promise(RUN)  # ordered again
+        await transport.start(RUN, stay())
+        await stage(transport, "up")
+
+    play(tmp_path, scene)
+
+
 def test_a_renewal_for_another_boot_is_refused(tmp_path: Path) -> None:
     async def scene(transport: SshTransport) -> None:
         with pytest.raises(Late):

@@ -77,6 +77,8 @@ class FarTransport:
         found: Piece = await self._carried(lambda: self.inner.read(job, below, path, offset, limit))
         return found
 
+    def promise(self, run: RunId) -> None: ...
+
     @property
     def holder(self) -> Holder:
         return self.inner.holder

@@ -32,6 +32,8 @@ OPEN_S = 30.0
 """To connect, log in, and hear from the agent."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 8.0
 PART = 1024 * 1024
+PROMISES = 1000
+"""Launches that may be under way at the same time."""
 _COMMAND = "exec {python} -ISs -c 'import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))'"
 _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 Dial = Callable[[], Awaitable[Pipe]]
@@ -61,6 +63,7 @@ class SshTransport:
         self._why = "it was not connected to yet"
         self._cluster = ""
         self._lease: Json = {}
+        self._promised: dict[RunId, Json] = {}  # by run: the lease that held when its launch began
         self._bringing = asyncio.Lock()  # one at a time: two would write the same parts
         self._closed = False
 
@@ -78,10 +81,17 @@ class SshTransport:
 
     # ---- calls ----
 
+    def promise(self, run: RunId) -> None:
+        self._promised.pop(run, None)
+        self._promised[run] = self._lease
+        while len(self._promised) > PROMISES:
+            del self._promised[next(iter(self._promised))]
+
     async def start(self, run: RunId, requests: Sequence[Json]) -> None:
-        if not self._lease:
+        lease = self._promised.get(run, self._lease)
+        if not lease:
             raise Unreachable("it was not looked at yet: there is no lease to start under")
-        await self._call("start", run=str(run), requests=list(requests), lease=self._lease)
+        await self._call("start", run=str(run), requests=list(requests), lease=lease)
 
     async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Look:
         told, _ = await self._call("look", runs={str(run): list(ranks) for run, ranks in runs.items()})
