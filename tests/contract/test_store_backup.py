@@ -180,8 +180,8 @@ def test_a_database_of_an_earlier_version_comes_up_to_date(version: int, tmp_pat
             }
             logged = replay(one.event for one in store.events())
             # a checkpoint of before does not say which machine has a job's files; nothing is carried for such a job
-            known = {job: replace(concealed(record), files_on="") for job, record in state.jobs.items()}
-            assert known == {job: replace(record, files_on="") for job, record in logged.jobs.items()}
+            recorded = {job: replace(concealed(record), files_on="") for job, record in state.jobs.items()}
+            assert recorded == {job: replace(record, files_on="") for job, record in logged.jobs.items()}
             assert state.jobs[3].spec.env["TOKEN"] == "hunter2"
             assert state.jobs[3].epochs_done == 1
             assert state.keys == {"once": 3}
