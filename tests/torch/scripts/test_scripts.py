@@ -84,7 +84,7 @@ SCRIPTS = [
         path="examples/lightning-steps/train.py",
         shape="Lightning transformer",
         modules=("lightning.pytorch",),
-        total=400,
+        total=1500,
         launcher=Launcher.SINGLE,
     ),
     Script(
