@@ -87,8 +87,8 @@ class World:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    one = World()
+async def world(script: Script | None = None) -> AsyncIterator[World]:
+    one = World(script)
     await one.engine.start()
     await one.until(lambda: one.engine.state.nodes)
     yield one
@@ -144,7 +144,7 @@ def test_a_task_that_is_killed_is_shown_and_runs_again(name: str, caplog: pytest
 
 def test_runs_that_end_in_an_outage_are_recorded_after_it_though_watch_dies_in_it_too() -> None:
     async def main() -> None:
-        async with world() as one:
+        async with world(Script(lasts_s=1.0)) as one:  # long enough to be seen, and to end in the outage
             spec = JobSpec(name="j", command=("true",), gpus=GpuRequest(min=1, max=1))
             [job] = await one.engine.submit([spec])
             await one.until(lambda: one.engine.state.jobs[job].holding)
