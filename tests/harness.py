@@ -110,6 +110,13 @@ class Daemon:
                     raise
         raise AssertionError("not reached")
 
+    def tell(self) -> None:
+        """Print what a failed test leaves behind: the daemon's output, its jobs and its last events."""
+        print(f"\n--- the daemon of {self.home} printed:\n{self.said()}")
+        for path in ("/v1/health", "/v1/jobs", "/v1/events?follow=false&last=40"):
+            with contextlib.suppress(Exception):
+                print(f"--- {path}: {json.dumps(self.request('GET', path)[1])[-4000:]}")
+
     def submit(self, **job: object) -> list[int]:
         """Ids of the submitted job, or jobs if it is an array."""
         return [int(made["id"]) for made in self.post("/v1/jobs", job)["jobs"]]
@@ -132,6 +139,9 @@ def daemon(home: Path, **options: Any) -> Iterator[Daemon]:
     try:
         served.start()
         yield served
+    except BaseException:
+        served.tell()
+        raise
     finally:
         if served.process is not None and served.process.poll() is None:
             served.kill()

@@ -5,6 +5,8 @@ Name this file in the configuration (`policy_files: [/path/to/smallest_first.py]
 
 from __future__ import annotations
 
+from collections import Counter
+
 from swell.core.decision import Decision, Reason, ReasonCode
 from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
@@ -24,12 +26,13 @@ class SmallestFirst:
         most = number(snapshot, OPTIONS, "per_team")
         chosen: list[JobView] = []
         reasons: dict[JobId, tuple[Reason, ...]] = {}
-        running: dict[str, int] = {}
+        running = Counter(job.team for job in snapshot.served)
         for job in sorted(snapshot.jobs, key=lambda job: (job.requested, job.submitted_s, job.id)):
-            running[job.team] = running.get(job.team, 0) + 1
-            if running[job.team] <= most:
+            if running[job.team] < most:
+                running[job.team] += 1
                 chosen.append(job)
             else:
-                reasons[job.id] = (Reason(code=ReasonCode.BEHIND, detail={"ahead": int(most), "first": chosen[0].id}),)
+                first = next(other.id for other in (*snapshot.served, *chosen) if other.team == job.team)
+                reasons[job.id] = (Reason(code=ReasonCode.BEHIND, detail={"ahead": int(most), "first": first}),)
         grants, passed_over = give_in_order(chosen, Purse(snapshot.capacity), requested=True)
         return Decision(grants=grants, reasons=reasons, explain=passed_over, memory=memory)

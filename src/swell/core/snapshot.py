@@ -172,6 +172,7 @@ class Snapshot:
     capacity: Capacity
     options: Options = field(default_factory=Options)
     month_gpu_s: Mapping[str, float] = field(default_factory=dict)  # used this month, by team with a budget
+    served: tuple[JobView, ...] = ()  # not asked about: this decision has given them what they get; see `restricted`
     _by_id: Mapping[JobId, JobView] | None = field(default=None, init=False, repr=False, compare=False)
     _holding: tuple[JobView, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -207,8 +208,11 @@ class Snapshot:
         assert self._holding is not None
         return self._holding
 
-    def restricted(self, jobs: tuple[JobView, ...], capacity: Capacity) -> Snapshot:
-        """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides."""
+    def restricted(
+        self, jobs: tuple[JobView, ...], capacity: Capacity, served: tuple[JobView, ...] | None = None
+    ) -> Snapshot:
+        """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides. A policy
+        that limits how many run must count those that were `served` before it was asked."""
         narrower = Snapshot(
             now_s=self.now_s,
             jobs=jobs,
@@ -216,6 +220,7 @@ class Snapshot:
             capacity=capacity,
             options=self.options,
             month_gpu_s=self.month_gpu_s,
+            served=self.served if served is None else served,
         )
         if jobs is self.jobs:
             object.__setattr__(narrower, "_by_id", self._by_id)

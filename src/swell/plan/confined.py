@@ -55,4 +55,5 @@ def spare(
         if job.id not in grants and job.allocation is None and _key(need_of_spec(job.spec, 1, "")) not in passed_over
     )
     capacity = Capacity(gpu_milli={kind: max(0, milli) for kind, milli in sorted(left.items())})
-    return snapshot.restricted(jobs, capacity) if jobs else None
+    served = tuple(by_id[job] for job in grants if job not in shut_out)
+    return snapshot.restricted(jobs, capacity, served) if jobs else None

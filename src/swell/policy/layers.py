@@ -92,14 +92,19 @@ class _Table:
 
     def _decide(self, jobs: Sequence[JobView]) -> None:
         if jobs:
-            asked = self._snapshot.restricted(tuple(jobs), self._ledger.capacity(self._snapshot))
+            asked = self._asked(jobs, self._ledger.capacity(self._snapshot))
             part = self._policy.decide(asked, self.memory, self._rng)
             self.memory = part.memory
             self._ledger.accept(asked.by_id, part)
 
     def _ask(self, jobs: Sequence[JobView], capacity: Capacity) -> Decision:
         """What it would say, without any consequence."""
-        return self._policy.decide(self._snapshot.restricted(tuple(jobs), capacity), self.memory, self._rng)
+        return self._policy.decide(self._asked(jobs, capacity), self.memory, self._rng)
+
+    def _asked(self, jobs: Sequence[JobView], capacity: Capacity) -> Snapshot:
+        by_id = self._snapshot.by_id
+        served = (*self._snapshot.served, *(by_id[job] for job in self._ledger.grants if job in by_id))
+        return self._snapshot.restricted(tuple(jobs), capacity, served)
 
 
 def _settle(

@@ -19,8 +19,12 @@ def test_a_policy_of_ones_own_from_a_file_named_in_the_configuration(tmp_path: P
         assert "per_team" in str(problem)
         status, view = served.request("PUT", "/v1/policy", {"name": "smallest-first", "options": {"per_team": 1}})
         assert (status, view["name"]) == (200, "smallest-first")
-        jobs = [served.submit(name=f"j{i}", command="sleep 60", gpus=1, user="ann")[0] for i in range(2)]
-        eventually(lambda: [served.get(f"/v1/jobs/{job}")["state"] for job in jobs] == ["running", "queued"], 30)
+        [first] = served.submit(name="first", command="sleep 60", gpus=1, user="ann")
+        eventually(lambda: served.get(f"/v1/jobs/{first}")["state"] == "running", 30)  # and cannot be stopped
+        [second] = served.submit(name="second", command="sleep 60", gpus=1, user="ann")
+        passes = served.get("/v1/health")["passes"]
+        eventually(lambda: served.get("/v1/health")["passes"] > passes, 30)
+        assert served.get(f"/v1/jobs/{second}")["state"] == "queued"
         served.stop()
         served.start()
         assert served.get("/v1/policy")["name"] == "smallest-first"  # it is in the log

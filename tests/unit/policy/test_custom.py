@@ -66,6 +66,17 @@ def test_the_example_explains_itself_on_a_full_cluster() -> None:
     assert codes == {2: [ReasonCode.BEHIND], 3: [ReasonCode.CAPACITY], 4: [ReasonCode.BEHIND]}
 
 
+def test_the_limit_of_the_example_counts_runs_that_it_is_not_asked_about() -> None:
+    """A run that cannot be stopped, and one of a higher class, have what they get before the policy is asked."""
+    load_policy_file(str(EXAMPLE))
+    one_per_team = Options(policy={"per_team": 1})
+    for ahead in (view(1, held=1, pinned=True, team="a"), view(1, priority=5, team="a")):
+        jobs = [ahead, view(2, team="a"), view(3, team="b")]
+        decision = decide("smallest-first", snapshot(jobs, 4, one_per_team))
+        assert counts(decision, jobs) == [1, 0, 1]
+        assert [reason.code for reason in decision.why()[2]] == [ReasonCode.BEHIND]
+
+
 def test_a_policy_file_need_not_declare_what_has_a_default(tmp_path: Path) -> None:
     path = tmp_path / "short.py"
     path.write_text(
