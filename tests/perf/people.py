@@ -16,6 +16,8 @@ import time
 from collections import Counter, defaultdict
 
 PAUSE_S = 0.5
+LONGEST_PAUSE_S = 4.0
+"""The server closes a connection that is idle for five seconds."""
 READS = (
     "/v1/jobs?state=queued&limit=100",
     "/v1/jobs?state=ended&limit=100",
@@ -35,7 +37,7 @@ class Client:
     async def run(self, until: float) -> None:
         reader, writer = await asyncio.open_connection(*self._people.where)
         while time.monotonic() < until:
-            await asyncio.sleep(self._rng.expovariate(1.0 / PAUSE_S))
+            await asyncio.sleep(min(self._rng.expovariate(1.0 / PAUSE_S), LONGEST_PAUSE_S))
             kind, method, path, body = self._next()
             head = f"{method} {path} {self._people.head}Content-Length: {len(body)}\r\n\r\n"
             began = time.perf_counter()
