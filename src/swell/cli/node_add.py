@@ -15,12 +15,17 @@ from swell.cli.machine_target import machine
 from swell.cli.tables import NODE_HEAD, node_row
 from swell.cli.terminal import safe, say
 from swell.client.http import Client, Message
+from swell.core.errors import SwellError
 
 COLOURS = {"note": "yellow", "failed": "red"}
 NAME_WIDTH, VERDICT_WIDTH = 10, 8
 INDENT = " " * (NAME_WIDTH + VERDICT_WIDTH)
 SLOTS_ONLY = {"gpu_type": "gpu", "gpu_memory": "0", "cpus": 1, "memory": "1GiB", "address": "127.0.0.1"}
 """Options of slots, with their defaults: a machine over SSH is measured."""
+CUT_SHORT = (
+    "the daemon broke off before the checks were over; `swell node ls` shows whether the machine was added. "
+    "If it was not, add it again"
+)
 SSH_ONLY = ("key", "name", "setup", "lease", "python", "root", "realm")
 
 
@@ -97,6 +102,8 @@ def add_machine(client: Client, body: Mapping[str, Any]) -> bool:
 def _json(messages: Iterator[Message]) -> Mapping[str, Any]:
     """One document once all is over."""
     found = list(messages)
+    if not found or found[-1].event != "end":
+        raise SwellError(CUT_SHORT)
     end = found[-1].data
     checks = [message.data for message in found if message.event == "check"]
     node = next((message.data for message in found if message.event == "node"), None)
@@ -114,7 +121,7 @@ def _shown(messages: Iterator[Message]) -> Mapping[str, Any]:
             if message.data["why"]:
                 say(f"swell: {safe(message.data['why'])}", err=True)
             return message.data
-    return {"added": False}
+    raise SwellError(CUT_SHORT)
 
 
 def _check(check: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +53,11 @@ class Pair:
 
 
 @contextmanager
-def pair(folder: Path, database: str, gpus: int = 4) -> Iterator[Pair]:
+def pair(folder: Path, database: str, gpus: int = 4, env: Mapping[str, str] | None = None) -> Iterator[Pair]:
     """Both with `--standby`: whichever is first has the work. On ports that stay, as an operator would set them."""
     shared = folder / "shared"
     args = ("--standby", "--shared", str(shared), "--database", database)
-    members = [Member(folder / name, gpus=gpus, args=args) for name in ("a", "b")]
+    members = [Member(folder / name, gpus=gpus, args=args, env=env) for name in ("a", "b")]
     found = Pair(members=members, shared=shared)
     try:
         for member in members:
