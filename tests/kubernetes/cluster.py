@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NODES, GPUS = 2, 4
 NAMESPACE = "swell"
 RBAC, CRD = ROOT / "deploy/kubernetes/rbac.yaml", ROOT / "deploy/helm/swell/crds/swelljobs.yaml"
-GATEWAY = "10.250.0.1"
-"""This machine's own address on the bridge of the pods."""
+BRIDGE, GATEWAY, PREFIX = "kt0", "10.250.0.1", 16
+"""What the pods of all nodes are plugged into, and this machine's own address on it."""
 NEEDED = ("etcd", "containerd", "runc", "ip", "iptables", "conntrack", "gcc", "openssl", "curl")
 
 
@@ -87,10 +87,28 @@ def running() -> Iterator[Cluster]:
         pytest.skip(reason)
     starts = str(script())
     directory = Path(tempfile.mkdtemp(prefix="swell-kube-")) / "cluster"
+    env = _env(directory.parent / "tools")
     try:
-        subprocess.run([starts, "up", str(directory), str(NODES), str(GPUS)], check=True, timeout=300)
+        subprocess.run([starts, "up", str(directory), str(NODES), str(GPUS)], env=env, check=True, timeout=300)
         subprocess.run([starts, "load", str(directory), str(image.archive())], check=True, timeout=120)
+        _bridge()
         yield Cluster(directory=directory)
     finally:
         subprocess.run([starts, "down", str(directory)], check=False, timeout=120)
         shutil.rmtree(directory.parent, ignore_errors=True)
+
+
+def _env(tools: Path) -> dict[str, str]:
+    """Nodes with logs of their own: see own_logs.sh."""
+    tools.mkdir()
+    (tools / "nohup").symlink_to(Path(__file__).with_name("own_logs.sh"))
+    return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+
+def _bridge() -> None:
+    """The first pod would make it; a daemon whose address is on it, and its probes, are there before any pod."""
+    there = subprocess.run(["ip", "link", "show", BRIDGE], capture_output=True, check=False).returncode == 0
+    if not there:
+        subprocess.run(["ip", "link", "add", BRIDGE, "type", "bridge"], check=True)
+    subprocess.run(["ip", "address", "replace", f"{GATEWAY}/{PREFIX}", "dev", BRIDGE], check=True)
+    subprocess.run(["ip", "link", "set", BRIDGE, "up"], check=True)

@@ -336,11 +336,9 @@ class KubernetesExecutor:
         if tracked is not None:
             await self._judge(tracked)
             return
-        for pod in list(
-            self._of_run.get(run, {}).values()
-        ):  # of an old attempt; those that run are reported to the daemon
-            if pod.over and pod.held:
-                await self._writer.let_go(pod)
+        old = [pod for pod in self._of_run.get(run, {}).values() if pod.over and pod.held]  # of an earlier attempt
+        for pod in old:
+            await self._writer.let_go(pod)
 
     async def _keep_hearing(self) -> None:
         """Machines answer through the API server: a node that it calls ready, while it answers itself."""
@@ -413,8 +411,9 @@ class KubernetesExecutor:
         for container in pod.containers:
             if container.state == "running" and not left:
                 self._logs.follow(self._source(tracked, pod, container.rank))
+        ran = {container.rank for container in pod.containers if container.state == "terminated"}
         for end in ends:
-            if left or await self._logs.drain(self._source(tracked, pod, end.rank)):
+            if left or await self._logs.drain(self._source(tracked, pod, end.rank), ran=end.rank in ran):
                 tracked.ends[end.rank] = self._with_cause(tracked.run, end)
         if ends:
             await asyncio.to_thread(self._notes.save, tracked)

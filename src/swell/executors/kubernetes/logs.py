@@ -26,6 +26,8 @@ MOST_STREAMS = 400
 """So many logs are followed at once; those of further containers are fetched every LATEST_AGAIN_S instead."""
 DRAIN_S = 20.0
 FOLLOWED_S = 5.0
+TRIES = 3
+"""So often a node is asked for the log of a container that ran there before it is believed to have none."""
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[0-9.:Z+-]*", re.ASCII)
 """Of each line of a log; a line without one is the kubelet's own word ("unable to retrieve container logs")."""
 
@@ -47,6 +49,8 @@ class Logs:
         self._api = api
         self._following: dict[Source, asyncio.Task[None]] = {}
         self._ending: set[Source] = set()
+        self._whole: set[Source] = set()  # followed until their node ended the stream, as it does after the last line
+        self._refused: dict[Source, int] = {}
 
     def follow(self, source: Source) -> None:
         task = self._following.get(source)
@@ -59,13 +63,15 @@ class Logs:
             follow = len(self._following) <= MOST_STREAMS
             with suppress(OSError):  # not started yet, or no answer: asked again
                 await self._pull(source, follow=follow)
+                if follow:
+                    self._whole.add(source)
                 if source in self._ending:
                     return
                 wait_s = AGAIN_S
             await asyncio.sleep(wait_s if follow else LATEST_AGAIN_S)
             wait_s = min(LATEST_AGAIN_S, 2 * wait_s)
 
-    async def drain(self, source: Source) -> bool:
+    async def drain(self, source: Source, *, ran: bool) -> bool:
         """All that the container, which has ended, ever wrote. False: it could not be had now. Who follows it is let
         come to its end: the kubelet may have deleted the log of a pod that is to go."""
         self._ending.add(source)
@@ -75,10 +81,23 @@ class Logs:
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self._pull(source, follow=False)
-        except Refusal:  # there is no log: the container never ran, or its node has forgotten it
-            return True
+        except Refusal as refusal:
+            if ran and source not in self._whole and not self._given_up(source, refusal):
+                return False
         except (Unreachable, TimeoutError):
             return False
+        self._whole.discard(source)
+        self._refused.pop(source, None)
+        return True
+
+    def _given_up(self, source: Source, refusal: Refusal) -> bool:
+        """A busy node may refuse for a moment. One that has lost a log is believed, and the log tells its reader."""
+        self._refused[source] = self._refused.get(source, 0) + 1
+        if self._refused[source] < TRIES:
+            return False
+        keeper = _Keeper(source.directory)
+        keeper.note(f"swell: lines may be missing here: the pod's node has no more of this log ({refusal})")
+        keeper.close()
         return True
 
     async def _stop(self, source: Source) -> None:
@@ -103,6 +122,8 @@ class Logs:
                 async for chunk in chunks:
                     keeper.take(chunk)
             keeper.take_rest()
+            if keeper.complaint:
+                raise Refusal(400, "BadRequest", keeper.complaint)
         finally:
             keeper.close()
 
@@ -120,6 +141,7 @@ class _Keeper:
         os.ftruncate(self._log, size)
         self._size = size
         self._rest = b""
+        self.complaint = ""  # the kubelet's own word in the place of a log
 
     def _read_mark(self) -> tuple[int, str]:
         try:
@@ -143,10 +165,18 @@ class _Keeper:
         for line in lines:
             time, _, text = line.partition(b" ")
             stamp = time.decode("ascii", "replace")
-            if _STAMP.fullmatch(stamp) and _after(stamp, self._known):
+            if not _STAMP.fullmatch(stamp):
+                self.complaint = line.decode("utf-8", "replace").strip()
+            elif _after(stamp, self._known):
                 fresh, last = fresh + text, stamp if _after(stamp, last) else last
-        if not fresh:
-            return
+        if fresh:
+            self._append(fresh, last)
+
+    def note(self, text: str) -> None:
+        """A line of Swell's own."""
+        self._append(f"{text}\n".encode(), self.last)
+
+    def _append(self, fresh: bytes, last: str) -> None:
         os.pwrite(self._log, fresh, self._size)
         self._size, self.last = self._size + len(fresh), last
         beside = self._mark.with_suffix(".tmp")

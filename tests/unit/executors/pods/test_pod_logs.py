@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
-from swell.executors.kubernetes.logs import _Keeper, read
+from swell.executors.kubernetes import logs
+from swell.executors.kubernetes.api import Api, Refusal
+from swell.executors.kubernetes.logs import Logs, Source, _Keeper, read
 
 
 def line(second: int, text: str, nanos: str = "000000000") -> bytes:
@@ -56,3 +62,70 @@ def test_a_log_ends_when_its_worker_has_and_all_was_read(tmp_path: Path) -> None
     assert read(tmp_path / "log", 3, 10, ended=True).end
     assert not read(tmp_path / "log", 5, 10, ended=False).end
     assert read(tmp_path / "none", 0, 10, ended=True).end
+
+
+class Node:
+    """Answers in order, the last one again and again: what it sends of a log, or why it does not."""
+
+    def __init__(self, *answers: bytes | Refusal) -> None:
+        self.answers = list(answers)
+        self.asked = asyncio.Event()
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, spare: bool = False
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.asked.set()
+        if isinstance(answer, Refusal):
+            raise answer
+        yield self._sent(answer)
+
+    async def _sent(self, answer: bytes) -> AsyncIterator[bytes]:
+        yield answer
+
+
+NO_LOG = Refusal(400, "BadRequest", "failed to try resolving symlinks")
+COMPLAINT = b"unable to retrieve container logs for containerd://8ff3"
+
+
+def drained(directory: Path, *answers: bytes | Refusal, ran: bool = True, followed: bool = False) -> tuple[int, bytes]:
+    """How often it was tried until it was done, and the log then."""
+
+    async def play() -> int:
+        node = Node(*answers)
+        kept = Logs(cast(Api, node))
+        source = Source(namespace="n", pod="p", container="rank-0", directory=directory)
+        if followed:
+            kept.follow(source)
+            await node.asked.wait()
+        for tries in range(1, 10):
+            if await kept.drain(source, ran=ran):
+                return tries
+        return 0
+
+    tries = asyncio.run(play())
+    log = directory / "log"
+    return tries, log.read_bytes() if log.exists() else b""
+
+
+def test_a_log_that_its_node_refuses_for_a_moment_is_asked_for_again_and_whole(tmp_path: Path) -> None:
+    take(tmp_path, line(1, "one\n"))
+    assert drained(tmp_path, NO_LOG, COMPLAINT, line(1, "one\n") + line(2, "two\n")) == (3, b"one\ntwo\n")
+
+
+def test_a_log_that_its_node_has_lost_says_so_at_its_end(tmp_path: Path) -> None:
+    take(tmp_path, line(1, "one\n"))
+    tries, log = drained(tmp_path, NO_LOG)
+    assert tries == logs.TRIES
+    assert log.startswith(b"one\nswell: lines may be missing here")
+    assert b"resolving symlinks" in log
+
+
+def test_a_container_that_never_ran_has_no_log_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    assert drained(tmp_path, NO_LOG, ran=False) == (1, b"")
+
+
+def test_a_log_that_was_followed_to_its_end_is_whole_when_its_node_forgets_it(tmp_path: Path) -> None:
+    """As kubelets do with pods that are deleted, within moments."""
+    assert drained(tmp_path, line(1, "one\n"), NO_LOG, followed=True) == (1, b"one\n")
