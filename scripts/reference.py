@@ -23,6 +23,7 @@ from swell.api.openapi import STATUSES
 from swell.api.port import Engine
 from swell.cli.main import VERBS, swell
 from swell.config import Config
+from swell.core.idle import IdleRules
 from swell.core.job import PRIORITIES
 from swell.core.limits import Limits
 from swell.core.notices import Hook
@@ -221,6 +222,7 @@ def configuration_page() -> str:
         *_settings("options", Options),
         *_settings("options.quotas, by team", Quota),
         *_settings("options.limits, and options.limits_of by user", Limits),
+        *_settings("idle_gpus", IdleRules),
         *_settings("oidc", OidcSettings),
         *_settings("hooks, by name", Hook),
         *_settings("kubernetes", KubernetesSettings),

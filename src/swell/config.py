@@ -16,6 +16,7 @@ import yaml
 
 from swell.core.accounts import Role
 from swell.core.errors import SwellError
+from swell.core.idle import IdleRules
 from swell.core.limits import Limits
 from swell.core.notices import Hook, NoticeKind
 from swell.core.oidc import OidcSettings
@@ -72,6 +73,7 @@ class Config:
     placer: str = ""  # as `policy`
     policy_files: tuple[str, ...] = ()  # Python files with policies of one's own
     options: Options = field(default_factory=Options)  # about decisions in general, see below
+    idle_gpus: IdleRules = field(default_factory=IdleRules)  # GPUs that jobs hold and do not use, see below
     pass_interval_s: float = 10.0  # the slow periodic pass; events bring their own
     coalesce_s: float = 0.05  # events this close together are one pass
     gang_timeout_s: float = 120.0  # a run that is not whole by then is stopped and planned again
@@ -244,7 +246,9 @@ def _merge(config: Config, data: Mapping[str, Any], where: str) -> Config:
 
 
 def _checked(
-    kind: type[Hook | Config | Options | Quota | Limits | OidcSettings | KubernetesSettings], data: object, where: str
+    kind: type[Hook | Config | Options | IdleRules | Quota | Limits | OidcSettings | KubernetesSettings],
+    data: object,
+    where: str,
 ) -> dict[str, Any]:
     """The settings of `data` that are fields of `kind`, each of its type; else an error that names the setting."""
     if not isinstance(data, Mapping):
@@ -396,6 +400,7 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "tuple[str, ...]": _texts,
     "Role | None": _role,
     "Options": lambda value, where: Options(**_checked(Options, value, where)),
+    "IdleRules": lambda value, where: IdleRules(**_checked(IdleRules, value, where)),
     "KubernetesSettings | None": _kubernetes,
     "Mapping[str, Quota]": _quotas,
     "Limits": _limits,

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from swell.core.decision import Decision, Grant, Layout
 from swell.core.events import Event, ExitReason
 from swell.core.evolve import made_fast
+from swell.core.idle import GpuUse
 from swell.core.ids import JobId, RunId
 from swell.core.job import Mount
 from swell.core.resources import Allocation, Node
@@ -318,6 +319,15 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpusMeasured:
+    """How much the GPUs of a machine, by index, are used. Comes again at each look; no event follows from it."""
+
+    node: str
+    use: Mapping[int, GpuUse]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGone:
     """What manages the machines has taken this one away: nothing runs there, and it does not come back as it was."""
 
@@ -386,7 +396,7 @@ class Rewound:
     why: str
 
 
-OfNode = NodeSeen | NodeGone | NodeHeard | FilesFound | Adopted
+OfNode = NodeSeen | GpusMeasured | NodeGone | NodeHeard | FilesFound | Adopted
 Observation = RunFetching | RunUp | RunGone | RunProgress | CheckpointKept | Rewound | OfNode
 
 

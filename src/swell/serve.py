@@ -390,6 +390,7 @@ def _hooks(config: Config, engine: Engine) -> Hooks:
         follow=engine.subscribe,
         now_s=engine.now_s,
         starvation_s=config.options.starvation_s,
+        idle=engine.idle_gpus.jobs,
         kept=config.shared_dir / HOOKS_NAME,
     )
 
@@ -492,6 +493,7 @@ def _settings(config: Config) -> Settings:
         policy=config.policy,
         placer=config.placer,
         options=config.options,
+        idle_gpus=config.idle_gpus,
         timing=timing,
         id_file=config.shared_dir / "last-job",
         checkpoint_copy_every_s=config.checkpoint_copy_every_s,

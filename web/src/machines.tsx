@@ -92,6 +92,22 @@ function MachineCard({ machine }: { machine: Machine }) {
   );
 }
 
+/** What the driver measures: how busy it is, and how full. */
+function Use({ gpu, used }: { gpu: Gpu; used: number }) {
+  const percent = gpu.utilisation_percent;
+  return (
+    <small class="use">
+      {percent !== null && (
+        <>
+          <meter min={0} max={100} value={percent} aria-label={`utilisation of GPU ${gpu.index}`} /> {percent}{" "}
+          % busy,{" "}
+        </>
+      )}
+      {memory(used)} in use
+    </small>
+  );
+}
+
 function GpuCell({ gpu }: { gpu: Gpu }) {
   const first = gpu.jobs[0];
   const job = first === undefined ? undefined : jobs.get(first);
@@ -117,6 +133,7 @@ function GpuCell({ gpu }: { gpu: Gpu }) {
           {gpu.jobs.length > 1 && ` +${gpu.jobs.length - 1}`}
         </Link>
       )}
+      {gpu.memory_used_mib !== null && <Use gpu={gpu} used={gpu.memory_used_mib} />}
     </li>
   );
 }

@@ -8,6 +8,8 @@ export interface Gpu {
   why: string;
   others: boolean;
   jobs: number[];
+  utilisation_percent: number | null;
+  memory_used_mib: number | null;
 }
 
 export interface Machine {
@@ -41,6 +43,7 @@ export interface Job {
   starts_s: [number, number] | null;
   where: string[];
   why: string;
+  idle: { gpus: number; since_s: number } | null;
   submitted_s: number;
   started_s: number | null;
   ended_s: number | null;

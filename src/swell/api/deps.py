@@ -177,6 +177,7 @@ def as_seen(who: Caller, records: Sequence[JobRecord], lines: Sequence[JobView])
 
 def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
     now, per_node = now_s(engine), gpus_per_node(engine.state.nodes.values())
+    idle = engine.idle_gpus.jobs()
     return [
         job_view(
             record,
@@ -184,6 +185,7 @@ def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
             eta_s=eta_s(record, engine.book, per_node, now, engine.eta(record.id)),
             starts_s=starts_s(record, engine.eta(record.id)),
             now_s=now,
+            idle=idle.get(record.id),
         )
         for record in records
     ]

@@ -27,6 +27,7 @@ from swell.api.streams import COMMENT, KEEP_ALIVE_S, message, sse
 from swell.api.views import JobView, event_view, node_views, public_event, public_line
 from swell.core import events as ev
 from swell.core.accounts import Caller, Role
+from swell.core.idle import GpuKey, GpuUse
 from swell.core.ids import JobId
 from swell.core.state import JobRecord
 from swell.ports import Stored
@@ -87,6 +88,7 @@ class Live:
         self._dirty: dict[JobId, None] = {}
         self._happened: list[Mapping[str, Any]] = []
         self._cluster_changed = False
+        self._use: Mapping[GpuKey, GpuUse] | None = None
         self._wake = asyncio.Event()
 
     async def follow(self, engine: Engine, who: Caller, last: str) -> AsyncIterator[bytes]:
@@ -193,7 +195,8 @@ class Live:
             change["removed"] = removed
         if self._happened:
             change["happened"], self._happened = self._happened, []
-        if self._cluster_changed:
+        if self._cluster_changed or engine.idle_gpus.use is not self._use:
+            self._use = engine.idle_gpus.use
             change["cluster"], self._cluster_changed = cluster_view(engine), False
         return change
 
@@ -229,7 +232,7 @@ class Live:
 def cluster_view(engine: Engine) -> dict[str, Any]:
     state = engine.state
     return {
-        "nodes": node_views(state, engine.now_s()),
+        "nodes": node_views(state, engine.idle_gpus.use, engine.now_s()),
         "policy": state.policy,
         "placer": state.placer,
         "health": engine.health(),

@@ -109,7 +109,7 @@ async def _added(engine: Engine, machines: Machines, declared: Node) -> AsyncIte
         except SwellError as error:
             why = str(error)
             break
-        views = node_views(engine.state, engine.now_s())
+        views = node_views(engine.state, engine.idle_gpus.use, engine.now_s())
         yield streams.message("node", next(view for view in views if view["name"] == declared.name))
         why = ""
     yield streams.message("end", {"name": declared.name, "added": not why, "why": why})

@@ -20,6 +20,7 @@ from swell import __version__
 from swell.api.port import Engine
 from swell.core import events as ev
 from swell.core.events import Event
+from swell.core.idle import GpuUse
 from swell.core.ids import JobId
 from swell.core.resources import Allocation, NodeCondition
 from swell.core.state import JobRecord, JobState, State
@@ -196,6 +197,7 @@ class _Now(Collector):
         yield from _jobs(state)
         yield from _gpus(state)
         yield from _machines(state)
+        yield from _use(engine)
         yield from _largest_jobs(state)
 
 
@@ -287,6 +289,24 @@ def _machines(state: State) -> Iterator[Metric]:
     for condition, count in conditions.items():
         found.add_metric([condition], count)
     yield from (found, total, busy, ready)
+
+
+def _use(engine: Engine) -> Iterator[Metric]:
+    """Measured, by machine: one series per GPU would not be bounded."""
+    busy = GaugeMetricFamily("swell_node_gpu_utilisation_ratio", "Mean of its GPUs, as measured.", labels=["node"])
+    memory = GaugeMetricFamily("swell_node_gpu_memory_used_bytes", "Of all its GPUs, as measured.", labels=["node"])
+    by_node: dict[str, list[GpuUse]] = {}
+    for (node, _), use in sorted(engine.idle_gpus.use.items()):
+        by_node.setdefault(node, []).append(use)
+    for node, uses in list(by_node.items())[:MAX_NODES]:
+        percents = [use.percent for use in uses if use.percent is not None]
+        if percents:
+            busy.add_metric([node[:MAX_LABEL]], sum(percents) / len(percents) / 100)
+        memory.add_metric([node[:MAX_LABEL]], sum(use.memory_mib for use in uses) * float(1 << 20))
+    idle = engine.idle_gpus.jobs()
+    yield from (busy, memory)
+    yield _plain("swell_gpus_idle", "GPUs that jobs hold and do not use.", sum(one.gpus for one in idle.values()))
+    yield _plain("swell_jobs_idle", "Jobs that hold GPUs and do not use them.", len(idle))
 
 
 def _largest_jobs(state: State) -> Iterator[Metric]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 from pydantic import AfterValidator, Field
@@ -77,7 +77,7 @@ class NodeWhy(Body):
 
 @router.get("/v1/nodes")
 async def list_nodes(request: Request) -> Response:
-    return json_response({"nodes": node_views(engine_of(request).state, engine_of(request).now_s())})
+    return json_response({"nodes": _views(request)})
 
 
 @router.post("/v1/nodes", status_code=201)
@@ -147,8 +147,13 @@ async def remove_node(
     return json_response({"name": node, "left": "" if isinstance(answer, Done) else answer.why})
 
 
+def _views(request: Request) -> list[dict[str, Any]]:
+    engine = engine_of(request)
+    return node_views(engine.state, engine.idle_gpus.use, engine.now_s())
+
+
 def _node(request: Request, name: str, status: int = 200) -> Response:
-    for view in node_views(engine_of(request).state, engine_of(request).now_s()):
+    for view in _views(request):
         if view["name"] == name:
             return json_response(view, status)
     raise NotFound(f"there is no node {name!r}; `swell nodes` lists them")

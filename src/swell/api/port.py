@@ -12,6 +12,7 @@ from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
+from swell.daemon.idle_gpus import IdleGpus
 from swell.daemon.lookahead import Simulate, Simulation
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.run_leases import LeaseView
@@ -60,6 +61,8 @@ class Queries(Protocol):
         """Where its latest attempt ran. Raises NotFound if it has none, or its machine was removed."""
         ...
 
+    @property
+    def idle_gpus(self) -> IdleGpus: ...
     @property
     def files(self) -> Files: ...
     async def consumed_since(self, since_s: float) -> Sequence[Consumption]: ...

@@ -12,11 +12,13 @@ from typing_extensions import TypedDict
 from swell.core.budgets import service_s
 from swell.core.contact import sentence
 from swell.core.events import Event, JobSubmitted, TokenIssued
+from swell.core.idle import GpuKey, GpuUse
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import wait_s
 from swell.core.resources import Allocation, Gpu, Node, Part, Ssh, fingerprint
 from swell.core.state import JobRecord, Run, State
+from swell.plan.idle import Idle
 from swell.ports import Stored
 from swell.speed.describe import DescribedBook
 
@@ -56,6 +58,13 @@ class IdentityView(TypedDict):
     batch: str
 
 
+class IdleView(TypedDict):
+    """GPUs, of those it holds, that have been idle since then."""
+
+    gpus: int
+    since_s: float
+
+
 class PlaceView(TypedDict):
     """What it has and may have, how far it is, and what comes next."""
 
@@ -65,6 +74,7 @@ class PlaceView(TypedDict):
     starts_s: list[float] | None
     where: list[str]
     why: str
+    idle: IdleView | None
 
 
 class TimesView(TypedDict):
@@ -102,7 +112,13 @@ class JobView(IdentityView, PlaceView, TimesView, CountsView, OutcomeView):
 
 
 def job_view(
-    record: JobRecord, *, why: str, eta_s: list[float] | None, starts_s: list[float] | None, now_s: float
+    record: JobRecord,
+    *,
+    why: str,
+    eta_s: list[float] | None,
+    starts_s: list[float] | None,
+    now_s: float,
+    idle: Idle | None = None,
 ) -> JobView:
     gpus = record.spec.gpus
     place = PlaceView(
@@ -111,7 +127,8 @@ def job_view(
         eta_s=eta_s,
         starts_s=starts_s,
         where=places(record.allocation) if record.allocation else [],
-        why=why,
+        why=f"{idle.words(now_s)}; {why}" if idle else why,
+        idle=IdleView(gpus=idle.gpus, since_s=idle.since_s) if idle else None,
     )
     return {**_identity(record), **place, **_times(record, now_s), **_counts(record), **_outcome(record)}
 
@@ -282,9 +299,9 @@ def _sizes(record: JobRecord) -> list[int]:
     return sizes[:: -(-len(sizes) // MAX_CURVE)] if sizes else [1]
 
 
-def node_views(state: State, now_s: float) -> list[dict[str, Any]]:
+def node_views(state: State, use: Mapping[GpuKey, GpuUse], now_s: float) -> list[dict[str, Any]]:
     """Nodes by name, each GPU with the jobs that hold it."""
-    held: dict[tuple[str, int], list[int]] = {}
+    held: dict[GpuKey, list[int]] = {}
     parts: dict[str, list[Part]] = {}
     for job in state.active:
         allocation = state.jobs[job].allocation
@@ -294,7 +311,7 @@ def node_views(state: State, now_s: float) -> list[dict[str, Any]]:
                 held.setdefault((part.node, gpu), []).append(job)
     return [
         {
-            **_node_view(node, held, sentence(state, node, now_s)),
+            **_node_view(node, held, use, sentence(state, node, now_s)),
             "cpus_held": sum(part.cpus for part in parts.get(node.name, ())),
             "memory_held_mib": sum(part.memory_mib for part in parts.get(node.name, ())),
         }
@@ -302,8 +319,11 @@ def node_views(state: State, now_s: float) -> list[dict[str, Any]]:
     ]
 
 
-def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_why: str) -> dict[str, Any]:
-    gpus = [_gpu_view(gpu, held.get((node.name, gpu.index), [])) for gpu in node.gpus]
+def _node_view(
+    node: Node, held: Mapping[GpuKey, list[int]], use: Mapping[GpuKey, GpuUse], contact_why: str
+) -> dict[str, Any]:
+    keys = [(node.name, gpu.index) for gpu in node.gpus]
+    gpus = [_gpu_view(gpu, held.get(key, []), use.get(key)) for gpu, key in zip(node.gpus, keys, strict=True)]
     usable = {gpu.index for gpu in node.usable_gpus()}
     return {
         "name": node.name,
@@ -328,8 +348,10 @@ def _node_view(node: Node, held: Mapping[tuple[str, int], list[int]], contact_wh
     }
 
 
-def _gpu_view(gpu: Gpu, jobs: list[int]) -> dict[str, Any]:
-    return {**_fields(gpu), "jobs": jobs}
+def _gpu_view(gpu: Gpu, jobs: list[int], use: GpuUse | None) -> dict[str, Any]:
+    """Utilisation and memory are null where nobody measures them."""
+    percent, used_mib = (use.percent, use.memory_mib) if use else (None, None)
+    return {**_fields(gpu), "jobs": jobs, "utilisation_percent": percent, "memory_used_mib": used_mib}
 
 
 def _fields(value: Gpu | Ssh) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json, table
-from swell.cli.show_speed import loss_line, speed_lines
+from swell.cli.show_speed import gpu_use_line, loss_line, samples_line, speed_lines
 from swell.cli.tables import eta, gpus, holds, outputs_line, progress, state
 from swell.cli.terminal import safe, say
 from swell.jobfile.batchfile import RUN_LINE
@@ -75,6 +75,8 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("python", spec["python"]),
         ("shell", " ".join(f"{key}={value}" for key, value in spec["shell_env"].items())),
         ("env", " ".join(f"{key}={value}" for key, value in spec["env"].items())),
+        ("gpu use", gpu_use_line(view["series"])),
+        ("samples/s", samples_line(view["series"])),
         ("scaling", _scaling(view)),
         ("loss", loss_line(view["series"])),
         ("metrics", " ".join(f"{key}={value:.4g}" for key, value in view["metrics"].items())),

@@ -1,4 +1,5 @@
-"""What `swell show` says of a job's speed: by number of GPUs with what was measured, as bars, and its losses."""
+"""What `swell show` says of a job's speed: by number of GPUs with what was measured, as bars; and the course of its
+loss, its throughput and its use of GPUs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swell.cli.pictures import bar, sparkline
+from swell.cli.tables import short_count
 from swell.jobfile.units import format_duration
 
 BAR = 20
@@ -59,7 +61,29 @@ def _known(point: Mapping[str, Any] | None, source: str) -> str:
 def loss_line(series: Mapping[str, Sequence[Sequence[float]]]) -> str:
     """The course of the loss since the daemon started; empty if none was reported."""
     name = next((n for n in LOSSES if n in series), next((n for n in series if "loss" in n), ""))
-    values = [float(value) for _, value in series.get(name, ())]
+    values = _values(series, name)
     if len(values) < 2:
         return ""
     return f"{sparkline(values, SPARK)}  {name} {values[0]:.4g} to {values[-1]:.4g}, least {min(values):.4g}"
+
+
+def samples_line(series: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """Throughput since the daemon started; empty if none was measured."""
+    values = _values(series, "samples/s")
+    return f"{_spark(values)}{short_count(round(values[-1]))} samples/s now" if values else ""
+
+
+def gpu_use_line(series: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """Utilisation and memory of its GPUs; empty where nobody measures them."""
+    percents, memory = _values(series, "GPU utilisation (%)"), _values(series, "GPU memory (MiB)")
+    if not percents or not memory:
+        return ""
+    return f"{_spark(percents)}{percents[-1]:.0f} % now, {memory[-1] / 1024:.1f} GiB on the fullest GPU"
+
+
+def _values(series: Mapping[str, Sequence[Sequence[float]]], name: str) -> list[float]:
+    return [float(value) for _, value in series.get(name, ())]
+
+
+def _spark(values: Sequence[float]) -> str:
+    return f"{sparkline(values, SPARK)}  " if len(values) > 1 else ""

@@ -156,6 +156,7 @@ class JobSpec:
     checkpoint_dir: str = ""  # said by its user; the library has its own, always
     copy_checkpoints: bool = True  # to the daemon's store, so that it can continue on another machine
     if_unreachable: IfUnreachable = IfUnreachable.AUTO
+    may_idle: bool = False  # nothing is reported or done about GPUs that it does not use
     uses_library: bool = False  # the command calls `swell` (or kubernetesdlprofile): it can stop and resume
     progress_patterns: tuple[str, ...] = ()
     preemptible: Preemptible = Preemptible.AUTO

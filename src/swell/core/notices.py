@@ -18,6 +18,7 @@ class NoticeKind(StrEnum):
     FAILED = "failed"  # a job failed, or was lost
     PREEMPTED = "preempted"  # a job gives way to another
     STARVING = "starving"  # a job has waited for longer than `starvation_s`
+    IDLE = "idle"  # a job holds GPUs that it does not use (`idle_gpus`)
     MACHINE = "machine"  # a machine is away, lost, back or set aside
 
 
@@ -64,6 +65,11 @@ def notice_of(state: State, event: Event) -> Notice | None:
 def starving(record: JobRecord, waited_s: float, now_s: float) -> Notice:
     hours = waited_s / 3600
     return _about(record, NoticeKind.STARVING, f"has waited for {hours:.1f} hours; `swell explain` says why", now_s)
+
+
+def idle(record: JobRecord, words: str, now_s: float) -> Notice:
+    what = f"holds GPUs that it does not use: {words}; see `swell show {record.id}` and its log"
+    return _about(record, NoticeKind.IDLE, what, now_s)
 
 
 def _end(record: JobRecord, event: ev.RunEnded) -> Notice | None:

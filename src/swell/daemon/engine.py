@@ -15,6 +15,7 @@ from swell.core.contact import waived
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, NotFound, StoreError
 from swell.core.events import CopiedOutputs, Event
+from swell.core.idle import IdleRules
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Node, NodeCondition
@@ -81,6 +82,7 @@ class Settings:
     policy: str = ""
     placer: str = ""
     options: Options = field(default_factory=Options)
+    idle_gpus: IdleRules = field(default_factory=IdleRules)
     timing: Timing = field(default_factory=Timing)
     id_file: Path | None = None  # remembers the highest job id that was given, for whatever database comes next
     checkpoint_copy_every_s: float = 30.0
@@ -141,11 +143,20 @@ class Engine:
             every_s = settings.checkpoint_copy_every_s
             self._copies = CheckpointCopies(lambda: self.state, checkpoints, self._commit, clock, every_s)
         self._forecasts = Forecasts()
-        self._explaining = Explaining(committer, self._passes, self._forecasts, book, clock)
         self._cleanup = Cleanup(executor, record, lambda: self.state)
         self._observing = Observing(
-            committer, self._effects, self._stops, self._cleanup, self._logs, clock, commit=self._commit, do=self._do
+            committer,
+            self._effects,
+            self._stops,
+            self._cleanup,
+            self._logs,
+            clock,
+            commit=self._commit,
+            do=self._do,
+            idle=settings.idle_gpus,
         )
+        self.idle_gpus = self._observing.idle_gpus
+        self._explaining = Explaining(committer, self._passes, self._forecasts, book, clock, self.idle_gpus)
         self._leases = RunLeases(lambda: self.state, self._observing.contacts, clock, leases or Leasing())
         self._gone = False
         self._outputs = Outputs(lambda: self.state, collect or _collect_nothing, self._commit, clock.now_s)
@@ -156,6 +167,7 @@ class Engine:
         if machines is not None:
             committer.listeners += [self._nodes_changed]
         committer.listeners += [self._stops.wake, self._cleanup.happened, self._outputs.happened, self._ids.happened]
+        committer.listeners += [self._observing.series.happened]
         committer.listeners += [lambda events: self._forecasts.happened(events, self.state)]
         committer.found += [self._found]
         self.tasks = Supervisor()
@@ -183,6 +195,7 @@ class Engine:
         if self._copies is not None:
             self.tasks.start("checkpoint copies", self._copies.run)
         self.tasks.start("cleanup", self._cleanup.run)
+        self.tasks.start("idle GPUs", self.idle_gpus.run)
         self.tasks.start("outputs", self._outputs.run)
         self.tasks.start("ids", self._ids.run)
 

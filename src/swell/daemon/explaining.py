@@ -14,6 +14,7 @@ from swell.core.resources import gpus_per_node
 from swell.core.state import JobRecord, JobState, State
 from swell.daemon.committer import Committer
 from swell.daemon.forecasts import Forecasts, forecast_sentence
+from swell.daemon.idle_gpus import IdleGpus
 from swell.daemon.lookahead import Simulate, Simulation
 from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes
@@ -27,13 +28,20 @@ from swell.speed.describe import DescribedBook
 
 class Explaining:
     def __init__(
-        self, committer: Committer, passes: Passes, forecasts: Forecasts, book: DescribedBook, clock: Clock
+        self,
+        committer: Committer,
+        passes: Passes,
+        forecasts: Forecasts,
+        book: DescribedBook,
+        clock: Clock,
+        idle_gpus: IdleGpus,
     ) -> None:
         self._committer = committer
         self._passes = passes
         self._forecasts = forecasts
         self._book = book
         self._clock = clock
+        self._idle_gpus = idle_gpus
 
     @property
     def _state(self) -> State:
@@ -47,12 +55,16 @@ class Explaining:
         found = explain(self._state, record, self._passes.reasons(record.id), self._clock.now_s())
         return replace(
             found,
-            sentences=tuple(dict.fromkeys((*found.sentences, *self._about_size(record)))),
+            sentences=tuple(dict.fromkeys((*self._about_use(record), *found.sentences, *self._about_size(record)))),
             advice=advice,
             missing=missing,
             starts=self._forecast_sentence(record),
             trouble=self._passes.decider.trouble,
         )
+
+    def _about_use(self, record: JobRecord) -> list[str]:
+        idle = self._idle_gpus.jobs().get(record.id)
+        return [idle.words(self._clock.now_s())] if idle else []
 
     def _about_size(self, record: JobRecord) -> list[str]:
         """Why a run has as many GPUs as it has."""

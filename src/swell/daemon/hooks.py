@@ -19,9 +19,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from swell.core.errors import NotFound
-from swell.core.notices import Hook, Notice, NoticeKind, notice_of, starving
+from swell.core.ids import JobId
+from swell.core.notices import Hook, Notice, NoticeKind, idle, notice_of, starving
 from swell.core.state import JobState, State
 from swell.home import write_private
+from swell.plan.idle import Idle
 from swell.ports import Stored
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ TIMEOUT_S = 15.0
 FIRST_RETRY_S, MAX_RETRY_S = 2.0, 300.0
 GIVE_UP_S = 24 * 3600.0
 """A notice that nobody took for so long is dropped, and the log says so."""
-STARVING_EVERY_S = 60.0
+WATCH_EVERY_S = 60.0
 SIGNATURE = "Swell-Signature"
 
 
@@ -43,6 +45,7 @@ class Delivery:
     dropped: int = 0
     trouble: str = ""  # why the last one was not taken; empty: all is well
     told: dict[int, float] = field(default_factory=dict)  # starving jobs, by since when they wait
+    idle: frozenset[JobId] = frozenset()  # jobs with idle GPUs of which it knows
 
 
 class Hooks:
@@ -56,6 +59,7 @@ class Hooks:
         follow: Callable[[int], AsyncIterator[Stored]],
         now_s: Callable[[], float],
         starvation_s: float,
+        idle: Callable[[], Mapping[JobId, Idle]],
         kept: Path,
     ) -> None:
         self._hooks = hooks
@@ -63,6 +67,7 @@ class Hooks:
         self._follow = follow
         self._now_s = now_s
         self._starvation_s = starvation_s
+        self._idle = idle
         self._kept = kept
         self.deliveries = {name: Delivery(seq=_kept_seq(kept, name, state().seq)) for name in hooks}
 
@@ -71,7 +76,7 @@ class Hooks:
         async with asyncio.TaskGroup() as group:
             for name, hook in self._hooks.items():
                 group.create_task(self._serve(name, hook))
-                group.create_task(self._watch_starving(name, hook))
+                group.create_task(self._watch(name, hook))
 
     async def _serve(self, name: str, hook: Hook) -> None:
         delivery = self.deliveries[name]
@@ -88,11 +93,22 @@ class Hooks:
                 log.warning("hook %s: %s; it goes on with what happens now", name, error)
                 delivery.seq = self._state().seq
 
-    async def _watch_starving(self, name: str, hook: Hook) -> None:
-        while NoticeKind.STARVING in hook.kinds:
-            for notice in self._starving(self.deliveries[name]):
+    async def _watch(self, name: str, hook: Hook) -> None:
+        """What no event reports: time alone, or a measurement, has made it so."""
+        delivery = self.deliveries[name]
+        while True:
+            starved = self._starving(delivery) if NoticeKind.STARVING in hook.kinds else []
+            idle = self._idling(delivery) if NoticeKind.IDLE in hook.kinds else []
+            for notice in (*starved, *idle):
                 await self._deliver(name, hook, notice, self._state().seq)
-            await asyncio.sleep(STARVING_EVERY_S)
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    def _idling(self, delivery: Delivery) -> list[Notice]:
+        """Once per time that a job begins to hold GPUs idle."""
+        state, now_s, found = self._state(), self._now_s(), self._idle()
+        news = [job for job in found if job not in delivery.idle]
+        delivery.idle = frozenset(found)
+        return [idle(state.jobs[job], found[job].words(now_s), now_s) for job in news]
 
     def _starving(self, delivery: Delivery) -> list[Notice]:
         """Once per wait."""

@@ -12,19 +12,21 @@ from contextlib import suppress
 from swell.core import events as ev
 from swell.core.errors import StoreError
 from swell.core.events import Event, ExitReason
+from swell.core.idle import IdleRules
 from swell.core.ids import RunId
 from swell.core.state import State
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.contacts import Contacts
 from swell.daemon.effects import Effects
+from swell.daemon.idle_gpus import IdleGpus
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.reports import RunReport
 from swell.daemon.series import RecentSeries
 from swell.daemon.stops import Stops
 from swell.daemon.watch import events_seen
 from swell.plan import commands
-from swell.ports import Adopted, Clock, FilesFound, NodeGone, NodeHeard, Observation, RunGone, RunProgress
+from swell.ports import Adopted, Clock, FilesFound, GpusMeasured, NodeGone, NodeHeard, Observation, RunGone, RunProgress
 
 Commit = Callable[[Sequence[Event]], Awaitable[None]]
 
@@ -43,6 +45,7 @@ class Observing:
         *,
         commit: Commit,
         do: Commit,
+        idle: IdleRules,
     ) -> None:
         self._committer = committer
         self._effects = effects
@@ -54,6 +57,7 @@ class Observing:
         self._do = do
         self.contacts = Contacts(lambda: self._state, self._commit_contact, effects.kill_old, effects.reached, clock)
         self.series = RecentSeries()
+        self.idle_gpus = IdleGpus(lambda: self._state, do, self.series, clock, idle)
         self.adopted = asyncio.Event()  # what ran at the start of the daemon has been looked at
         self._reported: dict[RunId, int] = {}  # epochs that a run reported itself, where its own record was ahead
 
@@ -63,6 +67,9 @@ class Observing:
 
     async def observed(self, seen: Observation) -> None:
         """Record what an executor saw. An outage of the store does not lose it: it waits until it can be written."""
+        if isinstance(seen, GpusMeasured):
+            self.idle_gpus.measured(seen)
+            return
         if isinstance(seen, FilesFound):
             self._cleanup.found(seen.jobs)
         await self._committer.healthy()

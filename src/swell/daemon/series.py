@@ -1,17 +1,23 @@
 """Recent measurements of jobs (losses, step times) as their library shipped them, for people to look at.
 
-Fed by `daemon.engine` with each report, read by the API. Bounded: a job keeps `MAX_NAMES` series of `MAX_POINTS`
-points, thinned out evenly as they grow, and `MAX_JOBS` jobs are kept, those that reported last. In memory only:
-decisions never depend on measurements, so they are no events, and a restart of the daemon begins them anew.
+Fed by `daemon.observing` with each report and by `daemon.idle_gpus` with what machines measure, read by the API.
+Bounded: a job keeps `MAX_NAMES` series of `MAX_POINTS` points, thinned out evenly as they grow, and `MAX_JOBS` jobs are
+kept, those that reported last. In memory only: decisions never depend on measurements, so they are no events, and a
+restart of the daemon begins them anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from swell.core.events import EpochEnded, Event
 from swell.core.ids import JobId
 from swell.daemon.reports import Series
 
+SAMPLES = "samples/s"
+GPU_PERCENT = "GPU utilisation (%)"
+GPU_MEMORY = "GPU memory (MiB)"
+"""Series that the daemon adds to what the library ships; their names are read by people."""
 MAX_POINTS = 400
 MAX_NAMES = 32
 MAX_JOBS = 1000
@@ -32,6 +38,12 @@ class RecentSeries:
                 kept[name] = _thinned([*kept.get(name, ()), *_after(kept.get(name, []), points)])
         while len(self._jobs) > MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]
+
+    def happened(self, events: Sequence[Event]) -> None:
+        """Throughput is measured with every epoch, by the library or from the log."""
+        for event in events:
+            if isinstance(event, EpochEnded) and event.samples_per_s > 0.0:
+                self.add(event.run.job, {SAMPLES: ((event.at_s, event.samples_per_s),)})
 
     def of(self, job: JobId) -> Mapping[str, tuple[tuple[float, float], ...]]:
         """By name, oldest point first; empty if nothing was reported since the daemon started."""

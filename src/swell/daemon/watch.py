@@ -15,6 +15,7 @@ from swell.ports import (
     Adopted,
     CheckpointKept,
     FilesFound,
+    GpusMeasured,
     NodeGone,
     NodeHeard,
     NodeSeen,
@@ -37,7 +38,7 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
         return _node(state, seen)
     if isinstance(seen, NodeGone):
         return _gone(state, seen)
-    if isinstance(seen, FilesFound | Adopted | NodeHeard):
+    if isinstance(seen, FilesFound | Adopted | NodeHeard | GpusMeasured):
         return []
     if isinstance(seen, CheckpointKept):
         return checkpoint_kept(state, seen)

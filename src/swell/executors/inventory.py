@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from swell.core.idle import GpuUse
 from swell.core.resources import Gpu, GpuHealth, Node
 from swell.executors.nvml import GpuProcess, GpuReading, Nvml
 from swell.executors.slots import slots
@@ -82,6 +83,7 @@ class Machine:
         self._labels = labels or {}
         self._probe = probe or Probe()
         self._dirty_since: dict[int, float] = {}
+        self._use: dict[int, GpuUse] = {}
 
     def declare(self, gpus: int | None) -> None:
         """From the next reading on: this number of slots, or (None) the GPUs that the driver knows."""
@@ -99,6 +101,10 @@ class Machine:
             no_containers=self._probe.no_containers(),
         )
 
+    def use(self) -> dict[int, GpuUse]:
+        """Of each GPU, as of the last `read`. Declared slots have none."""
+        return self._use
+
     def gpu_clean(self, gpu: int, ours: Ours) -> bool:
         """May this GPU be given to the next run? True for declared slots: there is nothing to look at."""
         if self._declared is not None:
@@ -107,8 +113,12 @@ class Machine:
 
     def _gpus(self, ours: Ours) -> tuple[Gpu, ...]:
         if self._declared is not None:
+            self._use = {}
             return slots(self._declared, ours.gpus)
-        return tuple(self._gpu(reading, ours) for reading in self._readings())
+        readings = self._readings()
+        known = (reading for reading in readings if not reading.trouble)
+        self._use = {reading.index: GpuUse(percent=reading.percent, memory_mib=reading.used_mib) for reading in known}
+        return tuple(self._gpu(reading, ours) for reading in readings)
 
     def _gpu(self, reading: GpuReading, ours: Ours) -> Gpu:
         health, why = self._health(reading, ours)
@@ -165,6 +175,9 @@ class InThread:
 
     async def read(self, ours: Ours) -> Node:
         return await asyncio.to_thread(self._machine.read, ours)
+
+    def use(self) -> dict[int, GpuUse]:
+        return self._machine.use()
 
     async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
         return await asyncio.to_thread(lambda: all(self._machine.gpu_clean(gpu, ours) for gpu in gpus))

@@ -27,7 +27,7 @@ from swell.executors.verdict import (
     sight_from_json,
     verdict,
 )
-from swell.ports import NodeSeen, RunFetching, RunGone, RunProgress, RunUp
+from swell.ports import GpusMeasured, NodeSeen, RunFetching, RunGone, RunProgress, RunUp
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,8 @@ class Judge:
         if node != place.seen:
             place.seen = node
             self._floor.tell(NodeSeen(node=node, at_s=self._clock.now_s()))
+        if use := place.machine.use():
+            self._floor.tell(GpusMeasured(node=node.name, use=use, at_s=self._clock.now_s()))
 
     # ---- keeping it whole ----
 

@@ -26,6 +26,7 @@ class GpuReading:
     type: str = "gpu"
     total_mib: int = 0
     used_mib: int = 0
+    percent: int | None = None  # of the last moments in which it computed; None: the driver does not report it
     processes: tuple[GpuProcess, ...] = ()
     link_group: int = 0
     trouble: str = ""
@@ -82,6 +83,7 @@ class Nvml:
                 type=short_type(_text(nvml.nvmlDeviceGetName(handle))),
                 total_mib=total // MIB,
                 used_mib=used // MIB,
+                percent=_percent(nvml, handle),
                 processes=_processes(nvml, handle),
                 link_group=self._links.get(index, 0),
             )
@@ -101,6 +103,13 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
     except nvml.NVMLError:
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
     return int(info.total), int(info.used)
+
+
+def _percent(nvml: Any, handle: Any) -> int | None:
+    try:
+        return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except nvml.NVMLError:
+        return None
 
 
 def _processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:

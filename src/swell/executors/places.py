@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.resources import Node
 from swell.executors.inventory import Ours
@@ -22,6 +23,10 @@ class Inspected(Protocol):
     """What a machine has."""
 
     async def read(self, ours: Ours) -> Node: ...
+
+    def use(self) -> dict[int, GpuUse]:
+        """Of each GPU that can be measured, as of the last `read`."""
+        ...
 
     async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
         """May these GPUs be given to the next run?"""

@@ -113,6 +113,7 @@ def _base(model: JobModel, given: Given) -> JobSpec:
         checkpoint_dir=model.checkpoint_dir,
         copy_checkpoints=model.copy_checkpoints,
         if_unreachable=model.if_unreachable,
+        may_idle=model.may_idle,
         uses_library=model.uses_library,
         progress_patterns=model.progress,
         preemptible=model.preemptible,

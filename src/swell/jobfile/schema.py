@@ -313,6 +313,9 @@ class Interruption(_Strict):
             "nothing was saved; else wait for the machine. `wait`: always. `move`: with what there is."
         ),
     ] = IfUnreachable.AUTO
+    may_idle: Annotated[
+        Flag, Field(description="It may hold GPUs without using them: no notice of it, and nothing is taken from it.")
+    ] = False
     uses_library: Annotated[
         Flag, Field(description="The command calls swell's library: it can be stopped and go on later.")
     ] = False

@@ -70,7 +70,7 @@ def result_stands(state: State, run: RunId, *, now_s: float) -> list[Event]:
     return found
 
 
-def pause(state: State, job: JobId, *, by: str, now_s: float) -> list[Event]:
+def pause(state: State, job: JobId, *, by: str, now_s: float, reason: str = "") -> list[Event]:
     record = job_in(state, job)
     if record.ended:
         raise Conflict(f"job {job} has ended ({record.state}) and cannot be paused")
@@ -83,7 +83,7 @@ def pause(state: State, job: JobId, *, by: str, now_s: float) -> list[Event]:
         )
     paused: list[Event] = [ev.JobPaused(job=job, at_s=now_s, by=by)]
     if record.holding and record.run is not None and record.state is not JobState.STOPPING:
-        paused.append(ev.RunStopRequested(run=record.run.id, why=StopWhy.PAUSED, at_s=now_s, by=by))
+        paused.append(ev.RunStopRequested(run=record.run.id, why=StopWhy.PAUSED, at_s=now_s, by=by, reason=reason))
     return paused
 
 

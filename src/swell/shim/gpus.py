@@ -10,7 +10,7 @@ from swell.shim.files import Json
 from swell.shim.processes import alive, mark_of, stat_of
 
 TIMEOUT_S = 20.0
-_GPU = ("index", "uuid", "name", "memory.total", "memory.used", "mig.mode.current")
+_GPU = ("index", "uuid", "name", "memory.total", "memory.used", "mig.mode.current", "utilization.gpu")
 _PROCESS = ("gpu_uuid", "pid", "used_memory")
 _NO_GPUS = (9, 127)
 """Exit codes: no driver, no such program."""
@@ -59,7 +59,7 @@ def _value(text: str) -> str:
     return "" if text.startswith("[") and text.endswith("]") else text  # [N/A], [Not Supported], [Unknown Error]
 
 
-def mib(text: str) -> int | None:
+def number(text: str) -> int | None:
     try:
         return int(float(text))
     except ValueError:
@@ -71,8 +71,9 @@ def _gpu(row: dict[str, str], used: dict[str, list[Json]]) -> Json:
         "index": int(row["index"]) if row["index"].isdigit() else -1,
         "uuid": row["uuid"],
         "name": row["name"],
-        "total_mib": mib(row["memory.total"]) or 0,
-        "used_mib": mib(row["memory.used"]) or 0,
+        "total_mib": number(row["memory.total"]) or 0,
+        "used_mib": number(row["memory.used"]) or 0,
+        "percent": number(row["utilization.gpu"]),
         "mig": row["mig.mode.current"] == "Enabled",
         "processes": used.get(row["uuid"], []),
     }
@@ -84,7 +85,7 @@ def _processes(rows: list[dict[str, str]]) -> dict[str, list[Json]]:
     for row in rows:
         if row["pid"].isdigit() and alive([int(row["pid"])]):
             pid = int(row["pid"])
-            process = {"pid": pid, "memory_mib": mib(row["used_memory"])}
+            process = {"pid": pid, "memory_mib": number(row["used_memory"])}
             found.setdefault(row["gpu_uuid"], []).append({**process, **whose(pid)})
     return found
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from swell.core import events as ev
 from swell.core.agreement import StopPoint
 from swell.core.decision import Reason
 from swell.core.errors import Conflict, Infeasible, NotFound
+from swell.core.idle import IdleRules
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import apply
@@ -29,11 +31,13 @@ from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
+from swell.daemon.idle_gpus import IdleGpus
 from swell.daemon.latest_order import latest_order
 from swell.daemon.lookahead import Desk, Done, Request, Simulate, Simulation
 from swell.daemon.moments import Moment, Sender, packed, unpacked
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.run_leases import LeaseView
+from swell.daemon.series import RecentSeries
 from swell.daemon.timing import PassTimes
 from swell.executors.files import FileRouter
 from swell.placement.registry import placer_named
@@ -212,6 +216,12 @@ class FakeEngine:
 
     def watch(self, events: Callable[[Sequence[ev.Event]], None], passes: Callable[[PassTimes], None]) -> None:
         self.watchers.append(events)
+
+    @cached_property
+    def idle_gpus(self) -> IdleGpus:
+        async def do(_: Sequence[ev.Event]) -> None: ...
+
+        return IdleGpus(lambda: self.state, do, RecentSeries(), self, IdleRules())
 
     first_seq: int = 1
 

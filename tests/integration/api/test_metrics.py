@@ -18,10 +18,12 @@ from swell.api.app import create_app
 from swell.api.metrics import MAX_JOBS, MAX_NODES, Metrics
 from swell.config import Config
 from swell.core import events as ev
+from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.daemon.timing import PassTimes
+from swell.ports import GpusMeasured
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -103,6 +105,10 @@ def cluster() -> Cluster:
     made.submit(4, gpus=GpuRequest(types=("A100",)))
     made.submit(5, gpus=GpuRequest(min=0, max=0))
     made.engine.record(ev.NodeConditionChanged(node="b", condition=NodeCondition.CORDONED, at_s=320.0))
+    for ago_s in range(2000, -1, -50):
+        use = {0: GpuUse(percent=0, memory_mib=1024), 1: GpuUse(percent=50, memory_mib=1024)}
+        made.engine.idle_gpus.measured(GpusMeasured(node="a", use=use, at_s=made.engine.now_s() - ago_s))
+    asyncio.run(made.engine.idle_gpus.look())
     made.metrics.passed(PassTimes(policy="fifo", whole_s=0.02, policy_s=0.01, placement_s=0.002))
     made.metrics.requests.labels("submit", "ok").observe(0.01)
     return made
@@ -142,6 +148,9 @@ def test_what_is_is_shown(cluster: Cluster) -> None:
     assert value("swell_nodes", condition="cordoned") == 1
     assert value("swell_node_gpus_in_use", node="a") == 2
     assert value("swell_node_ready", node="b") == 0
+    assert value("swell_node_gpu_utilisation_ratio", node="a") == 0.25
+    assert value("swell_node_gpu_memory_used_bytes", node="a") == 2048 * 2**20
+    assert (value("swell_gpus_idle"), value("swell_jobs_idle")) == (1, 1)
     assert value("swell_job_gpus", job="3", name="j3", user="") == 3
     assert value("swell_job_progress_ratio", job="3", name="j3", user="") == 0.5
     assert value("swell_job_gpu_memory_bytes", job="3", name="j3", user="") == 2048 * 2**20

@@ -1,10 +1,11 @@
 """Notices reach a real receiver: signed, again after an outage of it, and from where they were after a restart."""
 
+import asyncio
 import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ from typing import Any
 import pytest
 
 from harness import daemon, eventually
+from swell.core.notices import Hook
+from swell.daemon.hooks import Hooks
+from swell.plan.idle import Idle
+from swell.ports import Stored
+from unit.plan.test_idle import running
 
 SECRET = "s" * 40
 
@@ -113,3 +119,43 @@ def test_a_hook_that_cannot_work_is_refused_at_the_start(tmp_path: Path, hook: d
     home = home_with(tmp_path, **hook)
     with pytest.raises(ConfigError, match=said):
         load_config(home)
+
+
+def test_idle_gpus_are_told_once_until_the_job_is_busy_again(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swell.daemon.hooks.WATCH_EVERY_S", 0.01)
+    state, idle = running(0, name="train"), {1: Idle(job=1, gpus=1, held=1, since_s=0.0)}
+    looks = 0
+
+    def seen() -> dict[int, Idle]:
+        """Idle, busy, and idle again, for some looks each."""
+        nonlocal looks
+        looks += 1
+        return {} if 5 < looks < 10 else idle
+
+    async def nothing_happens(_: int) -> AsyncIterator[Stored]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    async def watch() -> None:
+        hook = Hook(url=receiver.url, kinds=("idle",))
+        hooks = Hooks(
+            {"team": hook},
+            state=lambda: state,
+            follow=nothing_happens,
+            now_s=lambda: 3600.0,
+            starvation_s=0.0,
+            idle=seen,
+            kept=tmp_path / "hooks.json",
+        )
+        task = asyncio.create_task(hooks.run())
+        async with asyncio.timeout(60):
+            while looks < 20:
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(watch())
+    words = "its GPU has been idle for 60 min; see `swell show 1` and its log"
+    told = f"job 1 (train) holds GPUs that it does not use: {words}"
+    assert receiver.texts() == [told, told]

@@ -44,10 +44,11 @@ def test_another_process_finds_the_gpus_by_its_library_path(stub: NvmlStub) -> N
 
 
 def test_gpus_are_read_with_memory_processes_and_links(stub: NvmlStub) -> None:
-    gpus = [FakeGpu(used_mib=700), FakeGpu(), FakeGpu(name="Tesla T4", total_mib=15_360)]
+    gpus = [FakeGpu(used_mib=700, utilisation=85), FakeGpu(), FakeGpu(name="Tesla T4", total_mib=15_360)]
     stub.write(gpus, processes=[(0, 4711, 700), (2, 4712, -1)], links=[(0, 1)])
     first, second, third = Nvml().read()
     assert (first.type, first.total_mib, first.used_mib) == ("A100", 40_960, 700)
+    assert (first.percent, second.percent) == (85, 0)
     assert first.processes == (GpuProcess(pid=4711, memory_mib=700),)
     assert third.processes == (GpuProcess(pid=4712, memory_mib=None),)
     assert (third.type, third.total_mib) == ("T4", 15_360)

@@ -37,6 +37,7 @@ NAMES = (
     "logs",
     "training checkpoints",
     "cleanup",
+    "idle GPUs",
     "outputs",
     "ids",
 )

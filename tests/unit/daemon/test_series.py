@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from swell.daemon.series import MAX_JOBS, MAX_NAMES, MAX_POINTS, RecentSeries
+from swell.core.events import EpochEnded
+from swell.core.ids import RunId
+from swell.daemon.series import MAX_JOBS, MAX_NAMES, MAX_POINTS, SAMPLES, RecentSeries
 
 
 def test_points_of_reports_follow_each_other_and_one_sent_again_counts_once() -> None:
@@ -33,3 +35,10 @@ def test_jobs_that_reported_longest_ago_are_forgotten_first() -> None:
     series.add(MAX_JOBS + 1, {"loss": ((1.0, 1.0),)})
     assert series.of(1)
     assert series.of(2) == {}
+
+
+def test_throughput_is_kept_wherever_it_was_measured() -> None:
+    series = RecentSeries()
+    series.happened([EpochEnded(run=RunId(1, 1), at_s=5.0, epoch=1, samples_per_s=640.0)])
+    series.happened([EpochEnded(run=RunId(1, 1), at_s=6.0, epoch=2)])
+    assert series.of(1) == {SAMPLES: ((5.0, 640.0),)}

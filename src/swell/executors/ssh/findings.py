@@ -11,7 +11,7 @@ from typing import Any
 from swell.core.resources import Gpu, Node, Ssh, fingerprint
 from swell.executors.nvml import short_type
 from swell.ports import Check, Verdict
-from swell.shim.gpus import mib, rows_in
+from swell.shim.gpus import number, rows_in
 
 Fact = Mapping[str, Any]
 
@@ -187,13 +187,13 @@ def gpus_in(fact: Fact) -> tuple[Gpu, ...]:
 
 
 def _gpu(row: Mapping[str, str], taken: set[str]) -> Gpu:
-    used_mib = mib(row["memory.used"]) or 0
+    used_mib = number(row["memory.used"]) or 0
     others = row["uuid"] in taken or used_mib > BUSY_MIB
     memory_mib = used_mib if others else 0
     return Gpu(
         index=int(row["index"]),
         type=short_type(row["name"]),
-        memory_mib=mib(row["memory.total"]) or 0,
+        memory_mib=number(row["memory.total"]) or 0,
         uuid=row["uuid"],
         others=others,
         others_memory_mib=memory_mib,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from swell.core.idle import GpuUse
 from swell.core.resources import Node
 from swell.executors.inventory import Machine, Ours, Probe, Whose
 from swell.executors.nvml import GpuProcess, GpuReading, short_type
@@ -39,6 +40,9 @@ class FarMachine:
         await self._ask()
         return self._machine.read(ours)
 
+    def use(self) -> dict[int, GpuUse]:
+        return self._machine.use()
+
     async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
         """Declared slots have no reading, and are clean."""
         if not any(reading.index in gpus for reading in self._readings):
@@ -71,6 +75,7 @@ def _reading(gpu: Json) -> GpuReading:
         type=short_type(gpu["name"]),
         total_mib=gpu["total_mib"],
         used_mib=gpu["used_mib"],
+        percent=gpu["percent"],
         processes=processes,
         trouble=MIG if gpu["mig"] else "",
     )
