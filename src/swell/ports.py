@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from swell.core.decision import Decision, Grant, Layout
-from swell.core.events import Event, ExitReason
+from swell.core.events import Event
 from swell.core.evolve import made_fast
-from swell.core.idle import GpuUse
 from swell.core.ids import JobId, RunId
 from swell.core.job import Mount
+from swell.core.observations import CheckpointKept, Observation
 from swell.core.resources import Allocation, Node
 from swell.core.snapshot import JobView, Snapshot, Speed
 from swell.core.state import JobRecord, JobState, Run, State
@@ -282,122 +282,6 @@ class Launch:
     grace_s: float
     discovery: str = ""  # host discovery file content, for launchers that scale in place
     secrets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFetching:
-    """Nodes fetch what the run needs first. Comes again as `detail` changes, until it is empty or the run is up."""
-
-    run: RunId
-    at_s: float
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunUp:
-    run: RunId
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunGone:
-    """All workers of the run have ended and nothing of it is left on its nodes."""
-
-    run: RunId
-    reason: ExitReason
-    at_s: float
-    exit_code: int | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSeen:
-    """What a machine has."""
-
-    node: Node
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpusMeasured:
-    """How much the GPUs of a machine, by index, are used. Comes again at each look; no event follows from it."""
-
-    node: str
-    use: Mapping[int, GpuUse]
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeGone:
-    """What manages the machines has taken this one away: nothing runs there, and it does not come back as it was."""
-
-    node: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeHeard:
-    """A machine that is watched for contact has answered a look. `running`: all runs of this cluster that have a
-    process there. `renewed`: the look was, or may have been, answered with a renewal of its leases. `leased`: it is
-    known to have arrived."""
-
-    node: str
-    boot_id: str
-    running: tuple[RunId, ...]
-    at_s: float
-    renewed: bool = True
-    leased: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesFound:
-    """Jobs of which a machine keeps something, as it was when contact with it began."""
-
-    jobs: tuple[JobId, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
-    """A run's own record of its training, heard by a daemon or not. Reported when a run is adopted, when it ends, and
-    when the record has been ahead for a while."""
-
-    run: RunId
-    resumed: int  # epochs that were done when this run began
-    epochs: int  # done by now, over all attempts
-    total: int  # 0: the training does not say
-    began_s: float
-    at_s: float  # of the last epoch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
-    """The truth about the runs that `observe` was asked about has been told, as far as their machines answered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointKept:
-    """See `core.events.CheckpointCopied`."""
-
-    job: JobId
-    at_s: float
-    epoch: int = 0
-    bytes: int = 0
-    problem: str = ""
-    shared_by: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewound:
-    """A run begins with an older checkpoint than was reported. See `core.events.JobRewound`."""
-
-    run: RunId
-    epoch: int
-    at_s: float
-    why: str
-
-
-OfNode = NodeSeen | GpusMeasured | NodeGone | NodeHeard | FilesFound | Adopted
-Observation = RunFetching | RunUp | RunGone | RunProgress | CheckpointKept | Rewound | OfNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,52 +10,30 @@ import os
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from swell import __version__, listening, standing_by
 from swell.api.app import create_app
-from swell.api.auth import run_token
-from swell.checkpoints.carrying import Carrier, Limits, Target
-from swell.checkpoints.copies import CopyStore
 from swell.config import Config
-from swell.core.containers import outside
-from swell.core.errors import Conflict, NotFound, StoreError, StoreFenced, SwellError
-from swell.core.events import CopiedOutputs
-from swell.core.ids import RunId
-from swell.core.pods import PODS
+from swell.core.errors import Conflict, StoreError, StoreFenced
 from swell.core.resources import Node
-from swell.core.state import JobRecord
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
 from swell.daemon.compaction import compaction
 from swell.daemon.engine import Engine, Settings
-from swell.daemon.far_outputs import bring_outputs
 from swell.daemon.hooks import Hooks
 from swell.daemon.passes import Timing
 from swell.daemon.retention import retention
-from swell.daemon.run_leases import Leasing
-from swell.daemon.still_ours import StillOurs
-from swell.executors.container import ContainerSettings
+from swell.executor_setup import Executors, build_executors, for_swelljobs
 from swell.executors.files import FileRouter
-from swell.executors.hosts import HostExecutor, LocalExecutor
-from swell.executors.inventory import Machine, Probe
+from swell.executors.hosts import LocalExecutor
 from swell.executors.kubernetes.api import connect
-from swell.executors.kubernetes.executor import KubernetesExecutor
-from swell.executors.kubernetes.preparation import PodPreparation
-from swell.executors.kubernetes.settings import KubernetesSettings
-from swell.executors.ownership import make_readable, open_ways
-from swell.executors.preparation import LocalPreparation
+from swell.executors.ownership import open_ways
 from swell.executors.router import Router
-from swell.executors.ssh.bundle import archive_of
-from swell.executors.ssh.executor import SshExecutor, upstream_to
 from swell.executors.ssh.machines import SshMachines
-from swell.executors.ssh.preparation import SshPreparation
 from swell.home import (
     HOOKS_NAME,
     LOCK_NAME,
@@ -67,13 +45,10 @@ from swell.home import (
     token_of,
     write_private,
 )
-from swell.jobfile import files, outputs
+from swell.job_directories import checkpoint_dir, collect_outputs, job_dirs, sweep_snapshots
 from swell.placement.interference import WatchedBook
 from swell.plan.deadlines import Patience
 from swell.policy.custom import load_policy_files
-from swell.ports import Executor
-from swell.sdk import ship
-from swell.shim.containers import why_none
 from swell.shim.leftovers import Leftovers
 from swell.speed.book import Book
 from swell.store.journal import Journal
@@ -83,13 +58,6 @@ from swell.store.sql import SqlStore
 from swell.swelljobs.controller import SwellJobs
 
 log = logging.getLogger(__name__)
-
-SWEEP_S = 3600.0
-_OBJECTS = 0.25
-"""Of the requests to an API server that are for SwellJob objects."""
-COPIES = "copies"
-"""Copies of checkpoints of jobs on other machines, below the home."""
-_NO_RUN = RunId(0, 0)
 
 
 class AlreadyServed(Conflict):
@@ -187,7 +155,7 @@ async def _serve(config: Config) -> None:
             engine.tasks.start("hooks", hooks.run)
         engine.watch(app.state.metrics.happened, app.state.metrics.passed)
         if config.kubernetes is not None:
-            swell_jobs = SwellJobs(connect(_share(config.kubernetes, _OBJECTS)), engine, engine.cluster_id)
+            swell_jobs = SwellJobs(connect(for_swelljobs(config.kubernetes)), engine, engine.cluster_id)
             engine.watch(swell_jobs.happened, lambda _: None)
             engine.tasks.start("swelljobs", swell_jobs.run)
         server = listening.server_of(app)
@@ -267,120 +235,51 @@ def _opened(url: str, holder: str) -> MemoryStore | SqlStore:
 
 @asynccontextmanager
 async def running_engine(config: Config, url: str, secret: str, store: MemoryStore | SqlStore) -> AsyncIterator[Engine]:
-    book = WatchedBook(Book())
     clock = SystemClock(config.home / "clock.json")
-    prepare = LocalPreparation(
-        url=url,
-        token_of=partial(run_token, secret),
-        deliver=partial(files.copy_for_job, config.files_dir),
-        runs_dir=config.runs_dir,
-        checkpoints_dir=config.checkpoints_dir,
-        work_dir=config.work_dir,
-        sdk_dir=_library(config),
-        as_submitter=config.as_submitter,
-        containers=_containers(config, store.cluster_id),
-        active_file=str(config.active_file) if config.shared else "",
-    )
-    probe = Probe(no_containers=lambda: why_none(config.container_runtime, os.environ))
-    machine, dirs = Machine(clock, gpus=config.gpus, probe=probe), _job_dirs(config)
-    holders: dict[str, HostExecutor] = {}
-    carrier = Carrier(CopyStore(config.shared_dir / COPIES), _limits(config), partial(_holder_of, holders))
-    hosts = LocalExecutor(
-        *(config.runs_dir, clock, prepare),
-        job_dirs=dirs,
-        machine=machine,
-        carrier=carrier,
-        context_of=lambda _: prepare.context(_NO_RUN),
-    )
-    far = _over_ssh(config, url, secret, store, clock, carrier)
-    holders.update({"local": hosts, "ssh": far})
-    executors: dict[str, Executor] = {"local": hosts, "ssh": far} if config.own_machine else {"ssh": far}
-    leases = Leasing()
-    if config.kubernetes is not None:
-        pods = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
-        executors[PODS] = pods
-        leases = Leasing(
-            lease_s=config.kubernetes.lease_s,
-            epoch=store.epoch,
-            still_ours=StillOurs(store.still_ours),
-            leased=pods.leased,
-        )
-    engine = Engine(
-        committer=Committer(store, Journal(store), book),
-        record=store,
-        executor=Router(executors),
-        files=FileRouter({"local": hosts, "ssh": far}),
-        checkpoints=far,
-        book=book,
-        clock=clock,
-        kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=dirs).kept,
-        settings=_settings(config),
-        checkpoint_dir_of=lambda record: _checkpoint_dir(config, record),
-        declare=partial(_declare, config.home, hosts) if config.own_machine else None,
-        machines=far,
-        leases=leases,
-        collect=lambda record: _collect(config, engine, record),
-    )
+    engine = _engine(config, store, clock, build_executors(config, url, secret, store, clock))
     try:
         await asyncio.to_thread(standing_by.check_machine, config, store.load)
         await engine.start()
         if config.own_machine:
-            await engine.declare_slots(config.gpus)  # whoever asks first sees this machine as it is
-        if config.on_server:
-            engine.tasks.start("signs of life", lambda: standing_by.give_signs(config, store.epoch))
-        engine.tasks.start("clock", clock.keep)
-        engine.tasks.start("compaction", compaction(store, clock, keep_days=config.events_keep_days).run)
-        remove = partial(engine.remove, by="jobs_keep_days")
-        engine.tasks.start("retention", retention(store, remove, clock, keep_days=config.jobs_keep_days).run)
-        engine.tasks.start("sweep", lambda: _sweep(config, engine, clock))
+            await engine.declare_slots(config.gpus)  # before the first request, which may list the machines
+        _start_upkeep(config, store, clock, engine)
         yield engine
         await engine.stop()
     finally:
         store.close()
 
 
-async def _holder_of(holders: Mapping[str, HostExecutor], record: JobRecord, node: Node) -> Target | None:
-    found = holders.get(node.executor)
-    return None if found is None else found.checkpoint_at(record, node.name)
-
-
-def _limits(config: Config) -> Limits:
-    return Limits(job_mib=config.checkpoint_copy_mib, mib_per_s=config.checkpoint_copy_mib_per_s)
-
-
-def _over_ssh(
-    config: Config, url: str, secret: str, store: MemoryStore | SqlStore, clock: SystemClock, carrier: Carrier
-) -> SshExecutor:
-    preparation = SshPreparation(
-        cluster_id=store.cluster_id,
-        token_of=partial(run_token, secret),
-        snapshot=partial(files.archive, config.files_dir),
-        library=archive_of(ship.files(), frozenset(ship.PROGRAMS)),
-        containers=_containers(config, store.cluster_id),
+def _engine(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, executors: Executors) -> Engine:
+    book = WatchedBook(Book())
+    engine = Engine(
+        committer=Committer(store, Journal(store), book),
+        record=store,
+        executor=Router(executors.by_name),
+        files=FileRouter({"local": executors.local, "ssh": executors.ssh}),
+        checkpoints=executors.ssh,
+        book=book,
+        clock=clock,
+        kept_here=Leftovers(runs_dir=config.runs_dir, job_dirs=job_dirs(config)).kept,
+        settings=_settings(config),
+        checkpoint_dir_of=partial(checkpoint_dir, config),
+        declare=partial(_declare, config.home, executors.local) if config.own_machine else None,
+        machines=executors.ssh,
+        leases=executors.leases,
+        collect=lambda record: collect_outputs(config, engine, record),
     )
-    api = urlsplit(url)
-    return SshExecutor(
-        config.shared_dir / "far-runs",
-        clock,
-        preparation,
-        epoch=store.epoch,
-        upstream=upstream_to(api.hostname or "127.0.0.1", api.port or 0),
-        still_ours=StillOurs(store.still_ours),
-        carrier=carrier,
-    )
+    return engine
 
 
-def _containers(config: Config, cluster_id: str) -> ContainerSettings:
-    return ContainerSettings(
-        cluster_id=cluster_id,
-        runtime=config.container_runtime,
-        options=config.container_options,
-        mount_sources=config.container_mounts,
-        shm_mib=config.container_shm_mib,
-        pids=config.container_pids,
-        pull_timeout_s=config.container_pull_timeout_s,
-        gpu_probe_s=config.container_gpu_probe_s,
-    )
+def _start_upkeep(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, engine: Engine) -> None:
+    """What a daemon does beside scheduling. The supervisor restarts each of these tasks if it fails."""
+    start = engine.tasks.start
+    if config.on_server:
+        start("signs of life", lambda: standing_by.give_signs(config, store.epoch))
+    start("clock", clock.keep)
+    start("compaction", compaction(store, clock, keep_days=config.events_keep_days).run)
+    remove = partial(engine.remove, by="jobs_keep_days")
+    start("retention", retention(store, remove, clock, keep_days=config.jobs_keep_days).run)
+    start("sweep", lambda: sweep_snapshots(config, engine, clock))
 
 
 def _hooks(config: Config, engine: Engine) -> Hooks:
@@ -395,91 +294,10 @@ def _hooks(config: Config, engine: Engine) -> Hooks:
     )
 
 
-def _library(config: Config) -> Path:
-    shipped = ship.ship(config.home / "sdk")
-    if config.as_submitter:
-        make_readable(config.home / "sdk")
-    return shipped
-
-
-def _share(settings: KubernetesSettings, share: float) -> KubernetesSettings:
-    """Pods and SwellJobs have connections of their own; together they keep to the limit of requests."""
-    return replace(settings, requests_per_s=share * settings.requests_per_s)
-
-
-def _pods(
-    config: Config, settings: KubernetesSettings, clock: SystemClock, cluster: str, url: str, secret: str
-) -> KubernetesExecutor:
-    api = connect(_share(settings, 1.0 - _OBJECTS))
-    prepare = PodPreparation(
-        cluster=cluster,
-        namespace=api.namespace,
-        url=url,
-        token_of=partial(run_token, secret),
-        library=ship.files(),
-        settings=settings,
-    )
-    directory = config.shared_dir / "pods"
-    return KubernetesExecutor(api, clock, cluster, prepare, prepare.library, settings=settings, directory=directory)
-
-
 async def _declare(home: Path, hosts: LocalExecutor, gpus: int | None) -> Node:
     """Kept before it holds: a daemon that is killed in between comes back with what was asked for."""
     await asyncio.to_thread(keep_slots, home, gpus)
     return await hosts.declare(gpus)
-
-
-async def _sweep(config: Config, engine: Engine, clock: SystemClock) -> None:
-    """Every hour: working files that no waiting or running job starts from any more are deleted after some days."""
-    while True:
-        jobs = engine.state.jobs
-        needed = frozenset(jobs[job].spec.files for job in engine.state.active)
-        before_s = clock.now_s() - config.snapshot_keep_days * 86400.0
-        try:
-            swept = await asyncio.to_thread(files.sweep, config.files_dir, needed, before_s)
-        except OSError as error:
-            log.warning("old working files could not be deleted: %s", error)
-        else:
-            if swept:
-                log.info("deleted %d snapshots of working files that no job needs", len(swept))
-        await asyncio.sleep(SWEEP_S)
-
-
-async def _collect(config: Config, engine: Engine, record: JobRecord) -> CopiedOutputs:
-    """What `outputs` of an ended job names, copied to where its user wants it."""
-    spec = record.spec
-    submitted = files.unpacked_path(config.files_dir, spec.files) / spec.workdir if spec.files else None
-    try:
-        order = await engine.latest_order(record.id)
-        if next(iter(order.nodes.values())).executor == "local":
-            own = config.work_dir / str(record.id) / spec.workdir
-            return await asyncio.to_thread(_deliver_outputs, record, own, submitted)
-        with tempfile.TemporaryDirectory(prefix=".outputs-", dir=config.home) as folder:
-            await bring_outputs(engine.files, order, submitted, Path(folder))
-            return await asyncio.to_thread(_deliver_outputs, record, Path(folder), submitted)
-    except (OSError, NotFound) as error:
-        problem = f"they could not be brought from where it ran ({error}); `swell fetch {record.id}` tries again"
-        return CopiedOutputs(into=spec.outputs_to, problem=problem)
-
-
-def _deliver_outputs(record: JobRecord, directory: Path, submitted: Path | None) -> CopiedOutputs:
-    spec = record.spec
-    name, target = f"{spec.name}-{record.id}", Path(spec.outputs_to)
-    try:
-        into, names, size = outputs.deliver(directory, spec.outputs, target, name, submitted)
-    except SwellError as error:
-        return CopiedOutputs(into=spec.outputs_to, problem=str(error))
-    nothing = "" if names else f"no file that it wrote matches {' or '.join(spec.outputs)}"
-    return CopiedOutputs(into=str(into), files=len(names), bytes=size, problem=nothing)
-
-
-def _checkpoint_dir(config: Config, record: JobRecord) -> Path:
-    """Where a script without the library saves: in SWELL_CHECKPOINT_DIR if it uses that, else in the directory that
-    its user named."""
-    inside = config.work_dir / str(record.id) / record.spec.workdir / record.spec.checkpoint_dir
-    named = Path(outside(record.spec, str(inside)))
-    own = named / str(record.id)
-    return own if own.is_dir() and any(own.iterdir()) else named
 
 
 def _settings(config: Config) -> Settings:
@@ -498,9 +316,5 @@ def _settings(config: Config) -> Settings:
         id_file=config.shared_dir / "last-job",
         checkpoint_copy_every_s=config.checkpoint_copy_every_s,
         # With the name of the home, so that `~/.swell/work` and `$HOME/.swell/work` are found in a command as well.
-        job_dirs=tuple(f"{config.shared_dir.name}/{path.name}" for path in _job_dirs(config)),
+        job_dirs=tuple(f"{config.shared_dir.name}/{path.name}" for path in job_dirs(config)),
     )
-
-
-def _job_dirs(config: Config) -> tuple[Path, ...]:
-    return config.work_dir, config.checkpoints_dir, config.shared_dir / COPIES, config.runs_dir.parent / "set-aside"

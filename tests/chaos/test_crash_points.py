@@ -18,6 +18,7 @@ from swell.core.events import Event
 from swell.core.ids import JobId, RunId
 from swell.core.job import GpuRequest, JobSpec, Preemptible
 from swell.core.lifecycle import replay
+from swell.core.observations import Observation
 from swell.core.resources import Gpu, Node
 from swell.core.snapshot import Options
 from swell.core.state import State
@@ -26,7 +27,7 @@ from swell.daemon.engine import Engine, Settings
 from swell.daemon.passes import Timing
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.plan.deadlines import Patience
-from swell.ports import Answer, Launch, LogChunk, Observation, Order, Stored, Worker
+from swell.ports import Answer, Launch, LogChunk, Order, Stored, Worker
 from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore

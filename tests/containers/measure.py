@@ -14,7 +14,7 @@ from statistics import median
 from containers.bench import ContainerBench
 from contract.executor_benches import LocalBench, launch_of, watching
 from swell.core.ids import RunId
-from swell.ports import RunGone, RunUp
+from swell.core.observations import RunGone, RunUp
 
 ROUNDS = 20
 

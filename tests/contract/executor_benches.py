@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from contract.transport_benches import CLUSTER, greeting, no_upstream, over_pipe
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
+from swell.core.observations import Adopted, FilesFound, NodeHeard, NodeSeen, Observation
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.hosts import HostExecutor, LocalExecutor
@@ -22,7 +23,7 @@ from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.executors.ssh.transport import Dial, SshTransport
 from swell.executors.tracking import Tuning
 from swell.executors.transport import LocalTransport
-from swell.ports import Adopted, Executor, FilesFound, Launch, NodeHeard, NodeSeen, Observation, Order, Worker
+from swell.ports import Executor, Launch, Order, Worker
 
 Told = TypeVar("Told", bound=Observation)
 

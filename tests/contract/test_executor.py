@@ -13,7 +13,8 @@ import pytest
 from contract.executor_benches import BENCHES, RUN, Bench, Unready, Watcher, launch_of, watching
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
-from swell.ports import Done, FilesFound, Observation, Refused, RunGone, RunUp
+from swell.core.observations import FilesFound, Observation, RunGone, RunUp
+from swell.ports import Done, Refused
 
 
 @pytest.fixture(params=sorted(BENCHES))

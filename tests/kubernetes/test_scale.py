@@ -21,13 +21,14 @@ from kubernetes.bench import KubernetesBench
 from kubernetes.cluster import Cluster
 from swell.core.ids import RunId
 from swell.core.job import JobSpec, PodOptions
+from swell.core.observations import RunUp
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.kubernetes.api import Api, connect
 from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, Site, library_of, objects_of
 from swell.executors.kubernetes.settings import KubernetesSettings
-from swell.ports import Done, Order, RunUp
+from swell.ports import Done, Order
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 FULL = os.environ.get("SWELL_KUBERNETES") == "full"

@@ -13,8 +13,9 @@ import pytest
 from contract.executor_benches import RealClock, as_is, ready
 from figures import record
 from swell.core.ids import RunId
+from swell.core.observations import RunGone
 from swell.executors.hosts import LocalExecutor
-from swell.ports import Launch, RunGone, Worker
+from swell.ports import Launch, Worker
 
 pytestmark = pytest.mark.perf
 PRINT_TIME = ("date", "+%s.%N")

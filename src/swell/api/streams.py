@@ -15,8 +15,9 @@ from swell.api.deps import bounded, caller_of, context_of, may_read_job
 from swell.api.port import Engine
 from swell.api.problems import ApiError
 from swell.api.views import event_view, public_event
+from swell.core.account_events import AccountEvent
 from swell.core.accounts import Caller, Role
-from swell.core.events import AccountEvent, job_of
+from swell.core.events import job_of
 from swell.core.ids import JobId
 from swell.ports import Stored
 

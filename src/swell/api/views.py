@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 from typing_extensions import TypedDict
 
+from swell.core.account_events import TokenIssued
 from swell.core.budgets import service_s
 from swell.core.contact import sentence
-from swell.core.events import Event, JobSubmitted, TokenIssued
+from swell.core.events import Event, JobSubmitted
 from swell.core.idle import GpuKey, GpuUse
 from swell.core.ids import RunId
 from swell.core.job import JobSpec

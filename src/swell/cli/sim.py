@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,7 +93,7 @@ def sim() -> None:
 @click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
 @click.option("--failures", "failure_hours", default=0.0, help="Mean hours between two failures of a node; 0: none.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--processes", default=0, help="How many side by side. Default: one a core.")
+@click.option("--processes", default=0, help="How many side by side. Default: one per core.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the results."
 )
@@ -127,52 +128,64 @@ def run(
     from swell.sim.simulate import FORMATS, Case
     from swell.sim.simulate_many import write
     from swell.sim.training_world import Noise
-    from swell.sim.workload import name_of_draw
 
     workloads = ((workload,) if workload else ()) + more
     if not workloads:
         raise click.UsageError("nothing to simulate; say which jobs with --workload FILE")
     if format_ not in FORMATS:
         raise click.UsageError(f"there is no format {format_!r}; {instead_of(format_, FORMATS)}")
-    try:
-        checkpoint_every_s = parse_duration_s(checkpoint_every)
-    except ValueError as error:
-        raise click.UsageError(f"--checkpoint-every: {error}") from None
     said = parse_options(options)
     chosen = [policy.strip() for policy in (policies or DEFAULT_POLICY).split(",")]
     check_options(said, chosen)
-    cases = [
-        Case(
-            workload=path,
-            name=name_of_draw(name, draw),
-            policy=policy,
-            cluster=cluster,
-            format=format_,
-            profiles=profiles,
-            placer=placer or DEFAULT_PLACER,
-            interval_s=interval_s,
-            restart_s=restart_s,
-            checkpoint_every_s=checkpoint_every_s,
-            adaptive=batch == "adaptive",
-            clairvoyant=clairvoyant,
-            elastic=elastic,
-            load=load,
-            draw=draw,
-            seed=seed,
-            noise=Noise(report=noise, straggler=stragglers),
-            failure_hours=failure_hours,
-            policy_options=policy_options(policy, said),
-            options=general_options(said),
-            lanes=LANES,
-        )
-        for policy in chosen
+    base = Case(
+        workload=workloads[0],
+        policy=chosen[0],
+        cluster=cluster,
+        format=format_,
+        profiles=profiles,
+        placer=placer or DEFAULT_PLACER,
+        interval_s=interval_s,
+        restart_s=restart_s,
+        checkpoint_every_s=_seconds("--checkpoint-every", checkpoint_every),
+        adaptive=batch == "adaptive",
+        clairvoyant=clairvoyant,
+        elastic=elastic,
+        seed=seed,
+        noise=Noise(report=noise, straggler=stragglers),
+        failure_hours=failure_hours,
+        options=general_options(said),
+        lanes=LANES,
+    )
+    several = [
+        replace(base, load=load, draw=draw)
         for load in numbers("--load", loads, float)
         for draw in numbers("--draw", draws, int)
-        for path, name in zip(workloads, names(workloads), strict=True)
     ]
-    outcomes = _with_progress(cases, processes)
+    outcomes = _with_progress(_each_on_each(several, chosen, workloads, said), processes)
     write(outcomes, out)
     _show(outcomes, out)
+
+
+def _each_on_each(
+    bases: Sequence[Case], policies: Sequence[str], workloads: Sequence[Path], said: Mapping[str, OptionValue]
+) -> list[Case]:
+    """Every policy, with the options that it has, in each of these cases on every workload."""
+    from swell.sim.workload import name_of_draw
+
+    return [
+        replace(base, policy=policy, policy_options=own, workload=path, name=name_of_draw(name, base.draw))
+        for policy in policies
+        for own in [policy_options(policy, said)]
+        for base in bases
+        for path, name in zip(workloads, names(workloads), strict=True)
+    ]
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
 
 
 def numbers(option: str, text: str, kind: type[Number]) -> list[Number]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from swell.core import account_events
 from swell.core import events as ev
 from swell.core.accounts import Token, User
 from swell.core.evolve import evolve
@@ -83,19 +84,19 @@ def _policy_remembered(state: State, event: ev.PolicyRemembered) -> None:
     state.policy_memory = dict(event.memory)
 
 
-def _user_set(state: State, event: ev.UserSet) -> None:
+def _user_set(state: State, event: account_events.UserSet) -> None:
     known = state.users.get(event.name)
     since_s = known.since_s if known else event.at_s
     state.users[event.name] = User(name=event.name, role=event.role, team=event.team, since_s=since_s)
 
 
-def _user_removed(state: State, event: ev.UserRemoved) -> None:
+def _user_removed(state: State, event: account_events.UserRemoved) -> None:
     state.users.pop(event.name, None)
     for token in [token.id for token in state.tokens.values() if token.user == event.name]:
         del state.tokens[token]
 
 
-def _token_issued(state: State, event: ev.TokenIssued) -> None:
+def _token_issued(state: State, event: account_events.TokenIssued) -> None:
     state.tokens[event.token] = Token(
         id=event.token,
         user=event.user,
@@ -107,7 +108,7 @@ def _token_issued(state: State, event: ev.TokenIssued) -> None:
     )
 
 
-def _token_revoked(state: State, event: ev.TokenRevoked) -> None:
+def _token_revoked(state: State, event: account_events.TokenRevoked) -> None:
     state.tokens.pop(event.token, None)
 
 
@@ -119,8 +120,8 @@ CLUSTER_CHANGES: Mapping[type, Callable[[State, Any], None]] = {
     ev.NodeRemoved: _node_removed,
     ev.PolicySet: _policy_set,
     ev.PolicyRemembered: _policy_remembered,
-    ev.UserSet: _user_set,
-    ev.UserRemoved: _user_removed,
-    ev.TokenIssued: _token_issued,
-    ev.TokenRevoked: _token_revoked,
+    account_events.UserSet: _user_set,
+    account_events.UserRemoved: _user_removed,
+    account_events.TokenIssued: _token_issued,
+    account_events.TokenRevoked: _token_revoked,
 }

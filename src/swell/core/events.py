@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from swell.core.accounts import Role
+from swell.core.account_events import AccountEvent, TokenIssued, TokenRevoked, UserRemoved, UserSet
 from swell.core.evolve import made_fast
 from swell.core.ids import JobId, RunId
 from swell.core.job import GpuRequest, JobSpec
@@ -395,45 +395,6 @@ class PolicyRemembered:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserSet:
-    """A user was added, or has another role or team from now on."""
-
-    name: str
-    role: Role
-    at_s: float
-    team: str = ""
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserRemoved:
-    """Their tokens go with them; their jobs stay."""
-
-    name: str
-    at_s: float
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenIssued:
-    token: str  # its id, which is no secret
-    user: str
-    digest: str
-    role: Role
-    at_s: float
-    expires_s: float = 0.0  # 0: never
-    note: str = ""
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRevoked:
-    token: str
-    at_s: float
-    by: str = ""
-
-
 JobEvent = (
     JobSubmitted
     | RunPlanned
@@ -460,7 +421,6 @@ JobEvent = (
     | JobRemoved
 )
 NodeEvent = NodeObserved | NodeConditionChanged | NodeContactChanged | NodeLeaseWaived | NodeRemoved
-AccountEvent = UserSet | UserRemoved | TokenIssued | TokenRevoked
 Event = JobEvent | NodeEvent | AccountEvent | IdsSkipped | PolicySet | PolicyRemembered
 
 EVENT_TYPES: Mapping[str, type] = {

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from swell.core import events as ev
 from swell.core.events import Event
 from swell.core.ids import JobId, RunId
+from swell.core.observations import CheckpointKept
 from swell.core.resources import Contact, Node
 from swell.core.state import JobRecord, JobState, State
 from swell.core.staying import COPIED_FROM
 from swell.daemon.watch import checkpoint_kept
-from swell.ports import CheckpointKept, Checkpoints, Clock, Order
+from swell.ports import Checkpoints, Clock, Order
 
 log = logging.getLogger(__name__)
 

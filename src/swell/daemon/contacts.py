@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from swell.core import contact as rules
 from swell.core.events import Event
 from swell.core.ids import RunId
+from swell.core.observations import NodeHeard
 from swell.core.resources import Contact, Node
 from swell.core.state import State
-from swell.ports import Clock, NodeHeard
+from swell.ports import Clock
 
 EVERY_S = 5.0
 """Silence is looked at so often at least, and whenever a time-out is due."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from swell.core.exits import reason_not_started
 from swell.core.ids import RunId
+from swell.core.observations import RunGone
 from swell.core.state import JobRecord, State
 from swell.plan.deadlines import Force
-from swell.ports import Answer, Done, Executor, Order, Refused, RunGone, Unknown
+from swell.ports import Answer, Done, Executor, Order, Refused, Unknown
 
 log = logging.getLogger(__name__)
 

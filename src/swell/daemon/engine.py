@@ -18,6 +18,7 @@ from swell.core.events import CopiedOutputs, Event
 from swell.core.idle import IdleRules
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
+from swell.core.observations import NodeSeen, Observation
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, Run, State, was_given
@@ -59,8 +60,6 @@ from swell.ports import (
     Files,
     JobQuery,
     LogChunk,
-    NodeSeen,
-    Observation,
     Order,
     PastRun,
     Record,

@@ -15,11 +15,12 @@ from swell.core.errors import StoreError, SwellError
 from swell.core.events import Event
 from swell.core.idle import GpuKey, GpuUse, IdleRules
 from swell.core.ids import JobId
+from swell.core.observations import GpusMeasured
 from swell.core.state import State
 from swell.daemon.series import GPU_MEMORY, GPU_PERCENT, RecentSeries
 from swell.plan import commands
 from swell.plan.idle import Idle, Remedy, idle_jobs, remedies, smaller
-from swell.ports import Clock, GpusMeasured
+from swell.ports import Clock
 
 log = logging.getLogger(__name__)
 

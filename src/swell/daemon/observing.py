@@ -14,6 +14,16 @@ from swell.core.errors import StoreError
 from swell.core.events import Event, ExitReason
 from swell.core.idle import IdleRules
 from swell.core.ids import RunId
+from swell.core.observations import (
+    Adopted,
+    FilesFound,
+    GpusMeasured,
+    NodeGone,
+    NodeHeard,
+    Observation,
+    RunGone,
+    RunProgress,
+)
 from swell.core.state import State
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
@@ -26,7 +36,7 @@ from swell.daemon.series import RecentSeries
 from swell.daemon.stops import Stops
 from swell.daemon.watch import events_seen
 from swell.plan import commands
-from swell.ports import Adopted, Clock, FilesFound, GpusMeasured, NodeGone, NodeHeard, Observation, RunGone, RunProgress
+from swell.ports import Clock
 
 Commit = Callable[[Sequence[Event]], Awaitable[None]]
 

@@ -9,9 +9,7 @@ from swell.core.cluster_changes import kept_facts
 from swell.core.contact import runs_on
 from swell.core.events import Event, ExitReason, StopWhy
 from swell.core.exits import reason_when_stopping
-from swell.core.resources import Gpu, Node
-from swell.core.state import JobRecord, State
-from swell.ports import (
+from swell.core.observations import (
     Adopted,
     CheckpointKept,
     FilesFound,
@@ -26,6 +24,8 @@ from swell.ports import (
     RunProgress,
     RunUp,
 )
+from swell.core.resources import Gpu, Node
+from swell.core.state import JobRecord, State
 
 FALL_MIB = 1024
 """Memory that others use on a GPU is recorded anew only when it falls by this much, or to nothing."""

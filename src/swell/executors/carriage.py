@@ -13,11 +13,12 @@ from swell.checkpoints.carrying import Brought, Carrier, Copied, Target
 from swell.checkpoints.holder import Spot
 from swell.core.containers import outside
 from swell.core.evolve import evolve
+from swell.core.observations import CheckpointKept, Rewound, RunFetching
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.executors.places import Floor
 from swell.executors.request import LaunchContext, checkpoints, directory
-from swell.ports import CheckpointKept, Order, Rewound, RunFetching
+from swell.ports import Order
 
 SHARED = "its directory is shared by these machines"
 

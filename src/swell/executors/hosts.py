@@ -18,6 +18,7 @@ from typing import Any
 from swell.checkpoints.carrying import Carrier, Target
 from swell.core.contact import lease_until_s
 from swell.core.ids import JobId, RunId
+from swell.core.observations import Adopted, CheckpointKept, FilesFound, NodeHeard, Observation
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.executors.carriage import Carriage
@@ -28,24 +29,7 @@ from swell.executors.request import LaunchContext
 from swell.executors.tracking import Tracked, Tuning
 from swell.executors.transport import LocalTransport, Look, Unreachable
 from swell.executors.verdict import Roster, roster_from_json, roster_of, sight_from_json, together
-from swell.ports import (
-    Adopted,
-    Answer,
-    CheckpointKept,
-    Clock,
-    Done,
-    FilesFound,
-    JobTree,
-    Launch,
-    LogChunk,
-    NodeHeard,
-    Observation,
-    Order,
-    Piece,
-    Refused,
-    Unknown,
-    Worker,
-)
+from swell.ports import Answer, Clock, Done, JobTree, Launch, LogChunk, Order, Piece, Refused, Unknown, Worker
 
 log = logging.getLogger(__name__)
 Prepare = Callable[[Order], Awaitable[Launch]]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from swell.core.events import ExitReason
+from swell.core.observations import GpusMeasured, NodeSeen, RunFetching, RunGone, RunProgress, RunUp
 from swell.executors.places import Floor, Place, all_of
 from swell.executors.tracking import Tracked
 from swell.executors.transport import Unreachable
@@ -27,7 +28,6 @@ from swell.executors.verdict import (
     sight_from_json,
     verdict,
 )
-from swell.ports import GpusMeasured, NodeSeen, RunFetching, RunGone, RunProgress, RunUp
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,13 @@ from typing import Protocol, TypeVar
 
 from swell.core.idle import GpuUse
 from swell.core.ids import RunId
+from swell.core.observations import Observation
 from swell.core.resources import Node
 from swell.executors.inventory import Ours
 from swell.executors.tracking import Tracked, Tuning
 from swell.executors.transport import Transport, Unreachable
 from swell.executors.verdict import OVER, Roster
-from swell.ports import Clock, Observation
+from swell.ports import Clock
 
 _T = TypeVar("_T")
 

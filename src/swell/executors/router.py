@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from swell.core.ids import JobId, RunId
-from swell.ports import Answer, Done, Executor, LogChunk, Observation, Order, Refused, Unknown
+from swell.core.observations import Observation
+from swell.ports import Answer, Done, Executor, LogChunk, Order, Refused, Unknown
 
 KINDS = {"local": "on the daemon's own machine", "ssh": "over SSH", "kubernetes": "as pods"}
 

@@ -14,6 +14,7 @@ from math import inf
 
 from swell.core.contact import lease_until_s
 from swell.core.ids import JobId, RunId
+from swell.core.observations import Adopted, FilesFound, NodeHeard, NodeSeen, Observation, RunGone, RunUp
 from swell.core.resources import Node
 from swell.executors.router import worst
 from swell.executors.scripted_world import Behaviour, Machine, Script, Theatre
@@ -27,24 +28,7 @@ from swell.executors.verdict import (
     together,
     verdict,
 )
-from swell.ports import (
-    Adopted,
-    Answer,
-    Clock,
-    Done,
-    FilesFound,
-    Launch,
-    LogChunk,
-    NodeHeard,
-    NodeSeen,
-    Observation,
-    Order,
-    Random,
-    Refused,
-    RunGone,
-    RunUp,
-    Unknown,
-)
+from swell.ports import Answer, Clock, Done, Launch, LogChunk, Order, Random, Refused, Unknown
 
 __all__ = ["Faults", "Script", "ScriptedExecutor", "Theatre"]
 

@@ -12,8 +12,9 @@ from typing import Any
 from swell.core.events import EXIT_STOPPED, ExitReason
 from swell.core.exits import reason_not_started, reason_of_exit
 from swell.core.ids import RunId
+from swell.core.observations import RunGone
 from swell.executors.container_ends import container_reason, why_not_contained
-from swell.ports import Launch, RunGone
+from swell.ports import Launch
 
 SERVER = "server"
 """Role of workers that serve the others and never end by themselves; stopped when the others have finished."""

@@ -5,7 +5,7 @@ Raises NotFound or Conflict, with what to do instead, when the command does not 
 
 from __future__ import annotations
 
-from swell.core import events as ev
+from swell.core import account_events
 from swell.core.accounts import Role, User
 from swell.core.errors import Conflict, NotFound
 from swell.core.events import Event
@@ -30,7 +30,7 @@ def set_user(state: State, name: str, role: Role | None, team: str | None, *, by
     )
     if wanted == known:
         return []
-    return [ev.UserSet(name=name, role=wanted.role, team=wanted.team, at_s=now_s, by=by)]
+    return [account_events.UserSet(name=name, role=wanted.role, team=wanted.team, at_s=now_s, by=by)]
 
 
 def remove_user(state: State, name: str, *, by: str, now_s: float) -> list[Event]:
@@ -40,7 +40,7 @@ def remove_user(state: State, name: str, *, by: str, now_s: float) -> list[Event
     if active:
         some = ", ".join(map(str, active[:5])) + (" and more" if len(active) > 5 else "")
         raise Conflict(f"{name} still has jobs ({some}); `swell cancel --user {name}` first, or revoke their tokens")
-    return [ev.UserRemoved(name=name, at_s=now_s, by=by)]
+    return [account_events.UserRemoved(name=name, at_s=now_s, by=by)]
 
 
 def issue_token(
@@ -61,7 +61,7 @@ def issue_token(
         raise Conflict(f"{user} is {known.role}; a token cannot give them the role {role}")
     if expires_s and expires_s <= now_s:
         raise Conflict("this token would have expired already; give a time in the future, such as --days 90")
-    event = ev.TokenIssued(
+    event = account_events.TokenIssued(
         token=token,
         user=user,
         digest=digest,
@@ -77,4 +77,4 @@ def issue_token(
 def revoke_token(state: State, token: str, *, by: str, now_s: float) -> list[Event]:
     if token not in state.tokens:
         raise NotFound(f"there is no token {token!r}; `swell token ls` lists them")
-    return [ev.TokenRevoked(token=token, at_s=now_s, by=by)]
+    return [account_events.TokenRevoked(token=token, at_s=now_s, by=by)]

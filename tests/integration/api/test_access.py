@@ -11,6 +11,7 @@ import pytest
 
 from integration.api.conftest import Server
 from swell.api.access import NEEDS, Need
+from swell.core import account_events
 from swell.core import events as ev
 from swell.core.accounts import Role
 from swell.core.job import JobSpec
@@ -58,8 +59,8 @@ class People:
     def add(self, name: str, role: Role, team: str) -> None:
         token, text = new_token()
         self.server.engine.record(
-            ev.UserSet(name=name, role=role, team=team, at_s=1.0),
-            ev.TokenIssued(token=token, user=name, digest=digest_of(text), role=role, at_s=1.0),
+            account_events.UserSet(name=name, role=role, team=team, at_s=1.0),
+            account_events.TokenIssued(token=token, user=name, digest=digest_of(text), role=role, at_s=1.0),
         )
         self.clients[name] = self.client(text)
 
@@ -243,9 +244,9 @@ def test_a_session_has_what_its_user_may_do_now(people: People) -> None:
     assert page.get("/v1/jobs/2").status_code == 403
     assert page.post("/v1/ui/codes").status_code == 403
     assert page.post("/v1/tokens", json={}).status_code == 403
-    people.server.engine.record(ev.UserSet(name="tim", role=Role.OPERATOR, team="", at_s=2.0))
+    people.server.engine.record(account_events.UserSet(name="tim", role=Role.OPERATOR, team="", at_s=2.0))
     assert page.get("/v1/jobs/2").status_code == 200
-    people.server.engine.record(ev.UserRemoved(name="tim", at_s=3.0))
+    people.server.engine.record(account_events.UserRemoved(name="tim", at_s=3.0))
     assert page.get("/v1/whoami").status_code == 401
 
 

@@ -21,9 +21,9 @@ from swell.core import events as ev
 from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
+from swell.core.observations import GpusMeasured
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.daemon.timing import PassTimes
-from swell.ports import GpusMeasured
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"

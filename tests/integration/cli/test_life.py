@@ -20,10 +20,13 @@ def test_up_and_down_leave_jobs_running(alone: Shell) -> None:
     done = alone("up", "--gpus", 2)
     assert "2 slots, no NVIDIA driver" in done.out or "x" in done.out
     assert done.out.count("swell ") >= 3
-    alone("run", "-d", "--gpus", 1, "--name", "goes-on", "--", "sleep 3; echo done")
-    eventually(lambda: json.loads(alone("show", "last", "--json").out)["state"] == "running", 10, every_s=0.1)
+    may_end = alone.work / "may-end"
+    waits = f"until [ -e {may_end} ]; do sleep 0.1; done; echo done"
+    alone("run", "-d", "--gpus", 1, "--name", "goes-on", "--", waits)
+    eventually(lambda: json.loads(alone("show", "last", "--json").out)["state"] == "running", 30, every_s=0.1)
     assert "1 job still running" in alone("down").out
     alone("up", "--gpus", 2)
+    may_end.touch()
     assert alone("logs", "-f", "goes-on").out == "done\n"
 
 

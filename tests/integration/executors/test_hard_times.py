@@ -18,8 +18,8 @@ from contract.executor_benches import RUN, LocalBench, launch_of, watching
 from integration.executors.processes import wait_until
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
+from swell.core.observations import RunGone, RunUp
 from swell.executors.verdict import end_of, sight_from_json
-from swell.ports import RunGone, RunUp
 from swell.shim import ask, shim
 from swell.shim import processes as proc
 

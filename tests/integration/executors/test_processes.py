@@ -19,7 +19,8 @@ import pytest
 from contract.executor_benches import RUN, LocalBench, Watcher, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
-from swell.ports import Launch, LogChunk, RunGone, RunUp, Worker
+from swell.core.observations import RunGone, RunUp
+from swell.ports import Launch, LogChunk, Worker
 from swell.shim import ask
 from swell.shim import processes as proc
 

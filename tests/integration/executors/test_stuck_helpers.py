@@ -18,7 +18,8 @@ import pytest
 from contract.executor_benches import RUN, LocalBench, Watcher, launch_of, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
-from swell.ports import Launch, RunGone, RunUp, Worker
+from swell.core.observations import RunGone, RunUp
+from swell.ports import Launch, Worker
 from swell.shim import ask, files, members, nursery
 from swell.shim import processes as proc
 

@@ -13,11 +13,12 @@ from contract.executor_benches import RUN, SHELL, RealClock, Watcher, as_is, rea
 from swell.checkpoints.holder import Holder
 from swell.core.events import ExitReason
 from swell.core.ids import JobId, RunId
+from swell.core.observations import RunGone, RunUp
 from swell.executors.hosts import LocalExecutor
 from swell.executors.places import Place
 from swell.executors.tracking import Tuning
 from swell.executors.transport import LocalTransport, Look, Unreachable
-from swell.ports import Done, Executor, JobTree, Launch, LogChunk, Piece, RunGone, RunUp, Unknown, Worker
+from swell.ports import Done, Executor, JobTree, Launch, LogChunk, Piece, Unknown, Worker
 
 
 class FarTransport:

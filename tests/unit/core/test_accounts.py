@@ -2,6 +2,7 @@
 
 import pytest
 
+from swell.core import account_events
 from swell.core import events as ev
 from swell.core.accounts import Caller, Role, Token, User, Way, holder, may_act, may_read
 from swell.core.errors import Conflict, NotFound
@@ -24,7 +25,7 @@ def token(role: Role = Role.ADMIN, expires_s: float = 0.0) -> Token:
 def with_users(*users: str) -> State:
     state = State()
     for name in users:
-        apply(state, ev.UserSet(name=name, role=Role.SUBMITTER, at_s=1.0))
+        apply(state, account_events.UserSet(name=name, role=Role.SUBMITTER, at_s=1.0))
     return state
 
 
@@ -71,10 +72,10 @@ def test_two_people_without_a_team_are_not_a_team() -> None:
 def test_tokens_go_with_their_user() -> None:
     state = with_users("ana", "bo")
     for name in ("ana", "bo"):
-        apply(state, ev.TokenIssued(token=name[0], user=name, digest="d", role=Role.VIEWER, at_s=2.0))
-    apply(state, ev.UserRemoved(name="ana", at_s=3.0))
+        apply(state, account_events.TokenIssued(token=name[0], user=name, digest="d", role=Role.VIEWER, at_s=2.0))
+    apply(state, account_events.UserRemoved(name="ana", at_s=3.0))
     assert (list(state.users), list(state.tokens)) == (["bo"], ["b"])
-    apply(state, ev.TokenRevoked(token="b", at_s=4.0))
+    apply(state, account_events.TokenRevoked(token="b", at_s=4.0))
     assert state.tokens == {}
 
 

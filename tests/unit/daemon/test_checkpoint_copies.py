@@ -9,10 +9,11 @@ from dataclasses import replace
 from swell.core.events import CheckpointCopied, CheckpointSeen, Event
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
+from swell.core.observations import CheckpointKept
 from swell.core.resources import Allocation, Contact, Node, Part
 from swell.core.state import JobRecord, JobState, Run, State
 from swell.daemon.checkpoint_copies import CheckpointCopies, is_copied
-from swell.ports import CheckpointKept, Order
+from swell.ports import Order
 
 NODES = {name: Node(name=name, executor="ssh", boot_id="b", lease_s=60.0) for name in ("gpu1", "gpu2")}
 

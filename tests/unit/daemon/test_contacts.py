@@ -9,10 +9,10 @@ from dataclasses import replace
 from swell.core.events import Event
 from swell.core.ids import RunId
 from swell.core.lifecycle import replay
+from swell.core.observations import NodeHeard
 from swell.core.resources import Contact
 from swell.core.state import State
 from swell.daemon.contacts import Contacts
-from swell.ports import NodeHeard
 from unit.core.test_contact import RUN, world
 
 

@@ -14,12 +14,13 @@ from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
+from swell.core.observations import RunGone
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import State
 from swell.daemon import effects
 from swell.daemon.effects import Effects
 from swell.plan.deadlines import Force
-from swell.ports import Answer, Done, Order, Refused, RunGone, Unknown
+from swell.ports import Answer, Done, Order, Refused, Unknown
 
 SILENCE = Unknown(why="no answer")
 

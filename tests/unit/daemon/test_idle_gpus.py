@@ -9,10 +9,10 @@ from swell.core.events import Event, JobPaused, JobUpdated, RunStopRequested
 from swell.core.idle import GpuUse, IdleRules
 from swell.core.job import GpuRequest
 from swell.core.lifecycle import replay
+from swell.core.observations import GpusMeasured
 from swell.core.state import State
 from swell.daemon.idle_gpus import STALE_S, IdleGpus
 from swell.daemon.series import GPU_PERCENT, RecentSeries
-from swell.ports import GpusMeasured
 from unit.plan.test_idle import running
 
 

@@ -11,11 +11,11 @@ from swell.core.events import ExitReason, StopWhy
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
+from swell.core.observations import NodeGone, NodeSeen, RunGone, RunProgress, RunUp
 from swell.core.resources import Allocation, Gpu, GpuHealth, Node, NodeCondition, Part
 from swell.core.state import JobState, State
 from swell.daemon.watch import events_seen
 from swell.plan.deadlines import Force
-from swell.ports import NodeGone, NodeSeen, RunGone, RunProgress, RunUp
 
 RUN = RunId(1, 1)
 NODE = Node(name="n1", gpus=(Gpu(index=0),))

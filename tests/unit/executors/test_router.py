@@ -10,10 +10,11 @@ import pytest
 
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
+from swell.core.observations import NodeSeen, Observation
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.router import Router
-from swell.ports import Answer, Done, LogChunk, NodeSeen, Observation, Order, Refused, Unknown
+from swell.ports import Answer, Done, LogChunk, Order, Refused, Unknown
 
 
 @dataclass(eq=False)

@@ -8,8 +8,9 @@ import random
 from contract.executor_benches import as_is, ready
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
+from swell.core.observations import FilesFound, Observation, RunGone, RunUp
 from swell.executors.scripted import Faults, Script, ScriptedExecutor, Theatre
-from swell.ports import FilesFound, Launch, Observation, RunGone, RunUp, Worker
+from swell.ports import Launch, Worker
 
 
 class FakeClock:

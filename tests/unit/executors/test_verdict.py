@@ -8,6 +8,7 @@ import pytest
 
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
+from swell.core.observations import RunGone
 from swell.executors.verdict import (
     Member,
     Roster,
@@ -21,7 +22,6 @@ from swell.executors.verdict import (
     verdict,
     why_not_started,
 )
-from swell.ports import RunGone
 
 RUN = RunId(7, 2)
 NOW_S = 100.0

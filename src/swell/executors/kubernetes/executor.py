@@ -12,6 +12,17 @@ from pathlib import Path
 from swell.core.errors import SwellError
 from swell.core.events import EXIT_STOPPED, ExitReason
 from swell.core.ids import JobId, RunId
+from swell.core.observations import (
+    Adopted,
+    FilesFound,
+    NodeGone,
+    NodeHeard,
+    NodeSeen,
+    Observation,
+    RunGone,
+    RunProgress,
+    RunUp,
+)
 from swell.core.resources import Node
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
@@ -33,24 +44,7 @@ from swell.executors.kubernetes.watch import Reflector
 from swell.executors.kubernetes.writer import Writer
 from swell.executors.transport import Unreachable
 from swell.executors.verdict import End, breaks_gang, conclusion, sorted_ends
-from swell.ports import (
-    Adopted,
-    Answer,
-    Clock,
-    Done,
-    FilesFound,
-    LogChunk,
-    NodeGone,
-    NodeHeard,
-    NodeSeen,
-    Observation,
-    Order,
-    Refused,
-    RunGone,
-    RunProgress,
-    RunUp,
-    Unknown,
-)
+from swell.ports import Answer, Clock, Done, LogChunk, Order, Refused, Unknown
 from swell.shim.files import cause_in
 from swell.shim.leftovers import Leftovers
 

@@ -14,6 +14,7 @@ import pytest
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec, PodOptions
+from swell.core.observations import NodeGone, NodeHeard, NodeSeen, Observation, RunGone, RunUp
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.kubernetes import executor as module
@@ -22,7 +23,7 @@ from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.manifests import Site, library_of, objects_of
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.executors.kubernetes.tracking import Notes
-from swell.ports import Done, NodeGone, NodeHeard, NodeSeen, Observation, Order, RunGone, RunUp, Unknown
+from swell.ports import Done, Order, Unknown
 from unit.executors.pods.fake_cluster import FakeCluster
 from unit.executors.pods.pod_values import CLUSTER, GPU, last_word, terminated
 
