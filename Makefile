@@ -94,7 +94,7 @@ screenshots: $(READY) web ## pictures of every view into docs/images: look at th
 	SWELL_IMAGES=docs/images $(BIN)/python -m pytest -m web tests/web/test_pictures.py
 
 test-kubernetes: $(READY) ## pods of a real cluster, which it starts (root; skipped with a reason where that cannot be)
-	$(BIN)/python -m pytest -m kubernetes --timeout 300 tests/kubernetes
+	PYTHONPATH=tests $(BIN)/python -m kubernetes
 
 test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow and Horovod (2.6 GB; builds Horovod once)
 	$(BIN)/python -m pytest -m frameworks tests/frameworks

@@ -52,7 +52,7 @@ class Cluster:
         config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
         config["users"] = [{"name": "swell", "user": {"token": token}}]
         config["contexts"][0]["context"] |= {"user": "swell", "namespace": NAMESPACE}
-        path = self.directory / "kubeconfig-swell"
+        path = self.directory / f"kubeconfig-swell-{os.getpid()}"  # several tests may run at once
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path
 

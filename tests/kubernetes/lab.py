@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +18,23 @@ import harness
 from harness import Daemon, eventually
 from integration.sdk.test_numpy_resized import EPOCH, SCRIPT, uninterrupted
 from kubernetes import image
-from kubernetes.cluster import GATEWAY, NAMESPACE, Cluster
+from kubernetes.cluster import GATEWAY, NAMESPACE, NODES, Cluster
 from swell.sdk import ship
 
 PATIENT_S = 180.0
-harness.READY_S = 90.0  # a cluster runs beside it
+harness.READY_S = 180.0  # a cluster runs beside it
+GROWS_AT_ONCE = "elastic-fifo"
+"""How well growth pays is not what most of these tests are about."""
+OWN_NODE = f"node-{1 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:]) % NODES}"
+"""Daemons of tests that run at the same time plan apart: with at most two of them per node, 2 GPUs each are there."""
+PACED = """
+# Runs a training whose steps take a moment only once the file `hurry` is there.
+import os, runpy, sys, time
+wait = time.sleep
+time.sleep = lambda seconds: wait(min(seconds, 0.02) if os.path.exists("/swell/data/hurry") else seconds)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @dataclass(slots=True)
@@ -35,14 +48,28 @@ class Lab:
     def kubectl(self, *words: str) -> str:
         return self.cluster.kubectl("-n", NAMESPACE, *words)
 
+    @property
+    def label(self) -> str:
+        """Of this daemon's objects."""
+        with sqlite3.connect(self.home / "swell.db") as database:
+            ((cluster_id,),) = database.execute("SELECT cluster_id FROM writer")
+        database.close()
+        return f"swell/job,swell/cluster={cluster_id}"
+
     # ---- jobs ----
 
     def train(self, epochs: int, steps: int = 2, work_s: float = 0.15, **more: object) -> int:
         """The numpy example, as its job file would have it; its files go along."""
         shutil.copy(SCRIPT, self.work / "train.py")
-        command = ["python3", "train.py", "--steps", str(steps), "--work-s", str(work_s)]
+        (self.work / "paced.py").write_text(PACED, encoding="ascii")
+        command = ["python3", "paced.py", "train.py", "--steps", str(steps), "--work-s", str(work_s)]
         job = {"name": "numpy", "command": command, "gpus": "1-3", "launcher": "per-gpu", "epochs": epochs}
         return self.submit(**{**job, "uses_library": True, **more})
+
+    def hurry(self, job: int) -> None:
+        """What was to be seen of the training was seen: it may come to its end."""
+        (found,) = self.storage.glob(f"*/{job}")
+        (found / "hurry").touch()
 
     def hold(self, gpus: int, **more: object) -> int:
         """A job that keeps so many GPUs of one node until it is cancelled."""
@@ -93,6 +120,22 @@ class Lab:
             lambda: self.gpus(job) == count, PATIENT_S, what=f"job {job} has {count} GPUs: {self.job(job)}", every_s=0.3
         )
 
+    def trainers(self, job: int) -> list[int]:
+        """Processes of this machine that train in containers of a job."""
+        port = f":{(self.home / 'port').read_text(encoding='ascii').strip()}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                environ = dict(item.partition(b"=")[::2] for item in (path / "environ").read_bytes().split(b"\0"))
+                words = (path / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            ours = environ.get(b"SWELL_URL", b"").endswith(port) and environ.get(b"SWELL_JOB") == str(job).encode()
+            in_pod = environ.get(b"SWELL_JOURNAL", b"").startswith(b"/swell/run")
+            if ours and in_pod and words[0].endswith(b"python3") and b"train.py" in words:
+                found.append(int(path.name))
+        return sorted(found)
+
     # ---- what must hold in the end ----
 
     def lines(self, job: int) -> list[tuple[int, str, int]]:
@@ -117,59 +160,45 @@ class Lab:
         return lines
 
     def pods(self) -> list[str]:
-        found = json.loads(self.kubectl("get", "pods", "-l", "swell/job", "-o", "json"))
+        found = json.loads(self.kubectl("get", "pods", "-l", self.label, "-o", "json"))
         return [item["metadata"]["name"] for item in found["items"]]
 
     def until_nothing_is_left(self) -> None:
         eventually(lambda: not self.pods(), PATIENT_S, what=f"no pod is left: {self.pods()}", every_s=0.5)
 
         def owners() -> str:
-            return self.kubectl("get", "configmaps,secrets", "-l", "swell/job", "-o", "name")
+            return self.kubectl("get", "configmaps,secrets", "-l", self.label, "-o", "name")
 
         eventually(lambda: not owners(), PATIENT_S, what="no ConfigMap or Secret of a run is left", every_s=0.5)
 
 
 @contextmanager
-def lab(tmp_path: Path, cluster: Cluster, **more: object) -> Iterator[Lab]:
+def lab(tmp_path: Path, cluster: Cluster, policy: str = GROWS_AT_ONCE, **more: object) -> Iterator[Lab]:
     """`more`: settings under `kubernetes:`."""
     home, work, storage = (tmp_path / name for name in ("home", "work", "storage"))
     for path in (home, work, storage):
         path.mkdir()
     settings = {"kubeconfig": str(cluster.as_daemon()), "storage_path": str(storage), **more}
     config = {"kubernetes": settings, "host": "0.0.0.0", "insecure_listen": True, "advertise": GATEWAY}
-    config |= {"policy": "elastic-fifo"}  # grows at once: how well growth pays is not what these tests are about
+    config |= {"policy": policy}
     (home / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
     daemon = Daemon(home, gpus=0)
+    made = Lab(cluster=cluster, daemon=daemon, home=home, work=work, storage=storage)
     try:
         daemon.start()
-        made = Lab(cluster=cluster, daemon=daemon, home=home, work=work, storage=storage)
         eventually(lambda: len(daemon.get("/v1/nodes")["nodes"]) == 3, 30.0, what="nodes of the cluster are there")
         yield made
     finally:
         if daemon.process is not None and daemon.process.poll() is None:
             daemon.kill()
         daemon.hang_up()
-        _clean(cluster)
+        if (home / "swell.db").exists():
+            _clean(made)
 
 
-def trainers(job: int) -> list[int]:
-    """Processes of this machine that train in containers of a job."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            environ = (path / "environ").read_bytes().split(b"\0")
-            words = (path / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        in_pod = any(item.startswith(b"SWELL_JOURNAL=/swell/run") for item in environ)
-        if in_pod and f"SWELL_JOB={job}".encode() in environ and words[0].endswith(b"python3") and b"train.py" in words:
-            found.append(int(path.name))
-    return sorted(found)
-
-
-def _clean(cluster: Cluster) -> None:
+def _clean(found: Lab) -> None:
     """Whatever a test that failed has left."""
-    for name in cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", "swell/job", "-o", "name").split():
-        cluster.kubectl("-n", NAMESPACE, "delete", name, "--wait=false", "--grace-period=1")
-        cluster.kubectl("-n", NAMESPACE, "patch", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    cluster.kubectl("-n", NAMESPACE, "delete", "configmaps", "-l", "swell/cluster")
+    for name in found.kubectl("get", "pods", "-l", found.label, "-o", "name").split():
+        found.kubectl("delete", name, "--wait=false", "--grace-period=1")
+        found.kubectl("patch", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    found.kubectl("delete", "configmaps", "-l", found.label.removeprefix("swell/job,"))

@@ -21,13 +21,14 @@ import pytest
 from harness import eventually
 from integration.sdk.test_numpy_resized import SCRIPT
 from kubernetes.cluster import Cluster
-from kubernetes.lab import PATIENT_S, Lab, lab, trainers
+from kubernetes.lab import PATIENT_S, Lab, lab
 from kubernetes.test_leases import cut_network, stopped_kubelet
 
 ROUNDS = int(os.environ.get("SWELL_KUBERNETES_ROUNDS", "0"))
 AT_ONCE, EPOCHS, LEASE_S, GRACE_S = 4, 25, 5.0, 5
 pytestmark = [
     pytest.mark.kubernetes,
+    pytest.mark.alone,
     pytest.mark.timeout(3600 * 6),
     pytest.mark.skipif(not ROUNDS, reason="takes hours: SWELL_KUBERNETES_ROUNDS=20"),
 ]
@@ -76,7 +77,7 @@ def kill_daemon(found: Lab, _: list[int]) -> None:
 
 def kill_container(found: Lab, jobs: list[int]) -> None:
     for job in jobs:
-        for pid in trainers(job)[:1]:
+        for pid in found.trainers(job)[:1]:
             os.kill(pid, signal.SIGKILL)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness import eventually
 from kubernetes.cluster import Cluster
-from kubernetes.lab import PATIENT_S, Lab, lab, trainers
+from kubernetes.lab import OWN_NODE, PATIENT_S, Lab, lab
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(420)]
 EPOCHS = 60
@@ -20,13 +20,14 @@ PAUSE = "docker.io/local/pause:1"
 
 
 def begun(found: Lab, epochs: int = EPOCHS) -> int:
-    job = found.train(epochs, gpus=2)
+    job = found.train(epochs, gpus=2, nodes=[OWN_NODE])
     found.until(job, "running")
     found.until_epochs(job, 2)
     return job
 
 
 def finished(found: Lab, job: int, epochs: int = EPOCHS, *, exact: bool = True) -> None:
+    found.hurry(job)
     found.until(job, "completed")
     found.check(job, epochs, exact=exact)
     assert found.job(job)["failures"] == 0
@@ -48,6 +49,7 @@ def test_a_training_that_ends_while_no_daemon_is_there_has_ended(tmp_path: Path,
     with lab(tmp_path, cluster) as found:
         job = begun(found, 20)
         found.daemon.kill()
+        found.hurry(job)
         eventually(
             lambda: "Succeeded" in found.kubectl("get", "pods", "-l", f"swell/job={job}", "-o", "jsonpath={..phase}"),
             PATIENT_S,
@@ -71,11 +73,12 @@ def test_a_pod_that_somebody_deletes_goes_on_from_its_checkpoint(tmp_path: Path,
 def test_a_container_that_is_killed_is_tried_again_without_blame(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         job = begun(found)
-        os.kill(trainers(job)[0], signal.SIGKILL)
+        os.kill(found.trainers(job)[0], signal.SIGKILL)
         eventually(lambda: found.job(job)["attempts"] == 2, PATIENT_S, what="tried again", every_s=0.3)
         finished(found, job, exact=False)
 
 
+@pytest.mark.alone
 def test_an_api_server_that_is_away_for_half_a_minute_changes_nothing(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         job = begun(found, 200)
@@ -110,6 +113,7 @@ def test_an_image_that_is_not_there_is_named(tmp_path: Path, cluster: Cluster) -
         found.until_nothing_is_left()
 
 
+@pytest.mark.alone
 def test_pods_of_others_are_counted_and_never_touched(tmp_path: Path, cluster: Cluster) -> None:
     container = {"name": "theirs", "image": PAUSE, "resources": {"limits": {"nvidia.com/gpu": "3"}}}
     limits = json.dumps({"spec": {"containers": [container]}})

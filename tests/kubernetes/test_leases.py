@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from harness import eventually
 from kubernetes.cluster import Cluster
-from kubernetes.lab import PATIENT_S, Lab, lab, trainers
+from kubernetes.lab import OWN_NODE, PATIENT_S, Lab, lab
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(420)]
 LEASE_S, GRACE_S, EPOCHS = 5.0, 5, 40
@@ -51,15 +51,18 @@ def why(found: Lab, node: str) -> str:
     return str({view["name"]: view["why"] for view in found.daemon.get("/v1/nodes")["nodes"]}[node])
 
 
-def begun(found: Lab, epochs: int = EPOCHS, work_s: float = 0.6) -> tuple[int, str]:
-    """On so many GPUs that the next one goes to another node."""
-    job = found.train(epochs, gpus=3, work_s=work_s, grace=GRACE_S)
+def begun(
+    found: Lab, epochs: int = EPOCHS, work_s: float = 0.6, gpus: int = 3, nodes: Sequence[str] = ()
+) -> tuple[int, str]:
+    """With 3 GPUs the next such job goes to another node."""
+    job = found.train(epochs, work_s=work_s, grace=GRACE_S, gpus=gpus, nodes=nodes)
     found.until(job, "running")
     found.until_epochs(job, 2)
     (node,) = found.nodes(job)
     return job, node
 
 
+@pytest.mark.alone
 def test_a_pod_that_is_cut_off_ends_its_work_first_and_one_whose_kubelet_is_dead_goes_on(
     tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -67,13 +70,13 @@ def test_a_pod_that_is_cut_off_ends_its_work_first_and_one_whose_kubelet_is_dead
         kept, silent = begun(found, 10 * EPOCHS, 1.2)  # as long as all of this takes
         cut, away = begun(found)
         assert away != silent
-        old = trainers(cut)
+        old = found.trainers(cut)
         with stopped_kubelet(cluster, silent):
             with cut_network(cluster, away):
                 eventually(lambda: contact(found, away) == "away", PATIENT_S, what=f"{away} is away", every_s=0.3)
                 assert found.job(cut)["attempts"] == 1
                 eventually(lambda: contact(found, away) == "lost", PATIENT_S, what=f"{away} is lost", every_s=0.1)
-                assert not set(trainers(cut)) & set(old), "its pods had ended their work before"
+                assert not set(found.trainers(cut)) & set(old), "its pods had ended their work before"
             eventually(lambda: contact(found, away) == "here", PATIENT_S, what=f"{away} is back", every_s=0.3)
             found.until(cut, "running")
             assert contact(found, silent) == "away", "its kubelet does not answer"
@@ -83,6 +86,7 @@ def test_a_pod_that_is_cut_off_ends_its_work_first_and_one_whose_kubelet_is_dead
         first = found.daemon.get(f"/v1/jobs/{cut}/runs")["runs"][0]
         assert "the leases of its runs are over" in first["message"]
         found.daemon.post(f"/v1/jobs/{kept}/cancel")
+        found.hurry(cut)
         found.until(cut, "completed")
         found.check(cut, EPOCHS, exact=False)
         assert found.job(cut)["failures"] == 0
@@ -91,11 +95,11 @@ def test_a_pod_that_is_cut_off_ends_its_work_first_and_one_whose_kubelet_is_dead
 
 def test_a_daemon_that_leaves_on_purpose_lets_its_pods_go_on(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster, lease_s=LEASE_S) as found:
-        job, _ = begun(found, 10 * EPOCHS)
-        old = trainers(job)
+        job, _ = begun(found, 10 * EPOCHS, gpus=2, nodes=[OWN_NODE])
+        old = found.trainers(job)
         found.daemon.stop()
         time.sleep(2 * LEASE_S + GRACE_S)  # longer than they would have gone on
-        assert set(trainers(job)) == set(old)
+        assert set(found.trainers(job)) == set(old)
         found.daemon.start()
         found.until_epochs(job, 2)
         assert found.job(job)["attempts"] == 1
@@ -103,6 +107,7 @@ def test_a_daemon_that_leaves_on_purpose_lets_its_pods_go_on(tmp_path: Path, clu
         found.until_nothing_is_left()
 
 
+@pytest.mark.alone
 def test_kubectl_cordon_stops_nothing_and_drain_moves_a_training_at_an_epoch(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         job = found.train(60, gpus=2, work_s=0.3)
@@ -126,6 +131,7 @@ def test_kubectl_cordon_stops_nothing_and_drain_moves_a_training_at_an_epoch(tmp
             eventually(lambda: found.nodes(job) - {node}, PATIENT_S, what=f"off {node}: {found.job(job)}", every_s=0.3)
         finally:
             cluster.kubectl("uncordon", node)
+        found.hurry(job)
         found.until(job, "completed")
         found.check(job, 60)
         assert found.job(job)["failures"] == 0

@@ -10,7 +10,7 @@ from harness import eventually
 from kubernetes.cluster import Cluster
 from kubernetes.lab import PATIENT_S, lab
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.timeout(420)]
 EPOCHS = 500
 
 
@@ -45,6 +45,7 @@ def test_a_training_grows_shrinks_is_preempted_and_moved_and_loses_nothing(tmp_p
             every_s=0.3,
         )
         found.daemon.post(f"/v1/nodes/{node}/uncordon")
+        found.hurry(job)
         found.until(job, "completed")
         lines = found.check(job, EPOCHS)
         assert {workers for _, _, workers in lines} >= {1, 3}

@@ -30,7 +30,7 @@ from swell.executors.kubernetes.manifests import Manifest, RunObjects, Site, lib
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.ports import Done, Order
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.timeout(900)]
 FULL = os.environ.get("SWELL_KUBERNETES") == "full"
 RUNS = 500 if FULL else 20
 FAKE = ("fake-1", "fake-2")

@@ -14,7 +14,7 @@ from kubernetes import image
 from kubernetes.cluster import CRD, NAMESPACE, Cluster
 from kubernetes.lab import PATIENT_S, Lab, lab
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 def applied(found: Lab, name: str, **spec: object) -> None:

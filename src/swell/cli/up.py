@@ -12,15 +12,25 @@ from swell.cli.serve import daemon_options
 from swell.cli.terminal import say
 from swell.home import TOKEN_NAME, default_home
 
+NOT_INTO_A_CLUSTER = (
+    "Swell does not install itself into a cluster yet. A daemon here can run its jobs as pods there: `swell up "
+    "--kubernetes-context NAME --advertise ADDRESS`. For a daemon in the cluster: `kubectl apply -f "
+    "deploy/kubernetes/swell.yaml` or the chart in deploy/helm, then `kubectl -n swell port-forward service/swell "
+    "8700` and `swell login http://127.0.0.1:8700`"
+)
+
 
 @click.command()
+@click.option("--kubernetes", is_flag=True, hidden=True)
 @daemon_options
 @connected
-def up(home: Path | None, as_json: bool, **options: Any) -> None:
+def up(home: Path | None, as_json: bool, kubernetes: bool, **options: Any) -> None:
     """Start the daemon in the background. If it runs already, --gpus changes how many slots it has.
 
     More slots are there at once; when there are fewer, those that jobs hold go as the jobs end.
     """
+    if kubernetes:
+        raise click.UsageError(NOT_INTO_A_CLUSTER)
     running = answering(home)
     said = {key: value for key, value in options.items() if value is not None}
     client = running or start_daemon(home, [part for key, value in said.items() for part in _argument(key, value)])

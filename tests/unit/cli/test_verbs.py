@@ -146,3 +146,10 @@ def test_never_the_server_on_the_fast_path(verb: str) -> None:
     code = f"import sys, swell.cli.main, swell.cli.{verb}; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [name for name in HEAVY if name in found] == []
+
+
+def test_up_into_a_cluster_is_refused_with_what_to_do_instead() -> None:
+    done = CliRunner().invoke(swell, ["up", "--kubernetes"])
+    assert done.exit_code == 2
+    for way in ("--kubernetes-context NAME", "kubectl apply -f", "port-forward", "swell login"):
+        assert way in " ".join(done.output.split())

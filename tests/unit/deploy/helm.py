@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,24 @@ def _looked_up(path: str, scope: Mapping[str, Any]) -> Any:
     for word in path.strip(".").split("."):
         found = found[word]
     return found
+
+
+def plain(chart: Path) -> str:
+    """The chart's defaults as one file for `kubectl apply`, without what is for helm alone (its hook)."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "swell"}}
+    items = [item for item in render(chart, {}, name="swell", namespace="swell") if not _is_hook(item)]
+    return HEADER + yaml.safe_dump_all([namespace, *items], sort_keys=False, width=120)
+
+
+def _is_hook(item: Mapping[str, Any]) -> bool:
+    return "helm.sh/hook" in (item["metadata"].get("annotations") or {})
+
+
+HEADER = """# The daemon in the cluster, without helm: set its image and the storage of jobs (storage_claim), then
+#   kubectl apply -f deploy/kubernetes/swell.yaml
+# Made of deploy/helm/swell (its values.yaml says what each value is for) by
+#   PYTHONPATH=tests python -m unit.deploy.helm > deploy/kubernetes/swell.yaml
+"""
+
+if __name__ == "__main__":
+    sys.stdout.write(plain(Path(__file__).resolve().parents[3] / "deploy/helm/swell"))

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from unit.deploy.helm import render
+from unit.deploy.helm import plain, render
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy/helm/swell"
@@ -116,3 +116,11 @@ def test_before_it_is_removed_finalizers_are_let_go_of() -> None:
     hook = of_kind(rendered(), "Job")
     assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     assert "swell.swelljobs.let_go" in hook["spec"]["template"]["spec"]["containers"][0]["command"]
+
+
+def test_the_file_for_kubectl_is_what_the_chart_makes() -> None:
+    written = (ROOT / "deploy/kubernetes/swell.yaml").read_text(encoding="utf-8")
+    assert written == plain(CHART), "make it again: PYTHONPATH=tests python -m unit.deploy.helm"
+    kinds = [item["kind"] for item in yaml.safe_load_all(written)]
+    assert {"Deployment", "Service", "CustomResourceDefinition", "Role"} <= set(kinds)
+    assert "Job" not in kinds, "helm's hook would let go of everything at once"

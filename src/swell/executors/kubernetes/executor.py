@@ -118,7 +118,7 @@ class KubernetesExecutor:
             return await self._create(tracked, objects)
 
     async def resize(self, order: Order) -> Answer:
-        """Nothing is to be done: jobs whose launcher resizes in place are refused at submit (`core.pods`)."""
+        """Nothing is to be done: jobs whose launcher resizes in place are refused at submit (`core.containers`)."""
         return Done() if order.run in self._tracked else Refused(why="the run has no pods that could be resized")
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:

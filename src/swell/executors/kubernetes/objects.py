@@ -43,6 +43,10 @@ _SUFFIX: Mapping[str, float] = {
     "Ei": 2.0**60,
 }
 _RANK_NAME = re.compile(r"rank-([0-9]+)")
+_GATED = (
+    "a scheduling gate holds it back, which something else in the cluster lifts (Kueue, if it manages the namespace); "
+    "let Swell's pods run in a namespace without it: `namespace` under `kubernetes:` in config.yaml"
+)
 
 
 def quantity(text: object) -> float:
@@ -160,7 +164,7 @@ def pod_of(data: Json, gpu_resource: str) -> Pod:
         deleted_s=time_s(meta.get("deletionTimestamp")),
         let_go=meta.get("deletionTimestamp") is not None and not meta.get("deletionGracePeriodSeconds"),
         finalizers=tuple(meta.get("finalizers") or ()),
-        unschedulable=_unmet(conditions.get("PodScheduled"), "Unschedulable"),
+        unschedulable=_unplaced(conditions.get("PodScheduled")),
         disrupted=_disruption(conditions.get("DisruptionTarget")),
         uses=_uses(spec, gpu_resource),
         containers=_containers(spec, status),
@@ -177,10 +181,15 @@ def _whole(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 
-def _unmet(condition: Json | None, reason: str) -> str:
-    if not condition or condition.get("status") != "False" or condition.get("reason") != reason:
+def _unplaced(condition: Json | None) -> str:
+    """Why the cluster's scheduler has not placed it; empty if it has, or has not looked yet."""
+    if not condition or condition.get("status") != "False":
         return ""
-    return condition.get("message") or reason
+    if condition.get("reason") == "SchedulingGated":
+        return _GATED
+    if condition.get("reason") == "Unschedulable":
+        return condition.get("message") or "Unschedulable"
+    return ""
 
 
 def _disruption(condition: Json | None) -> str:

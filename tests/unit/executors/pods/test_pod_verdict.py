@@ -118,6 +118,14 @@ def test_a_pod_that_is_not_placed_is_given_up_after_half_a_minute_with_the_sched
     )
 
 
+def test_a_pod_that_kueue_holds_back_is_given_up_with_what_to_do() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
+    found = end(pod(WAITING, phase="Pending", spec={"nodeName": ""}, conditions=[said]), now_s=CREATED_S + 30)
+    assert found.reason is ExitReason.NODE_FULL
+    assert "Kueue" in found.message
+    assert "namespace without it" in found.message
+
+
 def test_an_image_that_cannot_be_pulled_fails_the_start_but_not_at_once() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
     assert judge(pod(waiting, phase="Pending"), stopped=False, now_s=CREATED_S + 5).ends == ()
