@@ -79,7 +79,9 @@ def printing(script: str, **more: Any) -> dict[str, Any]:
 def make_home(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
-    (path / "config.yaml").write_text("options:\n  min_run_s: 1.0\n  quotas: {vision: {gpus: 6}}\n")
+    (path / "config.yaml").write_text(
+        "options:\n  min_run_s: 1.0\n  quotas: {vision: {gpus: 6}}\n  budgets: {vision: 500}\n"
+    )
     return path
 
 

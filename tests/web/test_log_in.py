@@ -70,3 +70,15 @@ def test_the_dashboard_is_small() -> None:
     assets = [Assets().find(f"/{path.relative_to(STATIC).as_posix()}") for path in files]
     size = sum(len(asset.gzipped) for asset in assets if asset is not None)
     assert 50_000 < size < 400_000, size
+
+
+def test_the_log_in_of_an_organisation_is_offered_where_there_is_one(busy: Daemon, visit: Visit) -> None:
+    link = visit.page.get_by_role("link", name="Log in with your organisation")
+    visit.page.goto(url(busy))
+    visit.page.get_by_label("Token").wait_for()
+    assert link.count() == 0
+    answer = {**busy.get("/v1/health"), "oidc": True}
+    visit.page.route("**/v1/health", lambda route: route.fulfill(json=answer))
+    visit.page.reload()
+    link.wait_for()
+    assert link.get_attribute("href") == "/v1/ui/oidc"

@@ -18,6 +18,7 @@ def test_users_and_teams_with_the_numbers_of_history(busy: Daemon, visit: Visit)
     teams = page.get_by_test_id("teams")
     vision = teams.get_by_role("row").filter(has=page.get_by_role("rowheader", name="vision"))
     vision.get_by_text("6 GPUs").wait_for()
+    vision.get_by_text("of 500").wait_for()
 
     words = [sys.executable, "-m", "swell", "history", "--home", str(busy.home), "--by", "user", "--json"]
     said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout)

@@ -22,6 +22,7 @@ VIEWS = {
     "simulate": ("/simulate", "Simulate"),
     "machines": ("/machines", "Machines"),
     "users": ("/users", "Users and teams"),
+    "docs": ("/docs", "API"),
 }
 
 
@@ -74,6 +75,9 @@ def _settle(page: Any, view: str) -> None:
     elif view == "users":
         page.get_by_test_id("users").get_by_role("row").nth(3).wait_for()
         page.get_by_test_id("tokens").wait_for()
+    elif view == "docs":
+        page.get_by_test_id("docs-jobs").get_by_text("/v1/jobs", exact=True).first.click()
+        page.get_by_role("button", name="Ask").wait_for()
     elif view == "machines":
         page.locator("[data-node]").wait_for()
 

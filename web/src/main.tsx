@@ -4,6 +4,7 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { Link, Route, Switch, useLocation } from "wouter-preact";
 import { ClusterView } from "./cluster/view";
+import { DocsView } from "./docs";
 import { ForecastView } from "./forecast";
 import { JobView } from "./job";
 import { JobsView } from "./jobs";
@@ -53,7 +54,7 @@ function Shell() {
   }, [go]);
   useEffect(() => {
     const view = VIEWS.find(([to]) => to === path);
-    document.title = `${view?.[1] ?? path.slice(1)} · Swell`;
+    document.title = `${view?.[1] ?? (path === "/docs" ? "API" : path.slice(1))} · Swell`;
   }, [path]);
   return (
     <>
@@ -78,6 +79,9 @@ function Shell() {
         </nav>
         <div class="spacer" />
         <Status />
+        <Link href="/docs" class="quiet wide-only" title="Every route of the API">
+          API
+        </Link>
         <button type="button" class="quiet" onClick={toggleTheme} aria-label="Switch between light and dark">
           {theme.value === "dark" ? "☀" : "☾"}
         </button>
@@ -98,6 +102,7 @@ function Shell() {
           <Route path="/machines" component={MachinesView} />
           <Route path="/users" component={UsersView} />
           <Route path="/submit" component={SubmitView} />
+          <Route path="/docs" component={DocsView} />
           <Route>
             <p class="card empty">There is no such page.</p>
           </Route>
@@ -157,6 +162,14 @@ function Stale() {
 function LogIn() {
   const token = useSignal("");
   const wrong = useSignal("");
+  const provider = useSignal(false);
+  useEffect(() => {
+    const ask = async (): Promise<void> => {
+      const answer = await fetch("/v1/health");
+      provider.value = Boolean((await answer.json()).oidc);
+    };
+    ask().catch(() => undefined); // a daemon that does not answer is told of at the next attempt to log in
+  }, []);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     try {
@@ -174,6 +187,13 @@ function LogIn() {
         {farewell.value && (
           <p class="note" role="alert" data-testid="farewell">
             {farewell.value}
+          </p>
+        )}
+        {provider.value && (
+          <p>
+            <a class="button primary" href="/v1/ui/oidc">
+              Log in with your organisation’s account
+            </a>
           </p>
         )}
         <p>

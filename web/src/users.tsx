@@ -24,7 +24,10 @@ interface Usage {
   now_s: number;
   gpus_total: number;
   users: (Sums & { team: string; role: string | null })[];
-  teams: (Sums & { quota: { gpus: number; borrow: boolean } | null })[];
+  teams: (Sums & {
+    quota: { gpus: number; borrow: boolean } | null;
+    month: { gpu_hours: number; budget: number | null };
+  })[];
 }
 
 interface Token {
@@ -168,6 +171,9 @@ function Teams({ usage }: { usage: Usage }) {
               <tr>
                 <th>Team</th>
                 <th>Quota</th>
+                <th class="metered" title="GPU hours of this calendar month (UTC), of the team’s budget">
+                  This month
+                </th>
                 {HEAD}
               </tr>
             </thead>
@@ -176,6 +182,9 @@ function Teams({ usage }: { usage: Usage }) {
                 <tr key={one.name}>
                   <th scope="row">{one.name}</th>
                   <td>{quotaText(one.quota)}</td>
+                  <td>
+                    <Month {...one.month} />
+                  </td>
                   <Cells sums={one} of={one.quota?.gpus ?? usage.gpus_total} most={most} />
                 </tr>
               ))}
@@ -185,6 +194,13 @@ function Teams({ usage }: { usage: Usage }) {
       )}
     </div>
   );
+}
+
+/** Against the team's budget, if it has one. */
+function Month({ gpu_hours, budget }: { gpu_hours: number; budget: number | null }) {
+  if (budget === null) return <>{number(gpu_hours)}</>;
+  const text = `${number(gpu_hours)} of ${number(budget)}`;
+  return <Meter value={gpu_hours} most={budget} text={text} over={gpu_hours >= budget} />;
 }
 
 function quotaText(quota: { gpus: number; borrow: boolean } | null): string {

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from swell.api.deps import MAX_NUMBER, context_of, json_response, now_s, router_of
 from swell.api.views import gpu_s, ran_s
 from swell.core.accounts import User
-from swell.core.snapshot import Options, Quota
+from swell.core.budgets import used_gpu_s
+from swell.core.snapshot import Options
 from swell.core.state import JobRecord, JobState, State
 from swell.ports import Consumption
 
@@ -44,7 +45,8 @@ async def get_usage(
     ] = 0.0,
 ) -> Response:
     """Per user and per team: GPUs held now, jobs, and GPU hours of jobs that ended since then or have not ended, each
-    with all its attempts. `quota` is the team's, null if it has none. The same sums as `swell history --by`."""
+    with all its attempts. `quota` is the team's, null if it has none; `month` has the GPU hours of this calendar month
+    (UTC) and the team's budget of them, null if it has none. The same sums as `swell history --by`."""
     context = context_of(request)
     engine = context.engine
     now = now_s(engine)
@@ -57,7 +59,7 @@ async def get_usage(
             "now_s": now,
             "gpus_total": sum(len(node.gpus) for node in engine.state.nodes.values()),
             "users": _users(engine.state, ended, now, options),
-            "teams": _teams(engine.state, ended, now, options.quotas),
+            "teams": _teams(engine.state, ended, now, options),
         }
     )
 
@@ -78,11 +80,20 @@ def _limits(options: Options, user: str) -> dict[str, int]:
     return {"queued": limits.queued, "running": limits.running}
 
 
-def _teams(state: State, ended: Sequence[Consumption], now: float, quotas: Mapping[str, Quota]) -> list[dict[str, Any]]:
+def _teams(state: State, ended: Sequence[Consumption], now: float, options: Options) -> list[dict[str, Any]]:
     active = ((record.spec.team, record) for record in _active(state))
-    also = [*quotas, *(user.team for user in state.users.values())]
-    sums = summed(((one.team, one) for one in ended), active, now, also=also)
-    return [_view(one, quota=asdict(quotas[one.name]) if one.name in quotas else None) for one in sums if one.name]
+    also = [*options.quotas, *options.budgets, *(user.team for user in state.users.values())]
+    sums = [one for one in summed(((one.team, one) for one in ended), active, now, also=also) if one.name]
+    used = used_gpu_s(state, [one.name for one in sums], now)
+    return [_view(one, quota=_quota(options, one.name), month=_month(options, one.name, used)) for one in sums]
+
+
+def _quota(options: Options, team: str) -> dict[str, Any] | None:
+    return asdict(options.quotas[team]) if team in options.quotas else None
+
+
+def _month(options: Options, team: str, used_s: Mapping[str, float]) -> dict[str, Any]:
+    return {"gpu_hours": used_s[team] / 3600, "budget": options.budgets.get(team)}
 
 
 def _active(state: State) -> Iterator[JobRecord]:

@@ -14,7 +14,7 @@ from pathlib import Path
 STATIC = Path(__file__).parent / "static"
 REPORT = STATIC / "report.html"
 """The page of `swell sim report`, without results; not served."""
-PAGES = frozenset({"", "jobs", "submit", "forecast", "policies", "simulate", "users", "machines"})
+PAGES = frozenset({"", "jobs", "submit", "forecast", "policies", "simulate", "users", "machines", "docs"})
 """First parts of paths that are views of the dashboard: the page itself finds out which."""
 HASHED = "assets/"
 """Below this, names carry a hash of their content: a browser may keep them without asking again."""

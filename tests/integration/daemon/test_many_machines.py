@@ -78,7 +78,7 @@ class Simulated:
         used = self._dice.randint(3700, 4300) if index < 2 else 1
         bobs = [{"pid": 4000 + index, "memory_mib": used, "mark": "", "above": []}] if index < 2 else []
         known = {"index": index, "uuid": f"GPU-{self.name}-{index}", "name": "NVIDIA A100-SXM4-40GB", "mig": False}
-        return {**known, "total_mib": 40960, "used_mib": used, "processes": bobs}
+        return {**known, "total_mib": 40960, "used_mib": used, "percent": 50, "processes": bobs}
 
     def gaps_s(self) -> list[float]:
         """Beyond the time that is meant to be between two looks."""
