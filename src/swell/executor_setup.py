@@ -24,12 +24,13 @@ from swell.daemon.clock import SystemClock
 from swell.daemon.run_leases import Leasing
 from swell.daemon.still_ours import StillOurs
 from swell.executors.container import ContainerSettings
-from swell.executors.hosts import HostExecutor, LocalExecutor
+from swell.executors.hosts import HostExecutor
 from swell.executors.inventory import Machine, Probe
 from swell.executors.kubernetes.api import connect
 from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.preparation import PodPreparation
 from swell.executors.kubernetes.settings import KubernetesSettings
+from swell.executors.local import LocalExecutor
 from swell.executors.ownership import make_readable
 from swell.executors.preparation import LocalPreparation
 from swell.executors.ssh.bundle import archive_of

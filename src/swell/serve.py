@@ -29,8 +29,8 @@ from swell.daemon.passes import Timing
 from swell.daemon.retention import retention
 from swell.executor_setup import Executors, build_executors, for_swelljobs
 from swell.executors.files import FileRouter
-from swell.executors.hosts import LocalExecutor
 from swell.executors.kubernetes.api import connect
+from swell.executors.local import LocalExecutor
 from swell.executors.ownership import open_ways
 from swell.executors.router import Router
 from swell.executors.ssh.machines import SshMachines

@@ -13,7 +13,7 @@ from harness import eventually
 from swell.core.ids import RunId
 from swell.core.resources import Node
 from swell.executors.container import ContainerSettings, Own, container_of
-from swell.executors.hosts import LocalExecutor
+from swell.executors.local import LocalExecutor
 from swell.executors.tracking import Tuning
 from swell.ports import Executor, Launch, Order, Worker
 from swell.shim.ask import is_over

@@ -17,7 +17,8 @@ from swell.core.job import JobSpec
 from swell.core.observations import Adopted, FilesFound, NodeHeard, NodeSeen, Observation
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
-from swell.executors.hosts import HostExecutor, LocalExecutor
+from swell.executors.hosts import HostExecutor
+from swell.executors.local import LocalExecutor
 from swell.executors.places import Place
 from swell.executors.scripted import Script, ScriptedExecutor, Theatre
 from swell.executors.ssh.transport import Dial, SshTransport

@@ -14,7 +14,7 @@ from contract.executor_benches import RealClock, as_is, ready
 from figures import record
 from swell.core.ids import RunId
 from swell.core.observations import RunGone
-from swell.executors.hosts import LocalExecutor
+from swell.executors.local import LocalExecutor
 from swell.ports import Launch, Worker
 
 pytestmark = pytest.mark.perf

@@ -49,10 +49,11 @@ def missing() -> str:
         return f"no {', '.join(lacking)} here; `make system-packages` installs openssh-server and iproute2"
     if not any(Path(place, "python3").exists() for place in PATH.split(":")):
         return "no python3 that every user can run"
-    made = subprocess.run(["ip", "link", "add", "swelltry", "type", "bridge"], capture_output=True, text=True)
+    tried = f"try{os.getpid()}"
+    made = subprocess.run(["ip", "link", "add", tried, "type", "bridge"], capture_output=True, text=True)
     if made.returncode:
         return f"no network bridges here: {made.stderr.strip()}"
-    run("ip", "link", "del", "swelltry")
+    run("ip", "link", "del", tried)
     return ""
 
 

@@ -41,9 +41,10 @@ def test_what_a_job_wrote_there_is_fetched_continued_and_never_overwritten(
     assert "is there already" in sh("fetch", "last", "--into", "there", code=2)
     # One that broke off: what has arrived is recognizable, and is not sent again.
     [listed] = [f for f in served.get("/v1/jobs/last/tree")["files"] if f["path"] == "out/model.bin"]
-    partial = sh.work / "again" / PARTIAL
+    job = served.get("/v1/jobs/last")["id"]
+    partial = sh.work / "again" / PARTIAL.format(job=job)
     partial.mkdir(parents=True)
-    (partial / part_name(served.get("/v1/jobs/last")["id"], FarFile(**listed))).write_bytes(b"X" * MIB)
+    (partial / part_name(job, FarFile(**listed))).write_bytes(b"X" * MIB)
     sh("fetch", "last", "*.bin", "--into", "again")
     assert (sh.work / "again/out/model.bin").read_bytes() == b"X" * MIB + model[MIB:]
     assert not partial.exists()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from swell.cli.batch_bring import Bringing
 from swell.cli.common import plural
 from swell.cli.follow import ENDED
 from swell.cli.ls import ALL, take
@@ -123,7 +124,7 @@ def _cause(view: View) -> str:
     return view["message"] or (f"exit code {view['exit_code']}" if view["exit_code"] else "")
 
 
-def follow_batch(batch: Batch, follower: Follower, collect: Callable[[View], None]) -> None:
+def follow_batch(batch: Batch, follower: Follower, results: Bringing) -> None:
     """Until all jobs have ended, each with its results brought back as it ends."""
     began_s = told_s = time.monotonic()
     with _bar() as bar:
@@ -132,7 +133,10 @@ def follow_batch(batch: Batch, follower: Follower, collect: Callable[[View], Non
             views = batch.views()
             for line, view in follower.news(views):
                 if view["id"] in follower.ended and not line.startswith("started"):
-                    collect(view)
+                    results.begin(line, view)
+                else:
+                    say(safe(line), err=follower.to_stderr)
+            for line in results.arrived(last=len(follower.ended) == len(views)):
                 say(safe(line), err=follower.to_stderr)
             done, total = len(follower.ended), len(views)
             if bar and task is not None:

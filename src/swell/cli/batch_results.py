@@ -58,8 +58,9 @@ class Results:
             say(safe(f"note: {note}"), err=True)
         streams = {f"{job['name']}{suffix}" for suffix in STREAMS}
         files = [file for file in tree.chosen(self.patterns) if file.path not in streams]
-        bring(client, job["id"], files, self.root / job["name"], replace=True)
-        bring(client, job["id"], [file for file in tree.files if file.path in streams], self.root, replace=True)
+        own = [file for file in tree.files if file.path in streams]
+        bring(client, job["id"], files, self.root / job["name"], replace=True, shown=False)
+        bring(client, job["id"], own, self.root, replace=True, shown=False)
 
     def _only_the_log(self, client: Client, job: dict[str, Any], why: str) -> None:
         """Its log, which has both streams, is kept apart from its files."""

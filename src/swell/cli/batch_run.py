@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from swell.cli.batch_bring import Bringing
 from swell.cli.batch_follow import Batch, Follower, follow_batch
 from swell.cli.batch_machines import connect
 from swell.cli.batch_results import Results
@@ -255,23 +256,23 @@ def watched(batch: Batch, follower: Follower, results: Results, *, as_json: bool
     missed: list[str] = []
     follower.to_stderr = as_json
 
-    def collect(view: View) -> None:
+    def collect(client: Client, view: View) -> None:
         if keep and results.exist(view["name"]):
             return
         try:
-            results.collect(batch.client, view)
+            results.collect(client, view)
         except (SwellError, OSError) as error:
             missed.append(view["name"])
             say(safe(f"WARNING: results of {view['name']} were not brought: {error}"), err=True)
 
-    interrupted = False
+    interrupted, bringing = False, Bringing(batch.client, collect)
     try:
-        follow_batch(batch, follower, collect)
+        follow_batch(batch, follower, bringing)
     except KeyboardInterrupt:
         interrupted = True
         say("\nstopping the jobs; what they left is brought. Ctrl-C again leaves at once", err=True)
         batch.cancel()
-        follow_batch(batch, follower, collect)
+        follow_batch(batch, follower, bringing)
     _conclude(batch, follower, results, missed, as_json=as_json)
     return EXIT_INTERRUPTED if interrupted else 1 if follower.failed or missed else 0
 

@@ -18,7 +18,7 @@ from swell.client.http import Client
 from swell.jobfile.outputs import FetchError, check_room, is_inside, is_output, matches
 from swell.jobfile.units import format_size
 
-PARTIAL = ".swell-partial"
+PARTIAL = ".swell-partial-{job}"
 """Beside the files: what has arrived of some that are not whole yet."""
 Arrived = Callable[[int], None]
 
@@ -61,13 +61,15 @@ def _notes(told: dict[str, Any]) -> Iterator[str]:
         yield f"there are more files on {told['machine']} than the {len(told['files']):,} that are listed"
 
 
-def bring(client: Client, job: int, files: Sequence[FarFile], target: Path, *, replace: bool) -> int:
+def bring(
+    client: Client, job: int, files: Sequence[FarFile], target: Path, *, replace: bool, shown: bool = True
+) -> int:
     """Copy these below `target`; how many bytes. Refuses before it writes anything. What had arrived of a file when an
-    earlier transfer broke off is not sent again, unless the file has changed."""
+    earlier transfer broke off is not sent again, unless the file has changed. `shown`: with a bar on a terminal."""
     total = check_room({file.path: file.size for file in files}, target, replace=replace)
-    partial = target / PARTIAL
+    partial = target / PARTIAL.format(job=job)
     partial.mkdir(exist_ok=True)
-    with _bar(total) as arrived:
+    with _bar(total if shown else 0) as arrived:
         for file in files:
             _bring_one(client, job, file, target, partial, arrived)
     shutil.rmtree(partial, ignore_errors=True)

@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from swell.checkpoints.carrying import Carrier, Target
@@ -22,7 +21,6 @@ from swell.core.observations import Adopted, CheckpointKept, FilesFound, NodeHea
 from swell.core.resources import Node
 from swell.core.state import JobRecord
 from swell.executors.carriage import Carriage
-from swell.executors.inventory import InThread, Machine
 from swell.executors.judging import Judge
 from swell.executors.places import Floor, Place, all_of
 from swell.executors.request import LaunchContext
@@ -106,7 +104,8 @@ class HostExecutor:
 
     async def launch(self, order: Order) -> Answer:
         try:
-            if await self._has_begun(order.run):
+            before = await self._asked_before(order.run)
+            if before is not None and await self._has_begun(before):
                 return Done()
             await self._check_boots(order.nodes)
             for name in order.nodes:
@@ -120,7 +119,7 @@ class HostExecutor:
         async with tracked.lock:
             tracked.requests = {worker.rank: _request(launch, worker) for worker in launch.workers}
             tracked.untouched = True
-            answer = await self._begin(tracked, launch)
+            answer = await self._begin(tracked, launch, asked_before=before is not None)
         self._floor.hint(launch.run)
         return answer
 
@@ -140,13 +139,17 @@ class HostExecutor:
             if node.boot_id and place.boot_id != node.boot_id:
                 raise Unreachable(f"{name} was booted again")
 
-    async def _begin(self, tracked: Tracked, launch: Launch) -> Answer:
-        """What a machine refuses is reported as an observation once nothing of the run is left anywhere."""
+    async def _begin(self, tracked: Tracked, launch: Launch, *, asked_before: bool) -> Answer:
+        """What a machine refuses is reported as an observation once nothing of the run is left anywhere. The roster is
+        written before the first worker is asked for: without an earlier one there is nothing to look for."""
         try:
             roster = json.dumps(tracked.roster.to_json()).encode()
             await self._floor.reach(self._kept.put(launch.run, "launch.json", roster))
             await self._put_discovery(launch)
-            await self._judge.start_absent(tracked)
+            if asked_before:
+                await self._judge.start_absent(tracked)
+            else:
+                await self._judge.start(tracked, {worker.rank for worker in launch.workers})
         except Unreachable as error:
             return Unknown(why=str(error))
         except OSError as error:
@@ -290,17 +293,23 @@ class HostExecutor:
             before = ("unknown", 0.0)  # what others reported of its preparation
             self._floor.tracked[run] = Tracked(roster=roster, untouched=False, asked_s=now_s, preparing=before)
 
-    async def _has_begun(self, run: RunId) -> bool:
-        """All its workers were started, by whichever process: there is nothing to prepare. Whatever goes wrong here is
+    async def _asked_before(self, run: RunId) -> Roster | None:
+        """Of an earlier launch of the same run, by whichever process. Whatever goes wrong here, or in `_has_begun`, is
         no verdict about it, for it may run."""
         try:
-            roster = await self._roster(run)
-            if roster is None or (await self._judge.look(roster)).untouched:
+            return await self._roster(run)
+        except OSError as error:
+            raise Unreachable(str(error)) from error
+
+    async def _has_begun(self, roster: Roster) -> bool:
+        """All its workers were started: there is nothing to prepare."""
+        try:
+            if (await self._judge.look(roster)).untouched:
                 return False
         except OSError as error:
             raise Unreachable(str(error)) from error
         self._track(roster)
-        self._floor.hint(run)
+        self._floor.hint(roster.run)
         return True
 
     async def _take_over(self, run: RunId) -> Tracked | None:
@@ -356,12 +365,13 @@ class HostExecutor:
             return
         look = await self._floor.reach(place.transport.look(here))
         well = {run: seen for run, seen in look.runs.items() if _ended_well(seen)}
-        await self._see(place, well)  # before its machine may be reported lost: what has finished has finished
+        # A machine that was booted again is reported lost by the next line: what has finished has finished.
+        await self._see(place, well, in_turn=bool(place.lease_s) and look.boot_id != place.boot_id)
         if renewing and place.lease_s:
             await self._heard(place, look)
         await self._see(place, {run: seen for run, seen in look.runs.items() if run not in well})
 
-    async def _see(self, place: Place, looks: Mapping[RunId, Mapping[str, Any]]) -> None:
+    async def _see(self, place: Place, looks: Mapping[RunId, Mapping[str, Any]], *, in_turn: bool = False) -> None:
         now_s = self._clock.now_s()
         for run, seen in looks.items():
             tracked = self._floor.tracked.get(run)
@@ -370,7 +380,7 @@ class HostExecutor:
             tracked.sights[place.name] = sight_from_json([seen], now_s)
             async with tracked.judging:
                 if self._floor.tracked.get(run) is tracked and self._seen_everywhere(tracked):
-                    await self._judge.judge(tracked, together(list(tracked.sights.values())))
+                    await self._judge.judge(tracked, together(list(tracked.sights.values())), in_turn=in_turn)
 
     def _ranks_at(self, roster: Roster, place: Place) -> list[int]:
         others = self._floor.others
@@ -438,45 +448,3 @@ def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
         "secrets": list(launch.secrets),
         "container": dict(worker.container),
     }
-
-
-class LocalExecutor(HostExecutor):
-    """Everything on this machine. `job_dirs` each hold one directory per job, which goes when the job is removed."""
-
-    def __init__(
-        self,
-        runs_dir: Path,
-        clock: Clock,
-        prepare: Callable[[Order], Launch],
-        *,
-        job_dirs: Sequence[Path] = (),
-        machine: Machine | None = None,
-        tuning: Tuning | None = None,
-        places: Sequence[Place] = (),
-        carrier: Carrier | None = None,
-        context_of: Callable[[str], LaunchContext] | None = None,
-    ) -> None:
-        local = LocalTransport(runs_dir, job_dirs)
-        seen = InThread(machine) if machine else None
-        self._machine = machine
-        self._here = Place(name="", transport=local, machine=seen, node=machine.name if machine else "")
-
-        async def in_thread(order: Order) -> Launch:
-            return await asyncio.to_thread(prepare, order)
-
-        super().__init__(
-            *(local, clock, in_thread),
-            here=self._here,
-            places=places,
-            tuning=tuning,
-            carrier=carrier,
-            context_of=context_of,
-        )
-
-    async def declare(self, gpus: int | None) -> Node:
-        """This machine with this number of slots, or (None) with the GPUs that are found."""
-        assert self._machine is not None, "slots are declared on machines that are looked at"
-        self._machine.declare(gpus)
-        await self._judge.take_inventory(self._here)
-        assert self._here.seen is not None
-        return self._here.seen

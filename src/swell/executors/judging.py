@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from swell.core.events import ExitReason
@@ -38,8 +38,8 @@ class Judge:
         self._clock = floor.clock
         self.tasks: dict[asyncio.Task[None], None] = {}
 
-    async def judge(self, tracked: Tracked, sight: Sight) -> None:
-        """All machines of the run were looked at."""
+    async def judge(self, tracked: Tracked, sight: Sight, *, in_turn: bool = False) -> None:
+        """All machines of the run were looked at. `in_turn`: its end is reported before this returns, if it can be."""
         run, now_s = tracked.roster.run, self._clock.now_s()
         if sight.untouched and not tracked.untouched:
             self._floor.tracked.pop(run, None)  # adopted, but never wholly started: it is for the daemon to launch it
@@ -58,7 +58,7 @@ class Judge:
         if gone is not None:
             del self._floor.tracked[run]
             # Each look converts the node's clock anew, which is exact to milliseconds only.
-            await self._tell_gone(tracked.roster, replace(gone, at_s=max(gone.at_s, tracked.up_s)))
+            await self._tell_gone(tracked.roster, replace(gone, at_s=max(gone.at_s, tracked.up_s)), in_turn=in_turn)
 
     def _tell_preparing(self, tracked: Tracked, detail: str) -> None:
         (told, at_s), now_s = tracked.preparing, self._clock.monotonic_s()
@@ -92,21 +92,28 @@ class Judge:
 
     # ---- its end ----
 
-    async def _tell_gone(self, roster: Roster, gone: RunGone) -> None:
-        """A GPU that is not clean is reported before it is free to be given away. Others' news does not wait for it."""
-        if await self._clean(roster):
-            self._floor.tell(gone)
-            return
+    async def _tell_gone(self, roster: Roster, gone: RunGone, *, in_turn: bool) -> None:
+        """A GPU that is not clean is reported before it is free to be given away. To ask the driver takes a while, and
+        others' news does not wait for it."""
+        with contextlib.suppress(OSError):  # it is asked again, by the task
+            if in_turn and await self._clean(roster):
+                self._floor.tell(gone)
+                return
         task = asyncio.create_task(self._tell_when_clean(roster, gone))
         self.tasks[task] = None
         task.add_done_callback(self.tasks.pop)
 
     async def _tell_when_clean(self, roster: Roster, gone: RunGone) -> None:
         give_up_s = self._clock.monotonic_s() + self._floor.tuning.clean_s
-        while self._clock.monotonic_s() < give_up_s and not await self._clean(roster):
-            await asyncio.sleep(0.1)
-        for place, _ in self._floor.by_place(roster):
-            await self.take_inventory(place)
+        try:
+            while not await self._clean(roster):
+                if self._clock.monotonic_s() >= give_up_s:
+                    for place, _ in self._floor.by_place(roster):
+                        await self.take_inventory(place)
+                    break
+                await asyncio.sleep(0.1)
+        except OSError as error:  # the run is over, whatever its GPUs are like
+            log.info("run %s: its GPUs could not be looked at after its end: %s", roster.run, error)
         self._floor.tell(gone)
 
     async def _clean(self, roster: Roster) -> bool:
@@ -214,7 +221,10 @@ class Judge:
         sight = await self.look(tracked.roster)
         if sight.stop_s is not None or any(seen.exit or seen.stage in OVER for seen in sight.workers):
             return
-        absent = {seen.rank for seen in sight.workers if seen.stage is Stage.ABSENT}
+        await self.start(tracked, {seen.rank for seen in sight.workers if seen.stage is Stage.ABSENT})
+
+    async def start(self, tracked: Tracked, absent: Collection[int]) -> None:
+        """Ask for a shim for each of these ranks."""
         tracked.asked_s = self._clock.monotonic_s()
         await all_of(
             self._start(tracked, place, [rank for rank in ranks if rank in absent])

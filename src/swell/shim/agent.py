@@ -142,8 +142,7 @@ class Agent:
             "tree": lambda: host.working_copies.tree(message["job"], message["below"]),
             "have": lambda: deliveries.have(message["name"]),
             "take": lambda: deliveries.take(message["name"], message["offset"], data, message["last"]),
-            "library": lambda: deliveries.library(message["name"]),
-            "job": lambda: deliveries.job(message["job"], message["stamp"], message["files"]),
+            "prepare": lambda: deliveries.prepare(*(message[key] for key in ("job", "stamp", "files", "library"))),
             **self._checkpoint_acts(message, data),
         }
         if name not in acts:

@@ -54,14 +54,22 @@ class Deliveries:
             raise OSError(f"archive {name} did not arrive as it was sent")
         os.rename(part, self._archive(name))
 
-    def library(self, name: str) -> str:
-        """The directory of an in-job library."""
+    def _library(self, name: str) -> str:
         target = os.path.join(self._cluster, "library", name)
         if not os.path.isdir(target):
             self._unpack(name, target)
         return target
 
-    def job(self, job: int, stamp: Json, files: str) -> None:
+    def prepare(self, job: int, stamp: Json, files: str, library: str) -> Json:
+        """What a run needs here, in one request: {"need": archives to bring first} or {"need": [], "library": where
+        the in-job library is}."""
+        need = [name for name in (library, files) if name and not self.have(name)]
+        if need:
+            return {"need": need}
+        self._job(job, stamp, files)
+        return {"need": [], "library": self._library(library)}
+
+    def _job(self, job: int, stamp: Json, files: str) -> None:
         """The directories of a job, made once: attempts after the first find what the job wrote there. Those of
         another job of the same id are set aside: never resumed from, never deleted."""
         if read_json(self._stamp(job)) != stamp:

@@ -14,7 +14,7 @@ from pathlib import Path
 from contract.executor_benches import as_is, ready
 from swell.core.ids import RunId
 from swell.core.observations import Adopted, FilesFound
-from swell.executors.hosts import LocalExecutor
+from swell.executors.local import LocalExecutor
 from swell.executors.tracking import Tuning
 from swell.ports import Launch, Worker
 

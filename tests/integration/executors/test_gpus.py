@@ -15,8 +15,8 @@ from contract.executor_benches import RUN, RealClock, as_is, ready, watching
 from stubs.nvml import FakeGpu, NvmlStub
 from swell.core.observations import NodeSeen, Observation, RunGone, RunUp
 from swell.core.resources import GpuHealth, Node
-from swell.executors.hosts import LocalExecutor
 from swell.executors.inventory import Machine, Ours
+from swell.executors.local import LocalExecutor
 from swell.executors.nvml import GpuProcess, Nvml
 from swell.executors.tracking import Tuning
 from swell.ports import Launch, Worker

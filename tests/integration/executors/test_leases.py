@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from contract.transport_benches import CLUSTER, Process, _ended, greeting, no_upstream, over_pipe
 from swell.core.ids import RunId
+from swell.executors.ssh.bundle import archive_of
 from swell.executors.ssh.transport import Late, SshTransport
 
 RUN = RunId(7, 1)
@@ -143,13 +146,18 @@ def test_a_machine_obeys_the_newest_daemon_only(tmp_path: Path) -> None:
 
 def test_files_of_another_job_of_the_same_id_are_set_aside_and_kept(tmp_path: Path) -> None:
     async def scene(transport: SshTransport) -> None:
-        stamp = {"cluster": CLUSTER, "job": 7, "submitted_s": 1.0}
-        await transport.job(7, stamp, "")
+        stamp, library = {"cluster": CLUSTER, "job": 7, "submitted_s": 1.0}, archive_of({"swell/__init__.py": b""})
+        made = partial(transport.prepare, 7, files="", library=library.name)
+        assert (await made(stamp)).need == (library.name,)
+        await transport.bring(library.name, io.BytesIO(library.data))
+        found = await made(stamp)
+        assert found.need == ()
+        assert (Path(found.library) / "swell" / "__init__.py").exists()
         note = tmp_path / "far" / CLUSTER / "checkpoints" / "7" / "weights"
         note.write_text("old")
-        await transport.job(7, stamp, "")
+        await made(stamp)
         assert note.exists()
-        await transport.job(7, {**stamp, "submitted_s": 2.0}, "")
+        await made({**stamp, "submitted_s": 2.0})
         assert not note.exists()
         assert [path.read_text() for path in (tmp_path / "far" / CLUSTER / "foreign").rglob("weights")] == ["old"]
 

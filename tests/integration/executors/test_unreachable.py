@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from swell.checkpoints.holder import Holder
 from swell.core.events import ExitReason
 from swell.core.ids import JobId, RunId
 from swell.core.observations import RunGone, RunUp
-from swell.executors.hosts import LocalExecutor
-from swell.executors.places import Place
+from swell.core.resources import Node
+from swell.executors.inventory import Ours
+from swell.executors.local import LocalExecutor
+from swell.executors.places import Inspected, Place
 from swell.executors.tracking import Tuning
 from swell.executors.transport import LocalTransport, Look, Unreachable
 from swell.ports import Done, Executor, JobTree, Launch, LogChunk, Piece, Unknown, Worker
@@ -94,10 +97,11 @@ class FarBench:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.far = FarTransport(home / "far")
+        self.machine: Inspected | None = None
 
     def executor(self) -> Executor:
         tuning = Tuning(poll_s=0.05, straggler_s=0.1, ask_again_s=0.2, answer_s=5.0)
-        far = Place(name="far", transport=self.far)
+        far = Place(name="far", transport=self.far, machine=self.machine)
         return LocalExecutor(self.home / "runs", RealClock(), as_is, places=[far], tuning=tuning)
 
     async def pass_time(self) -> None:
@@ -165,6 +169,28 @@ def test_a_signal_that_was_not_answered_is_unknown_and_reaches_who_can_be_reache
             await watch.moments(20)
             assert watch.of() == ["RunUp"]  # of the far worker nothing is known, so the run is not over
             bench.far.cut = False
+            assert (await ended(watch)).reason is ExitReason.STOPPED
+
+    asyncio.run(play())
+
+
+class CutDriver:
+    """Of a machine whose link is cut right after the end of a run was seen."""
+
+    async def read(self, ours: Ours) -> Node:
+        raise Unreachable("the machine does not answer")
+
+    async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
+        raise Unreachable("the machine does not answer")
+
+
+def test_an_end_is_reported_although_its_gpus_cannot_be_looked_at_any_more(bench: FarBench) -> None:
+    async def play() -> None:
+        bench.machine = CutDriver()
+        async with watching(bench) as watch:
+            [worker] = gang("far").workers
+            await watch.executor.launch(ready(Launch(run=RUN, workers=(replace(worker, gpus=(0,)),), grace_s=0.5)))
+            await watch.until(RunUp)
             assert (await ended(watch)).reason is ExitReason.STOPPED
 
     asyncio.run(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,8 @@ class FarMachine:
         self._told: Json = {"cpus": 1, "memory_mib": 1024, "gpus": [], "trouble": "", "no_containers": ""}
         self._readings: tuple[GpuReading, ...] = ()
         self._whose: Mapping[int, Whose] = {}
+        self._asking = asyncio.Lock()
+        self._asked = self._answered = 0  # readings that were begun, and the last one that has come
         probe = Probe(
             executor="ssh",
             cpus=lambda: int(self._told["cpus"]),
@@ -51,6 +54,15 @@ class FarMachine:
         return all(self._machine.gpu_clean(gpu, ours) for gpu in gpus)
 
     async def _ask(self) -> None:
+        """A reading that begins from now on. The driver takes its time: all who come during one share the next."""
+        wanted = self._asked + 1
+        async with self._asking:
+            if self._answered < wanted:
+                self._asked += 1
+                await self._read()
+                self._answered = self._asked
+
+    async def _read(self) -> None:
         self._told = await self._transport.inventory(self._runtime)
         self._readings = readings_of(self._told, self._readings)
         seen = (process for gpu in self._told["gpus"] for process in gpu["processes"])

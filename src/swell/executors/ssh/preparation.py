@@ -4,10 +4,12 @@ directories are brought to each machine, once. Nothing of the daemon's own envir
 from __future__ import annotations
 
 import asyncio
+import io
 import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from swell.core.ids import RunId
 from swell.core.job import Launcher
@@ -40,11 +42,7 @@ class SshPreparation:
         return replace(launch, workers=tuple(workers))
 
     async def _context(self, order: Order, transport: SshTransport) -> LaunchContext:
-        sdk_dir = await transport.library(self.library)
-        record, files = order.record, order.record.spec.files
-        if files:
-            await transport.bring_file(files, self.snapshot(files))
-        await transport.job(record.id, self._stamp(record), files)
+        sdk_dir = await self._prepared(order.record, transport)
         return replace(
             context_in(transport.cluster),
             url=transport.daemon_url,
@@ -52,6 +50,23 @@ class SshPreparation:
             sdk_dir=sdk_dir,
             containers=self.containers,
         )
+
+    async def _prepared(self, record: JobRecord, transport: SshTransport) -> str:
+        """One request if the machine has everything. Where the in-job library is there."""
+        for _ in range(2):
+            names = {"files": record.spec.files, "library": self.library.name}
+            found = await transport.prepare(record.id, self._stamp(record), **names)
+            if not found.need:
+                return found.library
+            for name in found.need:
+                with self._opened(name) as file:
+                    await transport.bring(name, file)
+        raise OSError(
+            "the files of the job are deleted there as soon as they are brought; see whether its disk is full"
+        )
+
+    def _opened(self, name: str) -> IO[bytes]:
+        return io.BytesIO(self.library.data) if name == self.library.name else self.snapshot(name).open("rb")
 
     async def _with_port(self, order: Order, first: LaunchContext, transport: SshTransport) -> LaunchContext:
         """Processes of several meet at a port of the first machine, which only that machine knows to be free."""

@@ -6,19 +6,17 @@ No answer means `Unreachable`, whatever the cause: a server that lets nobody in 
 from __future__ import annotations
 
 import asyncio
-import io
 import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import IO, Any
 
 from swell.checkpoints.holder import Holder
 from swell.core.ids import JobId, RunId
 from swell.core.resources import Ssh
 from swell.executors.request import PORT_BLOCKS, PORTS_FROM, PORTS_PER_RUN
-from swell.executors.ssh.bundle import Archive
 from swell.executors.ssh.connection import CONNECT_S, Refusal, connect
 from swell.executors.ssh.holder import FarHolder
 from swell.executors.ssh.link import AgentLink, Greeting, Late, Pipe, Streams
@@ -39,6 +37,14 @@ _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 Dial = Callable[[], Awaitable[Pipe]]
 
 _spread = random.Random()  # noqa: S311 - so that machines are not all tried at the same moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """`need`: archives that the machine lacks; nothing was done. Else `library`: where the in-job library is there."""
+
+    need: tuple[str, ...]
+    library: str
 
 
 class SshTransport:
@@ -151,12 +157,11 @@ class SshTransport:
 
     # ---- files ----
 
-    async def bring_file(self, name: str, path: Path) -> None:
+    async def bring(self, name: str, file: IO[bytes]) -> None:
         """An archive, once per machine and content. `name` is its hash."""
         async with self._bringing:
             if not (await self._call("have", name=name))[0]:
-                with path.open("rb") as file:
-                    await self._bring(name, file)
+                await self._bring(name, file)
 
     async def _bring(self, name: str, file: IO[bytes]) -> None:
         part, offset = await asyncio.to_thread(file.read, PART), 0
@@ -167,16 +172,11 @@ class SshTransport:
                 return
             part, offset = following, offset + len(part)
 
-    async def library(self, archive: Archive) -> str:
-        """The directory of the in-job library there."""
-        async with self._bringing:
-            if not (await self._call("have", name=archive.name))[0]:
-                await self._bring(archive.name, io.BytesIO(archive.data))
-        return str((await self._call("library", name=archive.name))[0])
-
-    async def job(self, job: JobId, stamp: Json, files: str) -> None:
-        """Its directories, with a copy of its snapshot (the name of an archive that was brought; empty: none)."""
-        await self._call("job", job=job, stamp=stamp, files=files)
+    async def prepare(self, job: JobId, stamp: Json, *, files: str, library: str) -> Prepared:
+        """The job's directories, with a copy of its snapshot and the in-job library: names of archives (`files` empty:
+        none). Those that are not there have to be brought first."""
+        told, _ = await self._call("prepare", job=job, stamp=stamp, files=files, library=library)
+        return Prepared(need=tuple(told["need"]), library=str(told.get("library", "")))
 
     @property
     def holder(self) -> Holder:
