@@ -6,10 +6,11 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
-from containers.images import OPTIONS, busybox
+from containers.images import OPTIONS, busybox, ours
 from contract.executor_benches import SHELL, AgentBench, LocalBench, RealClock, as_is, far_executor
-from contract.transport_benches import over_pipe
 from harness import eventually
+from ssh.bench import dial_to
+from ssh.machines import Machine
 from swell.core.ids import RunId
 from swell.core.resources import Node
 from swell.executors.container import ContainerSettings, Own, container_of
@@ -42,6 +43,10 @@ class ContainerBench(LocalBench):
             self.runs, RealClock(), self._contained, tuning=Tuning(poll_s=0.3, straggler_s=0.2), job_dirs=()
         )
 
+    def left(self) -> list[str]:
+        """Containers of this bench that there are."""
+        return ours(**{"swell.cluster": self.settings.cluster_id})
+
     def settle(self) -> None:
         """Wait until nobody holds a worker of this bench any more."""
         eventually(lambda: all(is_over(str(lock.parent)) for lock in self.runs.glob("*/*/lock")), 60.0)
@@ -66,11 +71,16 @@ class ContainerBench(LocalBench):
 
 
 class FarContainerBench(ContainerBench):
-    """This machine again, through an agent over SSH's own wire."""
+    """Another machine, through an agent over a real sshd. `home` has one path on the machine and here."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, machine: Machine) -> None:
         super().__init__(home)
+        self.machine = machine
         self.runs = AgentBench(home).runs
 
     def executor(self) -> Executor:
-        return far_executor(self.home, over_pipe([]), self._contained)
+        return far_executor(self.home, dial_to(self.machine), self._contained)
+
+    def left(self) -> list[str]:
+        words = ("ps", "--all", "--format={{.Names}}", f"--filter=label=swell.cluster={self.settings.cluster_id}")
+        return self.machine.run("podman", *words, user="root").split()
