@@ -79,7 +79,7 @@ test-containers: $(READY) ## jobs with an image: real podman and runc; needs roo
 	$(BIN)/python -m pytest -m containers --timeout 300 tests/containers
 
 test-ssh: $(READY) ## machines over SSH: real sshd in network namespaces; needs root, openssh-server and iproute2
-	$(BIN)/python -m pytest --timeout 300 -m ssh tests/ssh
+	$(BIN)/python -m pytest -n 3 --dist worksteal --timeout 300 -m ssh tests/ssh
 
 test-web: $(READY) web ## the dashboard in a real browser (Chromium), against a real daemon
 	$(BIN)/pip install -q -e '.[web-test]'
