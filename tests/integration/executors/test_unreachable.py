@@ -13,6 +13,7 @@ import pytest
 from contract.executor_benches import RUN, SHELL, RealClock, Watcher, as_is, ready, watching
 from swell.checkpoints.holder import Holder
 from swell.core.events import ExitReason
+from swell.core.idle import GpuUse
 from swell.core.ids import JobId, RunId
 from swell.core.observations import RunGone, RunUp
 from swell.core.resources import Node
@@ -179,6 +180,9 @@ class CutDriver:
 
     async def read(self, ours: Ours) -> Node:
         raise Unreachable("the machine does not answer")
+
+    def use(self) -> dict[int, GpuUse]:
+        return {}
 
     async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
         raise Unreachable("the machine does not answer")
