@@ -11,7 +11,7 @@ from swell.executors.ssh.inventory import FarMachine
 from swell.executors.ssh.transport import SshTransport
 from swell.executors.transport import Json
 
-GPU: Json = {"index": 0, "uuid": "GPU-0", "name": "A100", "total_mib": 40960, "used_mib": 1, "mig": False, "percent": None}
+GPU: Json = {"index": 0, "uuid": "GPU-0", "name": "A100", "total_mib": 40960, "mig": False, "percent": None}
 
 
 class SlowDriver:
