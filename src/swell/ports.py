@@ -143,6 +143,7 @@ class JobQuery:
     group: str = "all"
     user: str = ""
     batch: str = ""
+    ended_since_s: float = 0.0  # those that ended since then, or have not ended; 0: all
     after: JobId = 0  # page: ids below this (newest first); 0: from the newest
     limit: int = 100
 

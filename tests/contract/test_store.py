@@ -204,6 +204,9 @@ def test_jobs_are_filtered_and_paged_newest_first(store: AnyStore) -> None:
     assert ids(JobQuery(user="bob")) == [2]
     assert ids(JobQuery(batch="b")) == [3]
     assert ids(JobQuery(user="ann", group="queued", after=5)) == [4]
+    assert ids(JobQuery(ended_since_s=T0 + 11)) == [5, 4, 3, 2], "job 1 ended 10 s after the beginning"
+    assert ids(JobQuery(group="ended", ended_since_s=T0 + 10)) == [5, 1]
+    assert ids(JobQuery(ended_since_s=T0 + 21, limit=2, after=4)) == [3, 2]
     with pytest.raises(ValueError, match="no group of jobs 'sleeping'; there are: all, queued, running, ended"):
         ids(JobQuery(group="sleeping"))
 

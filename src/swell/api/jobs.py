@@ -96,13 +96,23 @@ async def list_jobs(
     state: Literal["all", "running", "queued", "ended"] = "all",
     user: str = "",
     batch: str = "",
+    ended_since: Annotated[
+        float, Query(ge=0, le=MAX_NUMBER, description="Only those that ended since (seconds since 1970), or have not.")
+    ] = 0.0,
+    order: Annotated[
+        Literal["id", "ended"],
+        Query(description="`ended`, with state=ended: those that ended last first. It has no further pages."),
+    ] = "id",
     after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Cursor: `next` of the page before.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
 ) -> Response:
     """Newest first."""
     engine = engine_of(request)
-    records = await engine.jobs(JobQuery(group=state, user=user, batch=batch, after=after, limit=limit))
-    following = records[-1].id if len(records) == limit else None
+    if order == "ended" and (state != "ended" or after or ended_since):
+        raise ApiError(422, "Which order?", "order=ended goes with state=ended, without after and ended_since")
+    query = JobQuery(group=state, user=user, batch=batch, ended_since_s=ended_since, after=after, limit=limit)
+    records = engine.lately_ended(query) if order == "ended" else await engine.jobs(query)
+    following = records[-1].id if len(records) == limit and order == "id" else None
     return json_response({"jobs": as_seen(caller_of(request), records, lines_of(engine, records)), "next": following})
 
 

@@ -53,8 +53,8 @@ def history(
 
     GPU hours are GPUs times the time they were held, over all attempts of a job.
     """
-    every, _ = take(client(home), "all", ALL, {"user": user_name() if mine else user})
-    jobs = [job for job in every if _within(job, since, until) and _matches(job, **wanted)]
+    every, _ = take(client(home), "all", ALL, {"user": user_name() if mine else user, "ended_since": since})
+    jobs = [job for job in every if (until is None or job["submitted_s"] <= until) and _matches(job, **wanted)]
     if by:
         _show_sums(sums(jobs, by), by, as_json=as_json, as_csv=as_csv)
     elif as_json:
@@ -63,10 +63,6 @@ def history(
         _write_csv(CSV_COLUMNS, [[value(job) for value in CSV_COLUMNS.values()] for job in jobs])
     else:
         _show(jobs, limit)
-
-
-def _within(job: Job, since: float, until: float | None) -> bool:
-    return (job["ended_s"] is None or job["ended_s"] >= since) and (until is None or job["submitted_s"] <= until)
 
 
 def _matches(job: Job, *, team: str, name: str, states: Sequence[str]) -> bool:

@@ -93,7 +93,8 @@ class Wanted:
         jobs: list[Job] = []
         more = False
         for group, most in self._groups().items():
-            part, left = take(found, group, most, query)
+            lately = {"order": "ended"} if group == "ended" and most <= PAGE else {}
+            part, left = take(found, group, most, {**query, **lately})
             matching = [job for job in part if self._matches(job)]
             jobs += matching[: self.limit] if self._filters else matching
             more = more or (left and group != "ended")
@@ -116,7 +117,7 @@ class Wanted:
         return named and (not self.states or state in self.states)
 
 
-def take(found: Client, group: str, most: int, query: dict[str, str]) -> tuple[list[dict[str, Any]], bool]:
+def take(found: Client, group: str, most: int, query: Mapping[str, object]) -> tuple[list[dict[str, Any]], bool]:
     jobs: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None and len(jobs) < most:

@@ -35,7 +35,9 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=Slots(),
             help="Number of slots to declare instead of looking for GPUs; kept for later starts. auto: look for GPUs.",
         ),
-        click.option("--policy", help="Scheduling policy of the first start; later `swell policy` sets it."),
+        click.option(
+            "--policy", help="Scheduling policy of the first start; later `swell policy` or `swell up` sets it."
+        ),
         click.option("--placer", help="Which GPUs: the placer of the first start."),
         click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),
         click.option("--advertise", help="Name or address that others reach it by.  [default: --host]"),

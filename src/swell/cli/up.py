@@ -10,6 +10,7 @@ import click
 from swell.cli.common import answering, connected, declare_slots, plural, print_json, start_daemon
 from swell.cli.serve import daemon_options
 from swell.cli.terminal import say
+from swell.client.http import Client
 from swell.home import TOKEN_NAME, default_home
 
 NOT_INTO_A_CLUSTER = (
@@ -25,7 +26,8 @@ NOT_INTO_A_CLUSTER = (
 @daemon_options
 @connected
 def up(home: Path | None, as_json: bool, kubernetes: bool, **options: Any) -> None:
-    """Start the daemon in the background. If it runs already, --gpus changes how many slots it has.
+    """Start the daemon in the background. If it runs already, --gpus changes how many slots it has. --policy and
+    --placer hold from now on, whatever was set before.
 
     More slots are there at once; when there are fewer, those that jobs hold go as the jobs end.
     """
@@ -36,6 +38,7 @@ def up(home: Path | None, as_json: bool, kubernetes: bool, **options: Any) -> No
     client = running or start_daemon(home, [part for key, value in said.items() for part in _argument(key, value)])
     if running and "gpus" in said:
         declare_slots(client, said.pop("gpus"))
+    chosen = _choose_policy(client, said.pop("policy", ""), said.pop("placer", ""))
     nodes = client.get("/v1/nodes")["nodes"]
     if as_json:
         print_json({"url": client.address.url, "started": running is None, "nodes": nodes})
@@ -47,7 +50,20 @@ def up(home: Path | None, as_json: bool, kubernetes: bool, **options: Any) -> No
         say(f"others:  swell login {client.address.public_url} --fingerprint {client.address.fingerprint}")
     if running and said:
         say(f"note: {' and '.join(map(_option, said))} hold from a start on; `swell down` first, then `swell up` again")
+    if chosen:
+        say(chosen)
     _tell(home, nodes)
+
+
+def _choose_policy(client: Client, name: str, placer: str) -> str:
+    """A daemon that was started before goes on with the policy it had: here somebody asks for another one. What was
+    changed, in words; empty if nothing was."""
+    known = client.get("/v1/policy")
+    if (name or known["name"], placer or known["placer"]) == (known["name"], known["placer"]):
+        return ""
+    body = {"name": name or known["name"], "placer": placer or known["placer"]}
+    now = client.request_json("PUT", "/v1/policy", body)
+    return f"policy {now['name']}, placer {now['placer']}, from now on (before: {known['name']}, {known['placer']})"
 
 
 def _option(key: str) -> str:

@@ -33,7 +33,7 @@ from swell.daemon.forecasts import Forecasts
 from swell.daemon.health import health, leftovers
 from swell.daemon.job_id_watermark import JobIdWatermark
 from swell.daemon.latest_order import latest_order
-from swell.daemon.listing import IN_MEMORY, active_jobs
+from swell.daemon.listing import IN_MEMORY, active_jobs, lately_ended
 from swell.daemon.logwatch import LogWatch
 from swell.daemon.lookahead import Simulate, Simulation
 from swell.daemon.observing import Observing
@@ -404,6 +404,9 @@ class Engine:
         if query.group in IN_MEMORY and self._committer.durable_seq >= self.state.seq:
             return active_jobs(self.state, query)
         return await asyncio.to_thread(self._record.jobs, query)
+
+    def lately_ended(self, query: JobQuery) -> Sequence[JobRecord]:
+        return lately_ended(self.state, query)
 
     async def runs(self, job: JobId) -> Sequence[Run]:
         """The last one as the state has it: what was just decided may not be in the tables yet."""

@@ -1,4 +1,5 @@
-"""Jobs that wait or run, listed from memory as the store would list them: people look at nothing more often."""
+"""Jobs that wait or run, listed from memory as the store would list them, and those that ended last: people look at
+nothing more often."""
 
 from __future__ import annotations
 
@@ -27,3 +28,14 @@ def _found(state: State, query: JobQuery) -> Iterator[JobRecord]:
             and (not query.batch or record.batch == query.batch)
         ):
             yield record
+
+
+def lately_ended(state: State, query: JobQuery) -> Sequence[JobRecord]:
+    """Those that ended last come first, whatever their ids. As far back as memory goes."""
+    ended = (state.jobs[job] for job in reversed(state.ended))
+    found = (
+        record
+        for record in ended
+        if (not query.user or record.spec.user == query.user) and (not query.batch or record.batch == query.batch)
+    )
+    return list(islice(found, query.limit))

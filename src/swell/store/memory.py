@@ -88,6 +88,7 @@ class MemoryStore:
             and (not query.user or job.spec.user == query.user)
             and (not query.batch or job.batch == query.batch)
             and (not query.after or job.id < query.after)
+            and (job.ended_s is None or job.ended_s >= query.ended_since_s)
         )
         return [job for job, _ in zip(found, range(query.limit), strict=False)]
 

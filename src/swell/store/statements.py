@@ -13,7 +13,9 @@ def jobs_page(query: JobQuery) -> tuple[str, list[Any]]:
     states = states_of(query)
     values: list[Any] = list(states)
     sql = f"SELECT id, record, reported FROM jobs WHERE state IN ({', '.join('?' * len(states))})"  # noqa: S608 - only marks
-    for column, value in (("owner = ?", query.user), ("batch = ?", query.batch), ("id < ?", query.after)):
+    since = rows.when(query.ended_since_s) if query.ended_since_s else None
+    wanted = ("owner = ?", query.user), ("batch = ?", query.batch), ("id < ?", query.after)
+    for column, value in (*wanted, ("(ended_at IS NULL OR ended_at >= ?)", since)):
         if value:
             sql += f" AND {column}"
             values.append(value)

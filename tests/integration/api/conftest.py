@@ -33,6 +33,7 @@ from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
 from swell.daemon.idle_gpus import IdleGpus
 from swell.daemon.latest_order import latest_order
+from swell.daemon.listing import lately_ended
 from swell.daemon.lookahead import Desk, Done, Request, Simulate, Simulation
 from swell.daemon.moments import Moment, Sender, packed, unpacked
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
@@ -173,8 +174,12 @@ class FakeEngine:
             and (not query.user or r.spec.user == query.user)
             and (not query.batch or r.batch == query.batch)
             and (not query.after or r.id < query.after)
+            and (r.ended_s is None or r.ended_s >= query.ended_since_s)
         ]
         return chosen[: query.limit]
+
+    def lately_ended(self, query: JobQuery) -> Sequence[JobRecord]:
+        return lately_ended(self.state, query)
 
     async def runs(self, job: JobId) -> Sequence[Run]:
         await self.job(job)

@@ -100,6 +100,18 @@ def test_lists_are_filtered_and_paged(server: Server) -> None:
     assert seen == [7, 6, 5, 4, 3, 2, 1]
 
 
+def test_those_that_ended_last_or_since_a_time_are_asked_for(server: Server) -> None:
+    server.submit("command: x\narray: 4")
+    for job in (3, 1, 2):
+        server.client.post(f"/v1/jobs/{job}/cancel")
+    found = get(server, "/v1/jobs?state=ended&order=ended&limit=2")
+    assert ([job["id"] for job in found["jobs"]], found["next"]) == ([2, 1], None)
+    ended = {job["id"]: job["ended_s"] for job in get(server, "/v1/jobs?state=ended")["jobs"]}
+    later = max(ended.values()) + 1
+    assert [job["id"] for job in get(server, f"/v1/jobs?ended_since={later}")["jobs"]] == [4]
+    assert server.client.get("/v1/jobs?order=ended").status_code == 422
+
+
 def test_a_running_job_shows_where_and_progress(server: Server) -> None:
     (job,) = server.submit("command: x\nepochs: 10")
     server.engine.start(job, gpus=(0, 1))

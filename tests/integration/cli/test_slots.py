@@ -55,3 +55,13 @@ def test_what_cannot_change_while_it_runs_is_said(alone: Shell) -> None:
     assert "--port hold from a start on" in alone("up", "--port", 9, "--gpus", 2).out
     assert slots(alone) == 2
     assert "auto" in alone("up", "--gpus", "many", code=2).err
+
+
+def test_a_policy_that_is_asked_for_holds_on_an_old_home_and_on_a_running_daemon(alone: Shell) -> None:
+    assert "before:" not in alone("up", "--gpus", 1, "--policy", "fifo").out
+    assert "policy srjf, placer" in alone("up", "--policy", "srjf").out
+    alone("down")
+    assert "(before: srjf, " in alone("up", "--policy", "fifo").out
+    assert json.loads(alone("policy", "--json").out)["name"] == "fifo"
+    assert "before:" not in alone("up", "--policy", "fifo").out, "it is what it is"
+    assert "there is no policy" in alone("up", "--policy", "fastest", code=2).err

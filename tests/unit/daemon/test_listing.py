@@ -10,7 +10,7 @@ from swell.core import events as ev
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.resources import Allocation, Gpu, Node, Part
-from swell.daemon.listing import IN_MEMORY, active_jobs
+from swell.daemon.listing import IN_MEMORY, active_jobs, lately_ended
 from swell.ports import JobQuery
 from swell.store.memory import MemoryStore
 
@@ -45,3 +45,13 @@ def test_as_the_store_lists_them(group: str, fates: list[str], user: str, batch:
     store = stored(fates)
     query = JobQuery(group=group, user=user, batch=batch, after=after, limit=limit)
     assert active_jobs(store.load(), query) == store.jobs(query)
+
+
+def test_those_that_ended_last_come_first_whatever_their_ids() -> None:
+    store = stored(["waits"] * 4)
+    ends: list[ev.Event] = [ev.JobCancelled(job=job, at_s=100.0 + i) for i, job in enumerate((4, 1, 3))]
+    store.append(store.load().seq + 1, ends)
+    state = store.load()
+    assert [job.id for job in lately_ended(state, JobQuery(limit=2))] == [3, 1]
+    assert [job.id for job in lately_ended(state, JobQuery(user="bob"))] == [3]
+    assert [job.id for job in lately_ended(state, JobQuery(batch="b2"))] == [4]
