@@ -217,6 +217,8 @@ def test_an_idempotency_key_is_its_users_own(people: People) -> None:
 def test_a_token_is_shown_once_works_and_stops_when_revoked(people: People) -> None:
     made = people.clients["tim"].post("/v1/tokens", json={"note": "laptop", "days": 1}).json()
     fresh = people.client(made["token"])
+    issued_s = people.server.engine.state.tokens[made["id"]].made_s
+    assert made["expires_s"] == issued_s + 86400.0
     assert fresh.get("/v1/whoami").json() == {"user": "tim", "role": "submitter", "team": "vision", "by": "token"}
     listed = {token["id"]: token for token in fresh.get("/v1/tokens").json()["tokens"]}
     assert {token["user"] for token in listed.values()} == {"tim"}

@@ -15,6 +15,7 @@ import pytest
 
 from harness import eventually
 from integration.api.conftest import Server
+from swell.core.account_events import UserSet
 from swell.core.accounts import Role
 from swell.core.oidc import OidcSettings
 
@@ -78,6 +79,7 @@ def at_provider(browser: httpx.Client, sub: str) -> str:
     asked = parse_qs(urlsplit(begun.headers["location"]).query)
     assert asked["code_challenge_method"] == ["S256"]
     assert asked["nonce"] != asked["state"]
+    assert "httponly" in begun.headers["set-cookie"].lower(), "no script of a page reads what ties a log-in to its browser"
     return str(browser.post(begun.headers["location"], data={"sub": sub}).headers["location"])
 
 
@@ -92,6 +94,14 @@ def test_a_user_logs_in_and_has_the_role_that_their_claim_gives(server: Server, 
     assert who == {"user": "ana", "role": "submitter", "team": "", "by": "oidc"}
     assert server.engine.state.users["ana"].role is Role.SUBMITTER
     assert browser.post("/v1/ui/sessions", json={"code": code}).status_code == 401  # once
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_user_who_is_known_gets_the_role_that_their_claim_gives_now(server: Server, browser: httpx.Client) -> None:
+    server.engine.record(UserSet(name="ana", role=Role.VIEWER, team="vision", at_s=1.0))
+    assert browser.get(at_provider(browser, "1")).status_code == 303
+    ana = server.engine.state.users["ana"]
+    assert (ana.role, ana.team) == (Role.SUBMITTER, "vision")
 
 
 @pytest.mark.usefixtures("settings")

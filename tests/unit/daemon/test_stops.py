@@ -82,6 +82,23 @@ def test_a_rank_that_waits_hears_of_a_withdrawal_at_once_and_nobody_leaves() -> 
     play(scenario)
 
 
+@pytest.mark.parametrize(("why", "stops_at"), [(StopWhy.RESIZING, None), (StopWhy.PREEMPTED, (4, 0))])
+def test_a_resize_spares_a_short_last_epoch_and_a_preemption_does_not(why: StopWhy, stops_at: Position | None) -> None:
+    """Others wait for the GPUs of a preempted job; a resized one would only pay for a restart just before its end."""
+
+    async def scenario(committer: Committer, stops: Stops) -> None:
+        await stops.heard(RUN, at_epoch_3(0))
+        found = (await stops.heard(RUN, at_epoch_3(1))).stop
+        assert (found.at if found is not None else None) == stops_at
+
+    short = [
+        ev.TrainingBegan(run=RUN, at_s=3.0, epochs=5),
+        ev.EpochEnded(run=RUN, at_s=9.0, epoch=3, count=3, epoch_s=2.0, gpus=2),
+        ev.RunStopRequested(run=RUN, why=why, at_s=10.0),
+    ]
+    play(scenario, (*LIFE[:-1], *short))
+
+
 def test_never_is_a_verdict_withdrawn_that_is_durable() -> None:
     async def scenario(committer: Committer, stops: Stops) -> None:
         for rank in (0, 1):

@@ -127,3 +127,11 @@ def test_without_the_solver_people_are_told_how_to_get_it(name: str, monkeypatch
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(SwellError, match=r"pip install 'swell\[solvers\]'"):
         policy_named(name)
+
+
+def test_a_job_that_waits_is_shown_what_the_others_leave() -> None:
+    jobs = [view(i, 3, 3, curves={"gpu": linear(3)}) for i in (1, 2)]
+    decision = bare("sia", snapshot(jobs, gpus=4))
+    (waiting,) = (job.id for job in jobs if job.id not in decision.grants)
+    (reason,) = decision.reasons[waiting]
+    assert reason.detail == {"needs": 3, "free": 1}
