@@ -34,7 +34,7 @@ class Accounts:
     async def issue_token(
         self, user: str, *, role: Role | None = None, lasts_s: float = 0.0, note: str = "", by: str = ""
     ) -> tuple[str, str]:
-        """Its id and its text, which nobody can read again. `lasts_s` 0: it does not expire."""
+        """Returns the id and the text of a new token. The daemon keeps no copy of the text. `lasts_s` 0: no expiry."""
         token, text = new_token()
         now_s = self._clock.now_s()
         events = commands.issue_token(
@@ -56,18 +56,18 @@ class Accounts:
 
 
 def new_token() -> tuple[str, str]:
-    """An id, which is no secret, and a text of 256 random bits that begins with it."""
+    """Returns a public id, and the secret text: the id followed by 256 random bits."""
     token = secrets.token_hex(4)
     return token, f"{PREFIX}{token}_{secrets.token_hex(32)}"
 
 
 def digest_of(text: str) -> str:
-    """A plain hash is enough: nobody guesses 256 random bits."""
+    """A plain hash without salt is enough, since 256 random bits cannot be guessed."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def token_of(state: State, text: str) -> Token | None:
-    """The token of this text. Compared in constant time, so that answers tell nothing about it."""
+    """Finds the token with this text. The comparison takes constant time, so response times leak nothing."""
     if not text.startswith(PREFIX):
         return None
     known = state.tokens.get(text.removeprefix(PREFIX).partition("_")[0])

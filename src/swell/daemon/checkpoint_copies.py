@@ -1,7 +1,7 @@
-"""Copies checkpoints of running jobs to the daemon's store, in the background: each job's newest one, now and then.
+"""Copies the newest checkpoint of each running job to the daemon's store, periodically and in the background.
 
-Which jobs, and when, is decided here; how files travel is the port's affair. What became of it is an event, since where
-a job may continue depends on it (`core.staying`).
+This module decides which jobs are copied and when; `ports.Checkpoints` transfers the files. The result of each copy is
+an event, because it decides on which machines a job may continue (`core.staying`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from swell.ports import Checkpoints, Clock, Order
 log = logging.getLogger(__name__)
 
 EVERY_S = 30.0
-"""A job's checkpoint is copied at most so often."""
+"""Minimum time between two copies of one job's checkpoint."""
 LOOK_S = 1.0
 SWEEP_S = 60.0
 
@@ -73,7 +73,7 @@ class CheckpointCopies:
                 await self._checkpoints.forget_copy(job)
 
     def look(self) -> None:
-        """Begin what is due. One machine that is slow delays only its own jobs."""
+        """Starts the copies that are due. A slow machine delays only the jobs that run on it."""
         state, now_s = self._state(), self._clock.monotonic_s()
         due = {record.id: record for job in state.active if is_copied(record := state.jobs[job], state.nodes)}
         self._copying = {job: known for job, known in self._copying.items() if job in due or _is_busy(known)}
@@ -109,8 +109,8 @@ def _is_asked(node: Node) -> bool:
 
 
 def is_copied(record: JobRecord, nodes: dict[str, Node]) -> bool:
-    """Runs on a machine whose checkpoints other machines may not see, and may be copied. Those of the daemon's own
-    machine are copied when they are needed elsewhere: it cannot be lost alone."""
+    """Whether copies are made while the job runs: its machine may have the only copy, and the job allows it. Jobs on
+    the daemon's own machine are copied only when they move: if that machine is lost, so is the daemon's store."""
     run = record.run
     if run is None or record.state not in (JobState.RUNNING, JobState.STOPPING) or not record.resumable:
         return False

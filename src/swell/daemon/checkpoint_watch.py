@@ -18,9 +18,9 @@ from swell.core.state import JobRecord, JobState, State
 
 EVERY_S = 1.0
 REPORT_EVERY_S = 30.0
-"""A script that saves more often is reported this often, except when a stop waits for its next checkpoint."""
+"""Minimum time between two reports of one script, except when a stop waits for its next checkpoint."""
 MAX_FILES = 10_000
-"""A directory with more files is looked at as far as this."""
+"""Maximum number of files that one look reads of a directory."""
 
 Print = tuple[int, int, int]
 """(files, bytes, newest change in ns) of a directory: two looks with the same one saw the same files."""
@@ -84,7 +84,7 @@ def _saves_by_itself(record: JobRecord) -> bool:
 
 
 def fingerprint(directory: Path) -> Print:
-    """Of all files below. What cannot be read counts as not there: the next look comes in a second."""
+    """Summarises all files below this directory. Unreadable files count as missing; the next look is a second later."""
     files = size = newest_ns = 0
     for root, _, names in os.walk(directory):
         for name in names:

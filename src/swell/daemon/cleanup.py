@@ -1,6 +1,7 @@
-"""Deletes what removed jobs left on nodes: in the background, one after the other. That a job was removed is on disk
-before; so what a crash or a stop leaves undone is found, and done, at the next start. What cannot be deleted is tried
-again, less and less often, up to a limit; `swell doctor` reports it."""
+"""Deletes the files of removed jobs on nodes, in the background, one job at a time.
+
+The removal is on disk before anything is deleted, so the next start finishes what a crash interrupted. A deletion that
+fails is retried with exponential back-off up to a limit; `swell doctor` reports what is left."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ RETRY_S = 5.0
 """Twice as long each time."""
 MAX_RETRY_S = 3600.0
 MAX_TRIES = 20
-"""Within about ten hours. Then the next start tries again."""
+"""All retries together take about ten hours; after that only the next start of the daemon tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undeleted:
-    """A removed job of which something is still there."""
+    """A removed job with files that could not be deleted yet."""
 
     job: JobId
     why: str
@@ -59,11 +60,11 @@ class Cleanup:
 
     @property
     def under_way(self) -> bool:
-        """Waiting to try again does not count."""
+        """Whether a deletion is running or queued. One that waits for its next retry does not count."""
         return not self._looked or self._busy or not self._waiting.empty()
 
     def found(self, kept: Sequence[JobId]) -> None:
-        """A machine keeps something of these jobs: those of them that were removed are deleted."""
+        """A machine has files of these jobs: deletes the files of those that were removed."""
         self._waiting.put_nowait(tuple(kept))
 
     async def run(self) -> None:

@@ -1,8 +1,8 @@
-"""The daemon's time: seconds since the epoch for people, but it passes as the kernel counts, whoever sets the clock.
+"""The daemon's clock: seconds since the epoch, but monotonic, so that setting the system clock never breaks a duration.
 
-`now_s` runs with CLOCK_BOOTTIME from an anchor that is kept in the home: it goes on over restarts of the daemon, and
-after a boot from the machine's clock, or from where it was if that is later. Where the two have come apart
-it moves towards the machine's clock by at most `SLEW` of the time that passes (docs/adr: a clock that nobody sets).
+`now_s` is CLOCK_BOOTTIME plus an offset that an anchor file in the home keeps over restarts of the daemon. After a boot
+it continues from the system clock, or from the last anchor if that is later. When the two clocks differ, `now_s`
+approaches the system clock at a rate of at most `SLEW` (docs/adr: a clock that nobody sets).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from swell.shim.files import boot_id, boot_s
 log = logging.getLogger(__name__)
 
 SLEW = 0.005
-"""A duration is wrong by at most this part while the two clocks come together."""
+"""Maximum relative error of a duration while `now_s` approaches the system clock."""
 KEEP_S = 30.0
-"""The anchor in the home is at most this old."""
+"""The anchor file is rewritten this often."""
 NOTICED_S = 5.0
-"""A difference from the machine's clock that is logged when it arises."""
+"""A new difference from the system clock of at least this much is logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Anchor:
 
 
 class SystemClock:
-    """See `ports.Clock`. `path`: where the anchor is kept; without one every start begins with the machine's clock."""
+    """See `ports.Clock`. `path`: the anchor file; without one every start begins at the system clock."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class SystemClock:
 
     @property
     def off_s(self) -> float:
-        """By how much the machine's clock is ahead of ours."""
+        """Seconds by which the system clock is ahead of `now_s`."""
         return self._wall_s() - self.now_s()
 
     async def keep(self) -> None:
-        """Until cancelled: the anchor in the home follows, and what people did to the clock is noticed."""
+        """Rewrites the anchor file and logs changes of the system clock, until cancelled."""
         while True:
             await asyncio.sleep(KEEP_S)
             await asyncio.to_thread(self.note)

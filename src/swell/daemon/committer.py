@@ -3,7 +3,7 @@
 `commit` applies events to the state at once and returns when they are on disk; nothing leaves the daemon (no answer, no
 effect) before that. When the store refuses a write, commits are refused with the reason until `keep_healthy`, a task of
 the daemon, has made a write work again and has read back what the store holds. That may take any length of time. Until
-then `state` may hold events that are on no disk: whoever decides from it calls `check` first, or waits in `healthy`.
+then `state` may hold events that are on no disk: code that decides from it calls `check` first, or waits in `healthy`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Committer:
         self._checkpoint_due = asyncio.Event()
         self._checkpoint_seq = 0
         self._closed = False
-        self.listeners: list[Callable[[Sequence[Event]], None]] = []  # told of events once they are durable
-        self.found: list[Callable[[Sequence[Event]], None]] = []  # told of those that a refused write left on disk
+        self.listeners: list[Callable[[Sequence[Event]], None]] = []  # called with events once they are durable
+        self.found: list[Callable[[Sequence[Event]], None]] = []  # called with refused ones that are on disk
         self.state = State()
         self.durable_seq = 0
         self.failure: StoreError | None = None  # why nothing can be written or decided now
@@ -57,7 +57,7 @@ class Committer:
         await self._read_book_back()
 
     async def _read_book_back(self) -> None:
-        """The one of the last checkpoint, and what happened after it; without one, all that the log holds."""
+        """Restores the speed book of the last checkpoint and replays later events; without one, the whole log."""
         seq, kept = await asyncio.to_thread(self._store.book)
         after = seq if self._book.restore(kept) else 0
         while page := await asyncio.to_thread(self._store.events, after, BOOK_PAGE):
@@ -115,7 +115,7 @@ class Committer:
             raise type(self.failure)(*self.failure.args)  # a new one: the same one would grow with each raise
 
     async def healthy(self) -> None:
-        """Return when the state is what the store holds. Raises when that will not be: fenced off, or closed."""
+        """Returns once state and store agree. Raises if they never will: the daemon is fenced off or closing."""
         async with self._news:
             await self._news.wait_for(lambda: self.failure is None or self._closed or self._fenced)
         self.check()

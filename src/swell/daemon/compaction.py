@@ -1,4 +1,4 @@
-"""Keeps the log from growing without end: old events are removed, in steps that others hardly wait for."""
+"""Bounds the size of the log: removes old events in transactions too small to delay other writers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from swell.daemon.hourly import PAUSE_S, Hourly
 from swell.ports import Clock, Store
 
 STEP_EVENTS = 250
-"""Removed in one transaction; whoever wants to write waits for it."""
+"""Events removed per transaction; other writers wait while it runs."""
 
 
 def compaction(store: Store, clock: Clock, *, keep_days: float, pause_s: float = PAUSE_S) -> Hourly:

@@ -1,7 +1,7 @@
 """Which machines answer: keeps when each was last heard, and makes facts of it by the rules of `core.contact`.
 
-Only machines that are watched for contact (those with a boot id) can be away or lost. Owned by the engine; what it
-keeps in memory begins anew with each daemon, which makes every bound longer, never shorter.
+Only machines that report a boot id can be away or lost. Owned by the engine. The times are in memory only: after a
+restart every wait begins anew, which makes each bound longer, never shorter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from swell.core.state import State
 from swell.ports import Clock
 
 EVERY_S = 5.0
-"""Silence is looked at so often at least, and whenever a time-out is due."""
+"""Maximum time between two checks for silent machines; a time-out that is due causes one as well."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Contacts:
         reached: Callable[[str], None],
         clock: Clock,
     ) -> None:
-        """`kill`: end a run that is no current attempt. `reached`: a machine is back, what it is owed can be sent."""
+        """`kill`: called for a run that is not the current attempt. `reached`: called when a machine answers again."""
         self._state = state
         self._commit = commit
         self._kill = kill
@@ -49,7 +49,7 @@ class Contacts:
         self._heard: dict[str, _Heard] = {}
 
     async def heard(self, seen: NodeHeard) -> None:
-        """A machine has answered. What it runs that is no current attempt is killed before anything new starts."""
+        """A machine has answered. Kills its runs that are not current attempts before anything new starts there."""
         now_s = self._clock.monotonic_s()
         known = self._heard_of(seen.node)
         known.last_s = now_s
@@ -67,8 +67,8 @@ class Contacts:
             self._reached(seen.node)
 
     async def renewed(self, name: str, *, whole: bool) -> None:
-        """A run there was answered with a renewal, which does not count as an answer of its machine. `whole`: so was
-        every run there, so that all their leases have an end."""
+        """The daemon renewed the lease of a run on this node, which alone is no contact with it. `whole`: it renewed
+        every run there, so that all their leases expire."""
         self._heard_of(name).renewed_s = self._clock.monotonic_s()
         node = self._state().nodes.get(name)
         if whole and node is not None:
@@ -80,7 +80,7 @@ class Contacts:
             await asyncio.sleep(max(0.01, min(EVERY_S, await self.look())))
 
     async def look(self) -> float:
-        """Say which machines are away, or lost, by now. Returns in how many seconds the next one may be."""
+        """Commits which machines are away or lost by now. Returns the seconds until the next one can be."""
         now_s, wait_s = self._clock.monotonic_s(), EVERY_S
         for node in list(self._state().nodes.values()):
             due_s = self._due_s(node)
@@ -102,7 +102,7 @@ class Contacts:
         return self.over_by_s(node)
 
     def over_by_s(self, node: Node) -> float | None:
-        """When all its runs are over for certain, monotonic; None: never by itself."""
+        """Monotonic time at which all its runs have certainly ended, by their leases; None: never by themselves."""
         if not node.lease_s or node.lease_waived:
             return None
         return rules.over_by_s(

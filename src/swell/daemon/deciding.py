@@ -1,12 +1,12 @@
 """Asks the policy and the placer for a plan. A policy that crashes or never returns costs that decision, nothing else.
 
-Built-in policies decide about few jobs on the loop, about many in a thread; policies of one's own (`policy_files`)
-always in a thread, which is given up after `late_s` (an answer that comes later is about a cluster that was, and is not
-used): Python cannot end a thread, so it is left to itself (it does not
-keep the daemon from stopping) and no second one is started for the same choice while it lives. Whoever chooses another
-policy meanwhile is not kept waiting by the first.
+Built-in policies decide on the event loop if there are few jobs, in a thread if there are many. Custom policies
+(`policy_files`) always decide in a thread. A thread that has not answered after `late_s` is abandoned, and its late
+answer is discarded, because the cluster has changed meanwhile. Python cannot kill a thread: it lives on as a daemon
+thread, and the same choice gets no second thread until it ends. Choosing another policy does not wait for it.
 
-Policies and placers are made here, for live decisions only: what they cache is never shared with forecasts or explain.
+This module makes the policies and placers of live decisions; forecasts and explain have instances of their own, so
+that no cache is shared.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from swell.ports import Policy
 SMALL = 200
 """Up to this number of jobs, deciding takes less time than handing it to a thread costs."""
 MOST_S = 600.0
-"""The longest that a decision is waited for."""
+"""Upper bound of the patience with a slow policy."""
 WAY_BACK = "`swell policy fifo` goes back to one that works"
 
 
 class NoDecision(SwellError):
-    """There is no plan from this pass; the message says why, and what goes on meanwhile."""
+    """This pass yields no plan. The message says why, and what continues without one."""
 
 
 class Superseded(SwellError):
@@ -46,7 +46,7 @@ class Superseded(SwellError):
 
 @dataclass(eq=False)
 class Choice:
-    """A policy and a placer as they were chosen, made when they are first asked."""
+    """The chosen policy and placer, instantiated at their first decision."""
 
     policy: str
     placer: str
@@ -65,7 +65,7 @@ class Choice:
         self.parts_s = time.perf_counter() - began_s - placer.took_s, placer.took_s
         if not is_custom(self.policy):
             return plan
-        # Reasons are made when they are read, which would run a stranger's code on the loop.
+        # Reasons are computed when read; force them here, or a custom policy's code would run on the loop.
         reasons = plan.explain()
         return replace(plan, explain=lambda: reasons)
 
@@ -93,13 +93,13 @@ class Decider:
         self._changed.set()
 
     def at_once(self, snapshot: Snapshot) -> bool:
-        """Whether `plan` answers without giving way to anything else."""
+        """Whether `plan` runs on the event loop, without yielding to other tasks."""
         return self._choice is not None and not is_custom(self._choice.policy) and len(snapshot.jobs) <= SMALL
 
     async def plan(self, snapshot: Snapshot, memory: Mapping[str, object], rng: random.Random) -> Plan:
         """Raises NoDecision or Superseded."""
         choice = self._choice
-        assert choice is not None  # whoever asks has looked at `chosen`
+        assert choice is not None  # callers check `chosen` first
         try:
             if not self.at_once(snapshot):
                 plan = await self._in_thread(choice, snapshot, memory, rng)
@@ -159,7 +159,7 @@ class Decider:
         return answer.result()
 
     def _patience_s(self, choice: Choice) -> float:
-        """One that came back late gets twice as long as it took: a slow policy decides slowly, not never."""
+        """A policy that answered late gets twice the time it took, so that a slow policy still decides eventually."""
         return max(self._late_s, min(2 * choice.took_s, MOST_S))
 
     def _late(self, choice: Choice) -> NoDecision:
@@ -171,7 +171,7 @@ class Decider:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Plan], said: Plan | Exception) -> None:
-    """From the thread. Nobody listens any more when the pass was given up, or the loop has ended."""
+    """Called from the thread. Does nothing if the pass was abandoned or the loop has ended."""
 
     def tell() -> None:
         if answer.done():

@@ -24,14 +24,14 @@ from swell.ports import Answer, Done, Executor, Order, Refused, Unknown
 log = logging.getLogger(__name__)
 
 LAUNCHES_AT_ONCE = 8
-"""On one node. A node that is slow to start a run delays those that wait for the same node, and nobody else."""
+"""Maximum launches at a time per node. A slow node delays only the runs that wait for it."""
 RETRY_S, MAX_RETRY_S = 1.0, 30.0
-"""A command without an answer is sent again so much later, twice as long each time."""
+"""Delay before an unanswered command is sent again; it doubles with each attempt."""
 
 
 @dataclass(slots=True)
 class _Owed:
-    """What is still to be sent about one run, and what was."""
+    """The commands that one run is still owed, and what was sent already."""
 
     nodes: tuple[str, ...] = ()
     launch: Order | None = None
@@ -50,7 +50,7 @@ class _Owed:
 
 
 class Effects:
-    """One task per run that something is owed to, so that a machine that does not answer delays nobody else."""
+    """One task per run with commands owed, so that a machine that does not answer delays no other run."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Effects:
         self._begin(run, owed)
 
     def push(self, run: RunId, force: Force) -> None:
-        """Signal a stopping run, until it is known to have been reached with this degree of force."""
+        """Signals a stopping run, repeatedly, until the executor confirms a signal of this force."""
         owed = self._owed.setdefault(run, _Owed())
         if force > owed.force:
             owed.force = force
@@ -86,23 +86,23 @@ class Effects:
         self._begin(run, owed)
 
     def kill_old(self, run: RunId) -> None:
-        """A run that is no current attempt was seen alive: whatever was answered before, it is killed now."""
+        """Kills a run that is not the current attempt but was seen alive, whatever the executor answered before."""
         owed = self._owed.setdefault(run, _Owed())
         owed.answered = Force.ASK
         self.push(run, Force.KILL)
 
     def signalled(self, run: RunId) -> bool:
-        """A signal was sent; it may have arrived even if that was not answered."""
+        """Whether a signal was sent. It may have arrived even without an answer."""
         return run in self._owed and self._owed[run].sent is not Force.ASK
 
     def ended(self, run: RunId) -> None:
-        """Whatever was owed to the run is moot."""
+        """Drops the commands that the run was owed."""
         if (owed := self._owed.pop(run, None)) is not None:
             owed.over = True
             owed.hurry.set()
 
     def reached(self, node: str) -> None:
-        """The machine answers again: what it is owed is sent now."""
+        """The machine answers again: sends its owed commands at once instead of after their back-off."""
         for owed in self._owed.values():
             if node in owed.nodes:
                 owed.hurry.set()
@@ -132,7 +132,7 @@ class Effects:
             else:
                 wait_s = RETRY_S
         if self._owed.get(run) is owed and not self._is_current(run):
-            del self._owed[run]  # an old run that was killed: nobody will say that it ended
+            del self._owed[run]  # an old run that was killed: no observation of its end will come
 
     async def _pause(self, owed: _Owed, wait_s: float) -> None:
         with suppress(TimeoutError):
@@ -140,8 +140,8 @@ class Effects:
                 await owed.hurry.wait()
 
     async def _next(self, run: RunId, owed: _Owed) -> Answer:
-        """Send the most urgent command. A run that the executor has not heard of could not be stopped by it, nor its
-        end be observed: it is launched first."""
+        """Sends the most urgent command. A launch comes before a stop: the executor cannot stop, or report the end of,
+        a run that it does not know."""
         if owed.force > owed.answered and (owed.tried or owed.launch is None):
             return await self._signal(run, owed)
         if not self._is_current(run):  # it ended otherwise: with its machine, say
@@ -195,14 +195,14 @@ class Effects:
         return answer
 
     def _order(self, record: JobRecord) -> Order:
-        """With the nodes as they are now: a machine that is booted later must not start what was lost with it."""
+        """Names the nodes with their present boot ids: a machine that reboots must not start a run that it lost."""
         assert record.run is not None
         nodes = self._state().nodes
         used = {name: nodes[name] for name in record.run.allocation.nodes if name in nodes}
         return Order(record=record, nodes=used, home=nodes.get(record.files_on))
 
     async def _asked(self, command: Awaitable[Answer]) -> Answer:
-        """An executor that raises has a fault of its own: that proves nothing about the run."""
+        """Treats an exception as Unknown: a bug in the executor proves nothing about the run."""
         try:
             return await command
         except Exception as error:

@@ -71,7 +71,7 @@ from swell.speed.describe import DescribedBook
 log = logging.getLogger(__name__)
 
 ADOPTION_S = 5.0
-"""At a start nothing is decided before executors have told what runs, or this time is over."""
+"""A start waits at most this long for executors to report what runs before the first decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +83,18 @@ class Settings:
     options: Options = field(default_factory=Options)
     idle_gpus: IdleRules = field(default_factory=IdleRules)
     timing: Timing = field(default_factory=Timing)
-    id_file: Path | None = None  # remembers the highest job id that was given, for whatever database comes next
+    id_file: Path | None = None  # keeps the highest job id over changes of the database
     checkpoint_copy_every_s: float = 30.0
-    job_dirs: tuple[str, ...] = ()  # where nodes keep one directory per job, as far as its path tells them from others
+    job_dirs: tuple[str, ...] = ()  # parents of per-job directories on nodes
 
 
 class FarMachines(Protocol):
-    """Reaches machines as they are declared and removed."""
+    """Connects to machines that people declare, and lets go of those that they remove."""
 
     def know(self, nodes: Mapping[str, Node]) -> None: ...
 
     async def waive(self) -> None:
-        """Let what runs there go on without a daemon, without a limit in time."""
+        """Lets the runs there go on without a daemon, with leases that do not expire."""
         ...
 
 
@@ -119,9 +119,8 @@ class Engine:
         checkpoints: Checkpoints | None = None,
         collect: Collect | None = None,
     ) -> None:
-        """`kept_here`: jobs of which there are files on the daemon's own machine. `declare`: changes how many slots
-        that machine has, and looks at it again. `machines`: whoever reaches those that are declared. `leases`: of runs
-        that ask for them."""
+        """`kept_here`: jobs with files on the daemon's own machine. `declare`: sets the number of slots of that machine
+        and returns its new inventory. `machines`: connects to declared machines. `leases`: of pods."""
         self._committer = committer
         self._record = record
         self._executor = executor
@@ -216,8 +215,8 @@ class Engine:
         self._passes.wake()
 
     async def _skip_ids(self, kept: Sequence[JobId]) -> None:
-        """Files under an id that this database has not given yet are of a job of another one: a database that was
-        deleted, or that a backup replaced. A new job of that id would run its code and resume from its checkpoint."""
+        """Skips job ids that have files although this database never gave them: they belong to a database that was
+        deleted or replaced by a backup. A new job with such an id would resume from another job's checkpoint."""
         foreign = [job for job in kept if job > self.state.last_job]
         through = max(*foreign, await asyncio.to_thread(self._ids.read), 0)
         if through > self.state.last_job:
@@ -255,8 +254,8 @@ class Engine:
             self._machines.know(self.state.nodes)
 
     async def let_go(self) -> None:
-        """Planned maintenance costs nothing: runs elsewhere may go on without a daemon. Pods have to ask for that, so
-        it is called while the API still answers; called again, it does nothing."""
+        """Before a planned stop: waives the leases of runs on other machines, so that they outlive it. Pods must ask for
+        that, so this is called while the API still answers. A second call does nothing."""
         if self._gone or self._committer.failure is not None:
             return
         self._gone = True
@@ -268,7 +267,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Something is not on disk yet, or asked of an executor and not carried out yet."""
+        """Whether an event is not on disk yet or a command has no answer yet."""
         return self._effects.under_way or self._cleanup.under_way or self._committer.durable_seq < self.state.seq
 
     async def _watch(self) -> None:
@@ -335,8 +334,8 @@ class Engine:
         await self._do(commands.set_priority(self.state, job, priority, by=by, now_s=self._clock.now_s()))
 
     async def remove(self, job: JobId, *, by: str) -> None:
-        """Delete: one that has not ended is stopped now; an ended one leaves the record, and what it left on nodes is
-        deleted in the background."""
+        """Stops a job that has not ended. Takes an ended one out of the record and deletes its files on nodes in the
+        background."""
         await self.job(job)  # one that ended long ago is only in the store
         now_s, dirs = self._clock.now_s(), self._settings.job_dirs
         await self._do(commands.remove(self.state, job, by=by, now_s=now_s, dirs=dirs))
@@ -360,7 +359,7 @@ class Engine:
         await self._do(commands.set_node_condition(self.state, name, condition, why=why, by=by, now_s=now_s))
 
     async def lose_node(self, name: str, *, by: str = "") -> None:
-        """A person says that a machine is off: its runs end now, and continue elsewhere where they can."""
+        """An operator reports a machine as lost: its runs end now, and jobs that can continue elsewhere do."""
         events = commands.lose_node(self.state, name, by=by, now_s=self._clock.now_s())
         await self._commit(events)
         self._observing.ended_with_their_machine(events)
@@ -409,7 +408,7 @@ class Engine:
         return lately_ended(self.state, query)
 
     async def runs(self, job: JobId) -> Sequence[Run]:
-        """The last one as the state has it: what was just decided may not be in the tables yet."""
+        """All attempts. The latest comes from memory, because the tables may not have it yet."""
         stored = await asyncio.to_thread(self._record.runs, job)
         record = self.state.jobs.get(job)
         if record is None or record.run is None:
@@ -442,7 +441,7 @@ class Engine:
         return self._explaining.eta(job)
 
     def series(self, job: JobId) -> Series:
-        """What its library measured lately, since the daemon started."""
+        """Recent measurements of the job's library, since the daemon started."""
         return self._observing.series.of(job)
 
     async def what_if(self, change: Change) -> Sequence[Effect]:
@@ -452,7 +451,7 @@ class Engine:
         return await self._explaining.simulate(task)
 
     def watch(self, events: Callable[[Sequence[Event]], None], passes: Callable[[PassTimes], None]) -> None:
-        """Be told of events once they are on disk, and of how long passes took. Must be quick and not raise."""
+        """Subscribes to durable events and to the times of passes. Listeners must be quick and never raise."""
         self._committer.listeners.append(events)
         self._passes.watchers.append(passes)
 
@@ -483,12 +482,12 @@ class Engine:
         return await self._leases.renew(run, node, boot_s)
 
     async def report(self, run: RunId, report: RunReport) -> StopView:
-        """What one rank of a run reports. Durable when it returns, so that the library may forget it."""
+        """Records what one rank of a run reports. Durable on return, so the library can drop its copy."""
         await self._observing.report(run, report)
         return await self._stops.heard(run, report)
 
     async def await_stop(self, run: RunId, status: RankStatus, wait_s: float) -> StopView:
-        """News of a stop for this rank: at once if there is any, at the latest after `wait_s`."""
+        """Long poll for the stop position of this rank: returns when it changes, at the latest after `wait_s`."""
         return await self._stops.wait(run, status, wait_s)
 
 

@@ -48,8 +48,8 @@ class Explaining:
         return self._committer.state
 
     async def explain(self, record: JobRecord) -> Explanation:
-        """Every reason with numbers, who is ahead, when it will start, and the cheapest change that would start it.
-        At once but for the last, which is waited for briefly and said to be missing when it is."""
+        """Every reason with numbers, the jobs ahead, the forecast, and the cheapest change that would start it. Only the
+        last may take time: after a short wait the answer says that it is missing."""
         now = None if record.holding or record.ended else self._fresh_moment()
         advice, missing = await self._forecasts.advice(record.id, now) if now is not None else ("", "")
         found = explain(self._state, record, self._passes.reasons(record.id), self._clock.now_s())

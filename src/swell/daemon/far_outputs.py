@@ -12,7 +12,8 @@ PIECE = 1024 * 1024
 
 
 async def bring_outputs(files: Files, order: Order, submitted: Path | None, into: Path) -> None:
-    """What `outputs` names and the job wrote, of its first machine. Raises OSError if that does not answer."""
+    """Fetches the files that match `outputs` and that the job wrote from its first machine. Raises OSError if that does
+    not answer."""
     tree, patterns = await files.tree(order), order.record.spec.outputs
     for file in tree.files:
         named = is_inside(file.path) and is_output(file.path) and matches(file.path, patterns)
@@ -25,7 +26,7 @@ def _as_submitted(file: JobFile, submitted: Path) -> bool:
 
 
 async def _bring(files: Files, order: Order, file: JobFile, target: Path) -> None:
-    """As long as it was when it was listed; one that has become shorter is brought as it is."""
+    """Fetches as many bytes as the listing showed, or fewer if the file has been truncated since."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as out:
         offset = 0

@@ -1,9 +1,8 @@
-"""What will happen, as the daemon tells it: the live state run forward in the background, advice, and what-if.
+"""Forecasts of starts and ends, advice and what-if: simulates the live state forward, in the background.
 
-All of it is worked out beside the daemon (`daemon.helper`) on a copy of one moment, so that nothing mutable is shared
-with live decisions and answers go on meanwhile. What a forecast took says how soon the next may come: a small part of a
-core at most. What came of forecasts says how wide their intervals must be (`sim.forecast_accuracy`); a daemon that
-starts anew begins with the prior.
+`daemon.helper` computes them from a copy of the state, so that nothing mutable is shared with live decisions and the
+API keeps answering. The CPU time of a forecast sets the delay before the next, so that all of them together use a small
+part of one core. Past errors set the width of the intervals (`sim.forecast_accuracy`); a restart begins with the prior.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SAMPLES = 4
 LOOKS_AT_JOBS = 800
 """Most jobs over all samples of one forecast; at least one sample is made."""
 JOBS_AT_ONCE = 100
-"""Intervals of a finished forecast that are taken over before other work gets its turn."""
+"""Intervals stored at a time before the event loop runs other tasks."""
 EVERY_S = 3.0
 SHARE = 20.0
 """A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
@@ -43,13 +42,13 @@ ASKED_LIMIT_S = 25.0
 SIMULATE_LIMIT_S = 60.0
 MOST_WAITING = 16
 TURN_S = 10.0
-"""A what-if waits so long for its turn."""
+"""Maximum time that a what-if waits for its turn."""
 ADVICE_S = 0.5
-"""An explanation waits so long for advice, and then goes without; it is there when asked again."""
+"""Maximum time that an explanation waits for advice. Later advice is ready for the next request."""
 FRESH_S = 2.0
-"""A moment this old is still told of."""
+"""Maximum age of the moment that answers use."""
 ADVICE_WAITING = 3
-"""Most requests that wait for advice: those behind them would give up before it is there."""
+"""Maximum queue of requests for advice: further ones would time out before their turn."""
 KEPT_ADVICE = 10_000
 LATER = "what would start it sooner is still being worked out; ask again in a few seconds"
 
@@ -58,11 +57,11 @@ class Forecasts:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self._track = TrackRecord()
-        self._live = State()  # where the jobs are that have not ended, as of the last event
+        self._live = State()  # as of the last event; read for jobs that have not ended
         self._background = Helper(niceness=15, most_waiting=1, limit_s=FORECAST_LIMIT_S)
         self._asked = Helper(niceness=5, most_waiting=MOST_WAITING, limit_s=ASKED_LIMIT_S)
         self._simulations = Helper(niceness=10, most_waiting=2, limit_s=SIMULATE_LIMIT_S)
-        self._moment: tuple[Moment, float] | None = None  # that was last told of, and when it was taken
+        self._moment: tuple[Moment, float] | None = None  # the last one used for answers, and when it was taken
         self._advice: dict[JobId, asyncio.Task[Advice]] = {}  # of that moment
         self.intervals: Mapping[JobId, Interval] = {}
         self.until_s: float | None = None  # how far the latest forecast goes; None: to the end
@@ -72,7 +71,7 @@ class Forecasts:
         return self._track.accuracy
 
     def happened(self, events: Sequence[Event], state: State) -> None:
-        """Events have become true: forecasts are old, and some can be judged."""
+        """New events: forecasts are outdated, and those of jobs that started or ended can be scored."""
         self._live = state
         self._changed.set()
         for event in events:
@@ -115,7 +114,7 @@ class Forecasts:
         return done.cpu_s
 
     def fresh(self, seq: int, take: Callable[[], Moment | None]) -> Moment | None:
-        """The moment that answers are about: the same for all who ask within FRESH_S, or until something happens."""
+        """The moment that answers use: shared by all requests within FRESH_S or until the next event."""
         now = time.monotonic()
         if self._moment is not None:
             moment, at = self._moment
@@ -127,8 +126,8 @@ class Forecasts:
         return taken
 
     async def advice(self, job: JobId, now: Moment) -> tuple[str, str]:
-        """The cheapest change that would let it start, in words (empty if there is none), and what is missing of the
-        answer, if anything is."""
+        """Returns the cheapest change that would start the job, in words (empty: none), and a sentence about what is
+        missing in the answer (empty: nothing)."""
         asked = self._advice.get(job)
         if asked is None:
             if len(self._advice) >= KEPT_ADVICE or self._asked.waiting >= ADVICE_WAITING:

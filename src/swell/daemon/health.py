@@ -1,4 +1,4 @@
-"""How the daemon is, for `swell status`, the dashboard and probes; and which files it could not delete. Read only."""
+"""Health of the daemon for `swell status`, the dashboard and probes, and the files it could not delete. Read only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from swell.daemon.passes import Passes
 from swell.daemon.supervisor import Supervisor
 
 DECIDES = ("recovery", "watch", "passes")
-"""Tasks without which nothing is decided, or not from what is."""
+"""Tasks without which the daemon decides nothing, or decides from outdated state."""
 
 
 def health(

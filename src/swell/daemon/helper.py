@@ -1,9 +1,8 @@
-"""Runs what is worked out beside the daemon (`lookahead.Desk`): one thing at a time, bounded, off the loop.
+"""Runs forecasts, advice and simulations (`lookahead.Desk`) off the event loop: one at a time, with a time limit.
 
-With few jobs and a built-in policy in a thread, where starting a process would cost more than the work; else, and for
-simulations, in a child process, which does not share the interpreter with answers and can be ended when it takes too
-long. It is started when it is first needed, again when it has died, and ended when it has had nothing to do for a
-while.
+With few jobs and a built-in policy they run in a thread, because starting a process would cost more than the work.
+Otherwise, and for simulations, they run in a child process, which shares no interpreter lock with the API and can be
+killed when it takes too long. The child starts on demand, restarts after a crash, and ends after a time without work.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from swell.policy.registry import custom_files, is_custom
 log = logging.getLogger(__name__)
 
 FEW_JOBS = 100
-"""With more than this, or a policy of one's own, in a child process."""
+"""With more jobs than this, or a custom policy, the work runs in a child process."""
 SMALL_DIFFERENCE = 50
-"""Records that changed: with more, packing them is left to a thread."""
+"""With more changed records than this, a thread packs them."""
 IDLE_S = 120.0
 
 
 class NoAnswer(Busy):
-    """It could not be worked out; the message says why."""
+    """There is no result; the message says why."""
 
 
 class Helper:
@@ -56,7 +55,7 @@ class Helper:
 
     @property
     def full(self) -> bool:
-        """As many wait as may."""
+        """Whether the queue is full."""
         return self.waiting >= self._most_waiting
 
     async def do(self, moment: Moment, task: Task, wait_s: float | None = None) -> Done:
@@ -71,7 +70,7 @@ class Helper:
             raise Busy("the daemon is working out other answers; ask again in a few seconds") from None
         finally:
             self.waiting -= 1
-        # Whoever asked may go away; the answer is then read all the same, so that the next one gets its own.
+        # If the caller is cancelled, the answer is read anyway: otherwise the next caller would get it.
         working = asyncio.ensure_future(self._in_turn(moment, task))
         working.add_done_callback(_seen)
         return await asyncio.shield(working)
@@ -167,7 +166,7 @@ class Helper:
 
 
 def _seen(working: asyncio.Future[Done]) -> None:
-    """A failure that nobody waits for any more is not an error of ours."""
+    """Marks the exception as retrieved, so that asyncio does not log it: no caller waits for it any more."""
     if not working.cancelled():
         working.exception()
 

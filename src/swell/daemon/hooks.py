@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 15.0
 FIRST_RETRY_S, MAX_RETRY_S = 2.0, 300.0
 GIVE_UP_S = 24 * 3600.0
-"""A notice that nobody took for so long is dropped, and the log says so."""
+"""A notice that could not be delivered for this long is dropped and logged."""
 WATCH_EVERY_S = 60.0
 SIGNATURE = "Swell-Signature"
 
@@ -44,8 +44,8 @@ class Delivery:
     sent: int = 0
     dropped: int = 0
     trouble: str = ""  # why the last one was not taken; empty: all is well
-    told: dict[int, float] = field(default_factory=dict)  # starving jobs, by since when they wait
-    idle: frozenset[JobId] = frozenset()  # jobs with idle GPUs of which it knows
+    told: dict[int, float] = field(default_factory=dict)  # starving jobs already reported, with the start of their wait
+    idle: frozenset[JobId] = frozenset()  # jobs with idle GPUs already reported
 
 
 class Hooks:
@@ -94,7 +94,7 @@ class Hooks:
                 delivery.seq = self._state().seq
 
     async def _watch(self, name: str, hook: Hook) -> None:
-        """What no event reports: time alone, or a measurement, has made it so."""
+        """Notices that follow from time or measurements, not from an event: starving jobs and idle GPUs."""
         delivery = self.deliveries[name]
         while True:
             starved = self._starving(delivery) if NoticeKind.STARVING in hook.kinds else []
@@ -173,7 +173,7 @@ class Hooks:
 
 
 def _kept_seq(kept: Path, name: str, newest: int) -> int:
-    """Where a hook was last; a new one begins with what happens now."""
+    """Sequence number of the last event that a hook handled; a new hook begins at the end of the log."""
     try:
         return min(newest, int(json.loads(kept.read_text(encoding="utf-8"))[name]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -197,7 +197,7 @@ def body_of(hook: Hook, notice: Notice, seq: int) -> bytes:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """Over time and body, so that an old one cannot be sent again later: `t=…,v1=…`."""
+    """HMAC over time and body, `t=…,v1=…`; the time lets receivers refuse replays."""
     found = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at_s},v1={found}"
 

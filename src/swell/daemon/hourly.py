@@ -1,5 +1,5 @@
-"""Removes what is old: once an hour, a few things at a time, with pauses in which others write. A daemon that ends in
-between goes on at its next start."""
+"""Removes old data once an hour, in small steps with pauses for other writers. Interrupted work continues at the next
+start of the daemon."""
 
 from __future__ import annotations
 

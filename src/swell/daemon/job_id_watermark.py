@@ -1,5 +1,7 @@
-"""The highest job id that was given on this home, by whatever database. A job that only waits has no files yet; without
-this, another database could give its id again, and the job would find that one's files when the first database is back.
+"""The highest job id that any database of this home has given.
+
+A pending job has no files that would show its id. Without this file a second database could give the same id again, and
+when the first database returns, its job would find the files of the other.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from swell.core.ids import JOB_ID, JobId
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.2
-"""At most so often is it written: a daemon that is killed may leave it so far behind."""
+"""Minimum time between two writes; the file of a killed daemon may be this far behind."""
 
 
 class JobIdWatermark:

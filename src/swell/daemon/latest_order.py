@@ -1,4 +1,4 @@
-"""Where a job ran last, for whoever wants what it left there."""
+"""Finds the machines of a job's latest run, for reading the files that it left there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Jobs that wait or run, listed from memory as the store would list them, and those that ended last: people look at
-nothing more often."""
+"""Lists pending, running and recently ended jobs from memory, in the order of the store: the most frequent query."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Progress of jobs without the library, from what they print: reads on in their logs and reports epochs or steps.
 
-Only rank 0 of running jobs that have not spoken through the library is read, a bounded piece at a time. A pattern of a
-job's own that is slow on one line is not used again: nobody's log holds up the daemon.
+It reads only the log of rank 0 of running jobs that do not report through the library, a bounded piece at a time. A
+job's own pattern that is slow on one line is disabled, so that no log can block the daemon.
 
-Lines have the time at which the log last grew, as its machine's file system knows it; of lines that were read together
-that is the time of the last, so that the others are off by the time between two looks at most.
+The time of a line is the modification time of the log. Lines that are read together all get that time, which is wrong
+by at most the interval between two reads.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 REPORT_EVERY_S = 30.0
-"""What is read is reported at once at first, then less and less often, at least this often."""
+"""Maximum pause between two reports of one run; the first come at once, then the pause grows."""
 BUDGET_S = 0.1
-"""So much time goes into matching in one round, whatever jobs print; whoever was left out is first in the next."""
+"""Maximum time for matching per round. Jobs that were left out come first in the next round."""
 PIECE = 64 * 1024
 LAST_PIECES = 16
 SLOW_LINE_S = 0.05
 LATE_S = 5.0
-"""A run that is older when it is first looked at began before this daemon did: its past has no times."""
+"""A run older than this at its first read began before this daemon: its earlier lines have no known times."""
 
 _WORTH_A_LOOK = re.compile(rb"(?i)epoch|step|iter|%\||loss|acc|speed|throughput|f1|auc|perplexity|mae|mse|entropy")
 
@@ -65,7 +65,7 @@ class LogWatch:
         self._first = 0
 
     async def run(self) -> None:
-        """For ever. Trouble with one log (its machine is away, the disk is full) waits for the next round."""
+        """Until cancelled. A log that cannot be read (machine away, disk full) is retried in the next round."""
         while True:
             await asyncio.sleep(EVERY_S)
             watched = [record for job in list(self._state().active) if _silent(record := self._state().jobs[job])]
@@ -86,7 +86,7 @@ class LogWatch:
                 log.debug("log of job %s: %s", record.id, error)
 
     async def ended(self, run: RunId, *, well: bool) -> None:
-        """The run has ended: what its log says to the end is reported before that."""
+        """Reads the rest of the log and reports it before the end of the run is recorded."""
         record = self._state().jobs.get(run.job)
         if record is None or record.run is None or record.run.id != run or not _silent(record):
             return
@@ -125,7 +125,7 @@ class LogWatch:
         return bool(chunk.data)
 
     async def _report(self, record: JobRecord, reading: _Reading, now_s: float) -> None:
-        """One event for all that is new, if it is time for one. A run that is about to stop does not wait."""
+        """One event for all new progress, if the pause is over. A stopping run is reported at once."""
         found = report(reading.track)
         if found is None or (now_s < reading.report_at_s and record.state is not JobState.STOPPING):
             return

@@ -25,7 +25,7 @@ from swell.sim.forecast import Change, Effect, Forecast, forecast, what_if
 from swell.sim.generate import Recipe
 
 ADVICE_CPU_S = 1.0
-"""Of one job: so long changes are tried that would let it start."""
+"""Time limit of the search for changes that would start one job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One moment of the daemon, for whoever looks ahead from it: sent as bytes, so that nothing is shared.
+"""A snapshot of the daemon for forecasts: sent as bytes, so that nothing mutable is shared.
 
 `Sender` and `Receiver` are the two ends. Records are frozen, so what has not changed since the last moment is the same
 object and is not sent again: at 10,000 jobs of which ten changed a moment is some kilobytes.
@@ -28,13 +28,13 @@ class Moment:
 
     state: State
     answers: Answers
-    alone: frozenset[JobId] = frozenset()  # who must have a GPU of its own
+    alone: frozenset[JobId] = frozenset()  # jobs that must not share a GPU
     options: Options
     now_s: float
 
 
 class KnownBook:
-    """A speed book that knows the answers of one moment, and learns nothing."""
+    """A read-only speed book with the answers of one moment."""
 
     follows_records = True
 
@@ -42,7 +42,7 @@ class KnownBook:
         self._answers, self._alone = answers, alone
 
     def learn(self, event: Event) -> None:
-        """Whoever looks ahead has measured nothing."""
+        """Ignored: simulated events are no measurements."""
 
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
         return self._answers[job.id][0]
@@ -57,8 +57,8 @@ class KnownBook:
 def answers_for(
     book: SpeedBook, specs: Iterable[JobSpec], first: JobId, now_s: float, gpus_per_node: Mapping[str, int]
 ) -> dict[JobId, tuple[Speed, Remaining]]:
-    """What is expected of jobs that do not exist, as if numbered from `first`. The book forgets them again: a job that
-    will really have that number must not be taken for the one that was only talked about."""
+    """Speed and remaining time of hypothetical jobs, numbered from `first`. The book forgets them again, because real
+    jobs will get these numbers later."""
     found: dict[JobId, tuple[Speed, Remaining]] = {}
     for number, spec in enumerate(specs):
         nobody = JobRecord(id=-1 - number, spec=spec, submitted_s=now_s)

@@ -76,7 +76,7 @@ class Observing:
         return self._committer.state
 
     async def observed(self, seen: Observation) -> None:
-        """Record what an executor saw. An outage of the store does not lose it: it waits until it can be written."""
+        """Records what an executor reported. During an outage of the store it waits until it can be written."""
         if isinstance(seen, GpusMeasured):
             self.idle_gpus.measured(seen)
             return
@@ -114,8 +114,8 @@ class Observing:
             self._reported.pop(seen.run, None)
 
     async def _commit_contact(self, events: Sequence[Event]) -> None:
-        """What changes about a machine; if the store refuses it now, the next look writes it. Runs that end with their
-        machine are ended here as well."""
+        """Commits changes of contact, and ends runs that were lost with their machine. If the store refuses the write,
+        the next look repeats it."""
         if self._committer.failure is not None:
             return
         with suppress(StoreError):
@@ -136,8 +136,8 @@ class Observing:
         now_s = self._clock.now_s()
         record = self._state.jobs.get(run.job)
         events: list[Event] = []
-        # A report whose answer got lost is sent again: what is known is not learned twice. How fast epochs were that
-        # are only known from the run's own record is still news.
+        # A report without an answer is sent again, so known epochs are dropped. Epochs known only from the run's own
+        # record are kept: the record has no speeds, the report has.
         done = self._reported.get(run, record.epochs_done) if record is not None else 0
         if report.began is not None and record and record.run and record.run.id == run and record.run.began_s is None:
             began = report.began

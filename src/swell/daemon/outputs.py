@@ -1,7 +1,7 @@
 """Copies the outputs of ended jobs to where their users want them: in the background, one job after the other.
 
-That a job has ended is on disk before, and what became of its outputs is an event too; so what a crash leaves undone is
-found, and done, at the next start. How files are copied is `Collect`'s affair."""
+The end of a job is on disk before the copy begins, and the result of the copy is an event; so the next start finishes
+what a crash interrupted. `Collect` copies the files."""
 
 from __future__ import annotations
 

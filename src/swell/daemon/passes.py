@@ -1,4 +1,4 @@
-"""When to decide: soon after something happened, when time alone would change the answer, and now and then anyway.
+"""When to decide: soon after an event, when a deadline is due, and periodically.
 
 Events close together are one pass. A pass is: what is due, a snapshot, the pure cycle (`deciding`), the events of the
 plan on disk, and only then the effects. While a decision takes long, what is due is done all the same.
@@ -32,11 +32,11 @@ from swell.ports import Clock, Remaining
 log = logging.getLogger(__name__)
 
 TROUBLE_S = 1.0
-"""After a failed pass, wait so long before the next."""
+"""Delay after a failed pass."""
 MEANWHILE_S = 1.0
-"""While a decision is under way: what is due is looked for so often."""
+"""Interval of the checks for due deadlines while a decision is under way."""
 COMPANY_S = 2.0
-"""The longest that an event waits for others to share a pass with."""
+"""Maximum time that an event waits for others, to share one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Passes:
                 wait_s = TROUBLE_S
 
     def _say_once(self, error: NoDecision) -> None:
-        """Each trouble is logged when it begins, not with every pass that it costs."""
+        """Logs a problem when it begins, not again with every failed pass."""
         if not self._in_trouble:
             log.error("%s", error, exc_info=error.__cause__)
         self._in_trouble = True
@@ -121,11 +121,11 @@ class Passes:
                 await self._wake.wait()
         except TimeoutError:
             return
-        # A pass that takes long waits longer for company, so that a burst never means a pass for each event.
+        # Slow passes coalesce events for longer, so that a burst never causes one pass per event.
         await asyncio.sleep(max(self._timing.coalesce_s, min(2.0 * self._last_pass_s, COMPANY_S)))
 
     async def once(self) -> float:
-        """One pass. Returns after how many seconds time alone calls for the next."""
+        """Runs one pass. Returns the seconds until the next deadline that needs one."""
         self._committer.check()
         self._wake.clear()
         began_s = self._clock.monotonic_s()

@@ -1,7 +1,7 @@
 """Leases that runs ask for themselves: pods, whose machines the daemon cannot renew. What follows from their silence is
 decided by `core.contact`, as for machines.
 
-A renewal is answered only for a current attempt and while the database is this daemon's own. Owned by the engine; the
+It renews a lease only for a current attempt and while the database is this daemon's own. Owned by the engine; the
 API passes the requests of pods on.
 """
 
@@ -22,7 +22,7 @@ ROUNDS = 20
 """A lease is renewed so often before it would end, but not more often than every MIN_S nor less than every MAX_S."""
 MIN_S, MAX_S = 0.5, 5.0
 LET_GO_S = 2 * MAX_S + 1.0
-"""A daemon that leaves waits at most so long for its runs to ask once more."""
+"""Maximum time that a leaving daemon waits for its runs to renew once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,8 @@ class RunLeases:
         self._asked.set()
 
     async def let_go(self) -> None:
-        """The daemon leaves on purpose, which is on record: whoever asks from now on may go on for ever. Returns when
-        all that asked lately have, or after a while: those that did not end when their leases do."""
+        """The daemon leaves on purpose, and this is on disk: from now on renewals have no end. Returns when all recent askers
+        have one, or after a while; runs that did not ask end when their leases expire."""
         self._waived = True
         now_s = self._clock.monotonic_s()
         live = {asker for asker, at_s in self._asked_s.items() if now_s - at_s < LET_GO_S and self._holds(*asker)}

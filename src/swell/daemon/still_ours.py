@@ -1,4 +1,4 @@
-"""Whether the database is still this daemon's: asked before each renewal of leases, for many machines at once."""
+"""Checks before each renewal of leases that the database is still this daemon's, once for many machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class StillOurs:
-    """One question to the store serves all who asked before it was put."""
+    """One query of the store answers all callers that waited when it was sent."""
 
     def __init__(self, ask: Callable[[], bool]) -> None:
         self._ask = ask

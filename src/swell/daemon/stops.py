@@ -29,7 +29,7 @@ class Stops:
         self._writing: dict[RunId, asyncio.Lock] = {}
 
     async def heard(self, run: RunId, status: RankStatus) -> StopView:
-        """A rank has spoken. The answer holds for every rank of the run."""
+        """A rank has reported its position. The answer holds for every rank of the run."""
         current = self._run(run)
         if current is None:
             return StopView()
@@ -67,7 +67,7 @@ class Stops:
         return self._view(run)
 
     def wake(self, events: Sequence[Event]) -> None:
-        """Stops were asked for or withdrawn: those who wait hear of it."""
+        """Answers the waiting ranks when a stop was requested or withdrawn."""
         for event in events:
             if isinstance(event, ev.RunStopRequested | ev.RunStopWithdrawn):
                 current = self._run(event.run)
@@ -112,7 +112,7 @@ class Stops:
             news.set()
 
     async def _make_durable(self, run: RunId) -> None:
-        """The verdict is on disk before any rank hears it."""
+        """Writes the agreed position to disk before any rank receives it."""
         async with self._writing.setdefault(run, asyncio.Lock()):
             agreement = self._agreements.get(run)
             if agreement is None or agreement.decided is None or agreement.confirmed:

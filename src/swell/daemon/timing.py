@@ -1,4 +1,4 @@
-"""How long decisions take: measured where they are made, handed to whoever watches (`api.metrics`)."""
+"""Durations of decisions, measured in the pass and passed to listeners (`api.metrics`)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
 
 
 def checkpoint_kept(state: State, seen: CheckpointKept) -> list[Event]:
-    """Nothing for what is known: a problem is told at every look."""
+    """Empty if it is known already: executors report the same problem at every look."""
     record = state.jobs.get(seen.job)
     if record is None:
         return []
@@ -79,7 +79,7 @@ def checkpoint_kept(state: State, seen: CheckpointKept) -> list[Event]:
 
 
 def _progress(record: JobRecord, seen: RunProgress) -> list[Event]:
-    """What the run did while nobody listened. Without times: how fast it was is only in its own reports."""
+    """Progress that the run made without a daemon. It has no times; only the run's own reports have speeds."""
     events: list[Event] = []
     done = record.epochs_done
     if record.run is not None and record.run.began_s is None:
@@ -132,8 +132,8 @@ def _steadied(known: Node, seen: Node) -> Node:
 
 
 def _steadied_gpu(known: Gpu, seen: Gpu) -> Gpu:
-    """With the use by others that is known, if it has only fallen a little: a use that goes up and down by a grain of
-    measurement is one event, not one each time. A rise counts at once, so that nobody is given what is in use."""
+    """Keeps the recorded memory use of others if it fell only a little, so that noise makes no events. A rise counts
+    at once, so that no job is placed on memory that is in use."""
     fell_mib = known.others_memory_mib - seen.others_memory_mib
     little = 0 < fell_mib < FALL_MIB and seen.others_memory_mib > 0
     return replace(seen, others_memory_mib=known.others_memory_mib) if little else seen
