@@ -254,7 +254,7 @@ class Engine:
             self._machines.know(self.state.nodes)
 
     async def let_go(self) -> None:
-        """Before a planned stop: waives the leases of runs on other machines, so that they outlive it. Pods must ask for
+        """Before a planned stop: waives leases of runs on other machines, so that they outlive it. Pods must ask for
         that, so this is called while the API still answers. A second call does nothing."""
         if self._gone or self._committer.failure is not None:
             return

@@ -48,7 +48,7 @@ class Explaining:
         return self._committer.state
 
     async def explain(self, record: JobRecord) -> Explanation:
-        """Every reason with numbers, the jobs ahead, the forecast, and the cheapest change that would start it. Only the
+        """All reasons with numbers, the jobs ahead, the forecast, and the cheapest change that would start it. Only the
         last may take time: after a short wait the answer says that it is missing."""
         now = None if record.holding or record.ended else self._fresh_moment()
         advice, missing = await self._forecasts.advice(record.id, now) if now is not None else ("", "")

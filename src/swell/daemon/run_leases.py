@@ -93,8 +93,10 @@ class RunLeases:
         self._asked.set()
 
     async def let_go(self) -> None:
-        """The daemon leaves on purpose, and this is on disk: from now on renewals have no end. Returns when all recent askers
-        have one, or after a while; runs that did not ask end when their leases expire."""
+        """The daemon leaves on purpose, and this is on disk: from now on every renewal is without an end.
+
+        Returns when all runs that asked recently have such a lease, or after a while; runs that did not ask end when
+        their leases expire."""
         self._waived = True
         now_s = self._clock.monotonic_s()
         live = {asker for asker, at_s in self._asked_s.items() if now_s - at_s < LET_GO_S and self._holds(*asker)}

@@ -5,7 +5,7 @@
    workers in place is an assignment problem: overlap of each content with each node, solved by Kuhn–Munkres
    (scipy's linear_sum_assignment), O(nodes³) within each kind of node.
 3. The repacked layout is taken only if it is worth more than what `consolidated` would do, moves paid for and within
-   the bound of moves a pass; else nothing is repacked.
+   the limit of moves per pass; else nothing is repacked.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def restore(arrangement: Arrangement, scope: Sequence[Placed], places: Mapping[J
 
 
 def repack(arrangement: Arrangement, scope: Sequence[Placed]) -> Counts | None:
-    """Best fit decreasing, blind to where jobs are now. Leaves the scope lifted. None: somebody found no place."""
+    """Best fit decreasing, blind to where jobs are now. Leaves the scope lifted. None: a job found no place."""
     clear(arrangement, scope)
     packed: Counts = {}
     room = arrangement.room

@@ -3,7 +3,7 @@
 A job's step time counts as alone or as shared by who was on its GPU since its last report; a report during which
 somebody came or went counts as neither. When the jobs on a GPU get less done together than they would in turns
 (`sharing.pays_to_share`), the one that came last is to have a GPU of its own from then on. A job that never ran alone
-is taken as undisturbed, so nobody is sent away on a guess. O(jobs on the GPU) an event.
+is taken as undisturbed, so that no job moves on a guess. O(jobs on the GPU) per event.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Steps:
 
 @dataclass(slots=True)
 class Interference:
-    """`alone` holds jobs that have to have a GPU of their own."""
+    """`alone`: jobs that must not share a GPU."""
 
     alone: dict[JobId, None] = field(default_factory=dict)
     _on: dict[Spot, dict[JobId, None]] = field(default_factory=dict)  # in order of coming

@@ -25,7 +25,7 @@ PER_NODE = 0.005
 PER_SWITCH = 0.02
 PER_MOVED_WORKER = 0.001
 PER_FRAGMENT = 0.0001
-"""Less than a moved worker: tidiness alone moves nobody."""
+"""Weighs less than one moved worker: less fragmentation alone never moves a job."""
 
 
 class Worth:
@@ -64,7 +64,7 @@ class Worth:
         return min(1.0, view.speed.rate(gpus, nodes, allocation.gpu_type) / best) if best > 0 else 1.0
 
     def restart_factor(self, placed: Placed, allocation: Allocation) -> float:
-        """What is left of its speed when the time to stop and start is counted in."""
+        """Effective speed after a restart, relative to no restart."""
         if not is_move(placed, allocation):
             return 1.0
         view = placed.view

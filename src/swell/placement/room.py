@@ -108,7 +108,7 @@ class Topology:
 
 
 class Room:
-    """`busy` says who holds a GPU right now although the layout counts it as free: it is leaving, or changes."""
+    """`busy`: jobs that still hold a GPU that the layout counts as free, because they are stopping or changing."""
 
     def __init__(self, topology: Topology, overload_milli: int, held: Mapping[str, list[Part]]) -> None:
         """`held`: what runs of whole GPUs that stay hold of each node."""

@@ -1,6 +1,6 @@
 """Round-robin: nodes in turn, beginning one further on with each job id. The plain baseline to compare with.
 
-No state is kept from pass to pass: where a job begins follows from its id. O(nodes) a job.
+No state is kept from pass to pass: where a job begins follows from its id. O(nodes) per job.
 """
 
 from __future__ import annotations

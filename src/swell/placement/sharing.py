@@ -34,8 +34,8 @@ def share_now(view: JobView, gpu: Gpu) -> Share:
 
 
 def _now_mib(view: JobView) -> int:
-    """Less than it reserved, if less was measured; what it reserved, while its peak stays within; else what it needs:
-    the margin alone is no reason to send anybody away."""
+    """The measured peak with its margin, but at most the reservation while the peak itself stays within it: the margin
+    alone never evicts a job."""
     held = view.allocation.share if view.allocation else None
     if held is None or view.share_memory_mib <= held.memory_mib:
         return view.share_memory_mib
@@ -44,7 +44,7 @@ def _now_mib(view: JobView) -> int:
 
 
 def outgrown(view: JobView) -> bool:
-    """It takes more than it reserved: its neighbours suffer, so it must fit anew or go."""
+    """It uses more memory than it reserved, so it must fit again with its real use or move."""
     return needs_more_memory(view) or must_be_alone(view)
 
 
@@ -54,7 +54,7 @@ def needs_more_memory(view: JobView) -> bool:
 
 
 def must_be_alone(view: JobView) -> bool:
-    """It holds a piece of a GPU, and should not: beside others it does more harm than sharing saves."""
+    """It shares a GPU although it must not: sharing slows it, or its neighbours, more than it saves."""
     held = view.allocation.share if view.allocation else None
     return held is not None and held.milli < GPU_MILLI <= view.gpu_milli
 

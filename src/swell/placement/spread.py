@@ -1,6 +1,6 @@
 """Spread: each job goes whole to the node with the most room. Nodes are loaded evenly, so each job has more CPU, memory
 bandwidth and cooling to itself, and a lost node takes fewer jobs along; large jobs find fewer whole nodes.
-O(nodes) a job.
+O(nodes) per job.
 """
 
 from __future__ import annotations

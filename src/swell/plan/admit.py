@@ -1,4 +1,4 @@
-"""Can this job ever run here? Asked once, at submit: `Infeasible` is answered at once, not after a night in the queue.
+"""Can this job ever run here? Checked once, at submit, so that an infeasible job is refused at once, not left pending.
 
 Called by the daemon's engine and the simulator. The rules are those of the placers (`core.capacity`), applied to the
 known nodes as if they were idle.
@@ -89,7 +89,7 @@ def gpus_for(spec: JobSpec, node: Node) -> list[Gpu]:
 
 
 def _beside(need: Need, gpu: Gpu) -> int:
-    """How many pieces of this size one GPU holds; one that needs all of it, or an unknown part, has it alone."""
+    """How many shares of this size fit on one GPU; a share of unknown size counts as the whole GPU."""
     share, used, count = need.share_of(gpu), Share(memory_mib=0, milli=0), 0
     while fits_beside(share, used, gpu, 0):
         used, count = Share(memory_mib=used.memory_mib + share.memory_mib, milli=used.milli + share.milli), count + 1
@@ -97,7 +97,7 @@ def _beside(need: Need, gpu: Gpu) -> int:
 
 
 def elasticity_note(spec: JobSpec) -> str:
-    """What somebody who asked for several sizes should know at submit; empty: it will be resized as they expect."""
+    """A note at submit for a job with several sizes that cannot be resized yet; empty: it can."""
     if spec.gpus.min == spec.gpus.max or spec.may_be_stopped or spec.scales_in_place:
         return ""
     keeps = f"it keeps {_gpus(spec.gpus.first_size)} until it ends"

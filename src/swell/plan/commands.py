@@ -27,7 +27,7 @@ def job_in(state: State, job: JobId) -> JobRecord:
 
 
 def submit(state: State, specs: Sequence[JobSpec], *, key: str, batch: str, now_s: float) -> list[Event]:
-    """One event a job, with ids that follow the last one."""
+    """One event per job, with consecutive ids."""
     first = state.last_job + 1
     return [
         ev.JobSubmitted(
@@ -42,7 +42,7 @@ def _batch(first: JobId, count: int) -> str:
 
 
 def cancel(state: State, job: JobId, *, by: str, reason: str, now_s: float, at_once: bool = False) -> list[Event]:
-    """Stop it; with `at_once` without its grace. Nothing to do if it is being cancelled so already."""
+    """Stops the job; `at_once`: without its grace period. No event if the same cancellation is under way."""
     record = job_in(state, job)
     if record.ended:
         raise Conflict(f"job {job} has ended already ({record.state}); there is nothing to cancel")
@@ -56,8 +56,8 @@ def cancel(state: State, job: JobId, *, by: str, reason: str, now_s: float, at_o
 
 
 def result_stands(state: State, run: RunId, *, now_s: float) -> list[Event]:
-    """An attempt that was given up with its machine has turned out to have finished. Nothing if that is known, or the
-    job has ended."""
+    """A run that was given up because its machine was lost turns out to have finished. No event if that is on record or
+    the job has ended."""
     record = state.jobs.get(run.job)
     if record is None or record.run is None or record.ended or record.result_of:
         return []
@@ -204,7 +204,7 @@ def _check_not_wanted(state: State, job: JobId, dirs: Sequence[str]) -> None:
 
 
 def _all_paths(spec: JobSpec) -> str:
-    """Whatever may be one."""
+    """All words of the job that may be a path."""
     servers = spec.roles.server_command if spec.roles else ()
     mounts = [mount.source for mount in spec.mounts]
     return "\n".join(
@@ -244,7 +244,7 @@ def set_node_condition(
 
 
 def lose_node(state: State, name: str, *, by: str, now_s: float) -> list[Event]:
-    """A person says that a machine is off: nothing runs there any more. Only believed of one that does not answer."""
+    """An operator reports a machine as lost, so nothing runs there. Refused while the machine answers."""
     node = state.nodes.get(name)
     if node is None:
         raise NotFound(f"there is no node {name!r}; `swell nodes` lists the nodes there are")

@@ -1,4 +1,4 @@
-"""GPUs that a policy grants to jobs that may use some nodes only, and that cannot be had there, go to other jobs.
+"""Hands GPUs to other jobs when the policy granted them to a job whose allowed nodes have none free.
 
 A policy counts GPUs by type, not by node: a hundred jobs that name one full machine would be granted what is free on
 all others, and leave it idle. Pure. Called by `plan.cycle` after each placement.
@@ -14,7 +14,7 @@ from swell.core.ids import JobId
 from swell.core.snapshot import Capacity, JobView, Snapshot
 
 ROUNDS = 4
-"""Jobs with as many different confinements as this are passed over in one pass; the next pass sees to the rest."""
+"""Maximum number of different confinements handled per pass; the next pass handles the rest."""
 
 Confinement = tuple[object, ...]
 

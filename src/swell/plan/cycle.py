@@ -22,7 +22,7 @@ _make_placed = maker(Placed)
 
 
 def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[str, object], rng: Random) -> Plan:
-    """How many for each, then which ones, then the least disruptive way from here to there."""
+    """Sizes by the policy, GPUs by the placer, then the least disruptive changes that lead there."""
     before = _without_withdrawn(targets_in(memory), snapshot)
 
     def decided(seen: Snapshot, keep: Targets) -> tuple[Decision, Layout]:
@@ -40,7 +40,7 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
         return decision, layout
 
     decision, layout = decided(snapshot, NO_TARGETS)
-    if before.missed_by(layout.allocations):  # somebody would have been stopped for nothing
+    if before.missed_by(layout.allocations):  # a job would have been stopped for nothing
         decision, layout = decided(snapshot, before)
     if moot := _moot(snapshot, layout, before):
         snapshot, before = _as_running(snapshot, moot), before.without(moot)
@@ -49,15 +49,14 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
 
 
 def _without_withdrawn(before: Targets, snapshot: Snapshot) -> Targets:
-    """What jobs are on their way to, without those that were to be stopped and go on as they were."""
+    """Targets of jobs in transition, without those whose stop was withdrawn."""
     by_id = snapshot.by_id
     going_on = {id_ for id_ in before.held if (job := by_id.get(id_)) is not None and job.held_n and not job.stopping}
     return before.without(going_on) if going_on else before
 
 
 def _moot(snapshot: Snapshot, layout: Layout, before: Targets) -> set[JobId]:
-    """Jobs that are about to stop for a change that will not be (what they were to have is taken or gone), and that can
-    still be left to run."""
+    """Stopping jobs whose target allocation is no longer available and whose stop can still be withdrawn."""
     places = layout.allocations
     asked = {job.id: job.allocation for job in snapshot.holding if job.withdrawable and job.allocation is not None}
     return {job for job, had in asked.items() if before.for_nothing(job, places.get(job), had)}

@@ -1,4 +1,4 @@
-"""What time alone brings about: limits that are over, stops that need a signal, jobs that wait for the impossible.
+"""Deadlines: exceeded time limits, stops that need a signal, pending jobs that can never run.
 
 Pure: the caller appends the events, sends the signals and comes back at `next_s`.
 """
@@ -22,9 +22,9 @@ from swell.plan.explain import duration
 UNKNOWN_BOUNDARY_S = 300.0
 """A preempted run whose next checkpoint cannot be foreseen is expected to write it within this time."""
 AFTER_LAST_EPOCH_S = 900.0
-"""So long after its last epoch a run is not stopped for others' sake: it ends by itself."""
+"""A run is not preempted for this long after its last epoch: it is about to end by itself."""
 LEAST_WAIT_S = 60.0
-"""So long at least a run that is to be resized or moved is given to come to a checkpoint."""
+"""Minimum time that a resize or move waits for a checkpoint."""
 URGENT = frozenset({StopWhy.CANCELLED, StopWhy.TIMED_OUT, StopWhy.NOT_WHOLE})
 """Stops that do not wait for a checkpoint."""
 
@@ -77,7 +77,7 @@ def due(state: State, now_s: float, patience: Patience) -> Due:
 
 
 def _in_reach(run: Run, state: State) -> bool:
-    """Limits of a run are not enforced while one of its machines does not answer: nobody knows how far it is."""
+    """Limits of a run are enforced only while all its machines answer; otherwise its progress is unknown."""
     return all(state.nodes[name].contact is Contact.HERE for name in run.allocation.nodes if name in state.nodes)
 
 
@@ -123,8 +123,8 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
 
 
 def _withdrawal(run: Run, now_s: float, patience: Patience, events: list[Event], times: list[float]) -> None:
-    """A resize or move that finds no place to stop is given up: others wait for what it would free, and nobody can say
-    for how long. It is left alone for as long again, or until its next checkpoint."""
+    """Withdraws a resize or move that reached no checkpoint in time, because other jobs wait for its GPUs. The run is
+    left alone for the same time again, or until its next checkpoint."""
     assert run.stop is not None  # `may_be_withdrawn`
     every_s = run.boundary_every_s
     wait_s = max(LEAST_WAIT_S, 2.0 * every_s) if every_s > 0.0 else patience.resize_wait_s
@@ -136,7 +136,7 @@ def _withdrawal(run: Run, now_s: float, patience: Patience, events: list[Event],
 
 
 def _last_epoch_s(run: Run) -> float:
-    """Since when what runs is the code after all epochs: stopped there, it would run again from its beginning."""
+    """When the last epoch ended. The code after it has no checkpoint and would start over if it were stopped."""
     times_s = (run.last_epoch_s, run.began_s, run.started_s)
     return next((at_s for at_s in times_s if at_s is not None), run.planned_s)
 
@@ -157,7 +157,7 @@ def _limit(
 ) -> None:
     limit_s: float | None = None
     why, reason = StopWhy.NOT_WHOLE, f"not all workers were up after {gang_timeout_s:.0f} s"
-    if run.started_s is None:  # fetching an image takes as long as it takes: the node itself gives up on it
+    if run.started_s is None:  # no limit while the image is fetched: the node has its own
         limit_s = None if run.preparing else max(run.planned_s, run.prepared_s) + gang_timeout_s
     elif record.spec.time_limit_s:
         limit_s = run.started_s + record.spec.time_limit_s - record.ran_s

@@ -65,7 +65,7 @@ def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
 
 
 def of_now(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Sequence[Reason]:
-    """Reasons are of the last decision: without those that are over since, with a pause that came since."""
+    """The reasons of the last decision, updated: without those that no longer hold, with a pause since then."""
     if record.paused and not record.holding:
         return (Reason(code=ReasonCode.PAUSED),)
     return [reason for reason in reasons if not _over(reason, now_s)]
@@ -137,7 +137,7 @@ def _for(seconds: float) -> str:
 
 
 def _held_for_good(state: State, record: JobRecord) -> list[str]:
-    """Who holds what it could use and cannot be stopped, whatever comes: a wait for those ends only when they do."""
+    """Jobs that hold GPUs it could use and that cannot be preempted: waiting for them lasts until they end."""
     holders = [
         other
         for other in map(state.jobs.__getitem__, state.active)

@@ -1,4 +1,4 @@
-"""Limits of one user (`options.limits`): who may not submit more, and whose jobs wait although GPUs are free. Pure."""
+"""Limits per user (`options.limits`): refuses submissions and holds jobs back although GPUs are free. Pure."""
 
 from __future__ import annotations
 

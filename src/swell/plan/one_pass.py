@@ -20,7 +20,7 @@ from swell.plan.snapshotter import Snapshotter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """All that a decision depends on, and who may not run whatever is free."""
+    """All inputs of a decision, and the jobs that may not start although GPUs are free."""
 
     snapshot: Snapshot
     memory: Mapping[str, object]
@@ -30,7 +30,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What to commit, and when time alone would change the answer."""
+    """The events to commit, and the time of the next deadline."""
 
     events: tuple[Event, ...]
     wake_s: float | None

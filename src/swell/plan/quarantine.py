@@ -1,4 +1,4 @@
-"""Machines on which nothing starts any more are set aside. Pure; asked by `deadlines` at every pass.
+"""Cordons machines on which runs keep failing to start. Pure; called by `deadlines` at every pass.
 
 One job that cannot start is that job's trouble. Three different ones in a row on one machine are the machine's: a disk
 that turned read-only, an environment that is gone. It takes nothing new until a person has looked (`node uncordon`).
@@ -16,7 +16,7 @@ STARTS = 3
 
 
 def due(state: State, now_s: float) -> list[Event]:
-    """Of machines that are watched for contact: the daemon's own is never set aside for somebody's typing errors."""
+    """Only machines with a boot id: the daemon's own is never cordoned for mistakes in a command."""
     found = ((node, _failed(state, node)) for node in state.nodes.values() if node.failed_starts and node.lease_s)
     return [
         ev.NodeConditionChanged(

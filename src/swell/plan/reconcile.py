@@ -57,7 +57,7 @@ class _Draft:
             self.not_yet[job] = target
 
     def wait(self, job: JobId, target: Allocation, by: tuple[JobId, ...], until_s: float | None) -> None:
-        """For these jobs to free what it is to have: at their next checkpoints, until then if that is known."""
+        """Records that the job waits for these jobs to free its GPUs, and until when if that is known."""
         detail: dict[str, Detail] = {"by": ", ".join(map(str, by))}
         if until_s is not None:
             detail["until_s"] = until_s
@@ -67,7 +67,7 @@ class _Draft:
 
 
 def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Targets = NO_TARGETS) -> Plan:
-    """`before`: what jobs were on their way to when this pass began."""
+    """`before`: target allocations of jobs in transition when this pass began."""
     held = Held(snapshot)
     draft = _Draft()
     moves = {move.job: move for move in layout.moves}
@@ -95,8 +95,8 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Ta
 
 
 def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Targets:
-    """What later passes are to keep to: the targets of jobs that are stopping or that wait for such jobs alone. One
-    that waits for a job that is not about to leave is decided anew: it might never start."""
+    """Targets that later passes keep: those of stopping jobs, and of jobs that wait only for stopping jobs. A job that
+    waits for any other job is decided anew; otherwise it might never start."""
     if not draft.not_yet and not draft.stops:
         return NO_TARGETS
     staying = {withdrawn.job for withdrawn in draft.withdrawals}
@@ -201,7 +201,7 @@ class Held:
     A shared job is accounted for what was measured of it, once something was."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Nothing is looked at before somebody asks; then only the nodes that matter."""
+        """Lazy: reads only the nodes that a query names."""
         self._snapshot = snapshot
         self._nodes: dict[str, Node] = {}
         self._on: dict[str, list[tuple[JobId, Part, Share]]] | None = None  # what is held on each node
