@@ -79,7 +79,7 @@ def at_provider(browser: httpx.Client, sub: str) -> str:
     asked = parse_qs(urlsplit(begun.headers["location"]).query)
     assert asked["code_challenge_method"] == ["S256"]
     assert asked["nonce"] != asked["state"]
-    assert "httponly" in begun.headers["set-cookie"].lower(), "no script of a page reads what ties a log-in to its browser"
+    assert "httponly" in begun.headers["set-cookie"].lower(), "no script may read what ties a log-in to its browser"
     return str(browser.post(begun.headers["location"], data={"sub": sub}).headers["location"])
 
 
