@@ -22,8 +22,8 @@ Position = tuple[int, int]
 FIRST_AHEAD_STEPS = 2
 MAX_DOUBLINGS = 16
 CROSSINGS = 3
-"""Where ranks can stop at steps: so often may a proposal be overrun by the end of its epoch before steps are given up
-for whole epochs. Once is chance (and the next epoch may be an hour long); three times, the epochs are short."""
+"""For ranks that can stop at steps: after this many proposals that were overrun by the end of their epoch, the ranks
+stop at an epoch instead. One overrun is chance (the next epoch may take an hour); three mean that epochs are short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

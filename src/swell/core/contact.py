@@ -16,7 +16,7 @@ from swell.core.resources import Contact, Node
 from swell.core.state import JobRecord, State
 
 AWAY_AFTER_S = 15.0
-"""A machine that has not answered for so long is away."""
+"""A machine that has not answered for this long is away."""
 CLOCK_DRIFT = 1.01
 """Two clocks differ by less than this factor."""
 SWEEP_S = 10.0

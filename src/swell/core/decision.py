@@ -53,7 +53,7 @@ Reasons = Mapping[JobId, tuple[Reason, ...]]
 
 
 Explain = Callable[[], Reasons]
-"""Makes reasons when somebody reads them: a pass has some for every job, and mostly nobody asks."""
+"""Computes reasons when they are read: every pass has some for every job, and few are ever read."""
 
 
 def no_reasons() -> Reasons:

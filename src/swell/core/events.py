@@ -277,7 +277,7 @@ class JobRequeued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedOutputs:
-    """What became of the outputs of a job that ended: where they are now, or why they are not there."""
+    """Result of copying the outputs of an ended job: where they are, or why the copy failed."""
 
     into: str = ""
     files: int = 0

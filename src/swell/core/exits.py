@@ -17,15 +17,15 @@ from swell.core.state import JobRecord, JobState
 CLOCK_S = 1.0
 """Times of a machine are converted to the daemon's clock to well within this."""
 MAX_LOST_RUNS = 10
-"""A job whose shims were lost so often is given up: something about it takes its machines down."""
+"""A job whose shims were lost this many times fails: it probably takes its machines down."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
 FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.KILLED, ExitReason.START_FAILED})
 """Ends that count against a job's retries."""
 KILLS = frozenset({ExitReason.KILLED, ExitReason.OUT_OF_MEMORY})
-"""Ends that somebody else brought about, or the machine: worth another try from the last checkpoint."""
+"""Ends that the job did not cause: it is retried from its last checkpoint."""
 MAX_KILLS = 5
-"""A job with checkpoints that was killed so often is taken to be at fault itself; `retries` count from then on."""
+"""After this many kills a job with checkpoints counts as the cause itself: from then on they use up `retries`."""
 _FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 JobId = int
 JOB_ID = "[1-9][0-9]{0,11}"
-"""As a regular expression, in names of files. Nobody has had more jobs than that; and new ids begin above those found,
-which must stay numbers that a store can hold."""
+"""Regular expression of a job id in file names. Its length is bounded: new ids begin above those found in file names,
+and must stay numbers that a store can hold."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -181,7 +181,7 @@ class JobSpec:
 
     @property
     def may_be_stopped(self) -> bool:
-        """May be preempted, resized or moved once it runs. Nobody loses work they were not told about."""
+        """Whether it may be preempted, resized or moved: it can resume, or its user accepts a start from scratch."""
         if self.preemptible is Preemptible.NEVER:
             return False
         return self.resumable or self.preemptible is Preemptible.RESTART

@@ -303,7 +303,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
 
 
 def _blame(state: State, run: Run) -> None:
-    """A start failed on this machine. Of several machines nobody knows which one it was."""
+    """Counts a failed start against its machine. With several machines the culprit is unknown, so none is counted."""
     node = state.nodes.get(run.allocation.nodes[0]) if len(run.allocation.nodes) == 1 else None
     if node is not None:
         others = tuple(job for job in node.failed_starts if job != run.id.job)

@@ -46,7 +46,7 @@ class Notice:
 
 
 def notice_of(state: State, event: Event) -> Notice | None:
-    """None: nobody needs to hear of this event."""
+    """None: this event causes no notice."""
     job = ev.job_of(event)
     record = state.jobs.get(job) if job is not None else None
     if isinstance(event, ev.RunEnded) and record is not None:

@@ -100,7 +100,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """The truth about the runs that `observe` was asked about has been told, as far as their machines answered."""
+    """All runs that `observe` was asked about have been reported, except those on machines that do not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class Contact(StrEnum):
 
 
 LEASE_S = 600.0
-"""Runs on a machine over a network end by themselves so long after they lost the daemon, unless declared otherwise."""
+"""Default lease: runs on a machine over a network end by themselves this long after losing the daemon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

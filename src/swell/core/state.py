@@ -212,8 +212,8 @@ def unsaved_since_s(run: Run, default_s: float) -> float:
 
 
 def may_be_withdrawn(record: JobRecord) -> bool:
-    """Is it about to be resized or moved, and has nobody acted on that yet? Once its ranks have agreed on where to
-    leave one may have left, and a run that had no checkpoint to wait for was sent a signal."""
+    """Whether a requested resize or move can still be withdrawn. Not after the ranks have agreed on a stop position,
+    since one may have left, nor after a signal to a run that had no checkpoint to wait for."""
     run = record.run
     stop = run.stop if run is not None else None
     if run is None or stop is None or record.state is not JobState.STOPPING:

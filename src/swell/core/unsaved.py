@@ -30,8 +30,8 @@ class Unsaved:
         return left_s if left_s > 0.0 else self.every_s
 
     def stop_cost_s(self, now_s: float) -> float:
-        """What a stop costs beyond the restart: it waits for the next checkpoint, or, where nobody knows when that is,
-        loses the work since the last one."""
+        """Cost of a stop beyond the restart: the wait for the next checkpoint, or, if its time is unknown, the work
+        since the last one."""
         wait_s = self.boundary_in_s(now_s)
         return self.age_s(now_s) if wait_s is None else wait_s
 
@@ -42,8 +42,8 @@ def unsaved_of(run: Run, default_s: float) -> Unsaved:
 
 
 def charged(record: JobRecord, restart_cost_s: float) -> Unsaved | None:
-    """What decisions about a job take into account. None: its run has no work yet, or is never stopped, or saves
-    wherever it is asked to, or so often that the restart is what a stop costs."""
+    """The unsaved work that decisions about a job are charged with. None: its run has done no work yet, cannot be
+    stopped, saves at any step, or saves so frequently that only the restart counts."""
     run = record.run
     if run is None or record.state not in (JobState.RUNNING, JobState.STOPPING):
         return None

@@ -52,7 +52,7 @@ def _wake(snapshot: Snapshot, left_s: Mapping[str, float], ledger: Ledger) -> No
 
 
 def _waiting_this_month(job: JobView, now_s: float) -> JobView:
-    """Nobody passed a job over while its team had no hours: the starvation guard counts from this month on."""
+    """A wait without budget is not starvation: the guard counts only the wait since the month began."""
     month_s = month_start_s(now_s)
     if job.waiting_since_s is None or job.waiting_since_s >= month_s:
         return job

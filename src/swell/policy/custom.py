@@ -1,4 +1,4 @@
-"""Policies of one's own: a Python file named in the configuration (`policy_files`), with a class that has `name`,
+"""Custom policies: a Python file named in the configuration (`policy_files`), with a class that has `name`,
 `elastic` and `decide` (`weighs_restarts` and `OPTIONS` have defaults). See docs/how-to/write-a-policy.md.
 
 The file is imported once, when the daemon starts. A mistake in it is said in one sentence with the file's name; the
@@ -92,7 +92,7 @@ def _complete(kind: Any) -> type[Policy]:
 
 
 def _check(path: str, kind: Any) -> None:
-    """Everything that can be said before the first decision, tried on an empty cluster."""
+    """Checks a class as far as possible before its first decision, by a trial on an empty cluster."""
     where = f"{path}: policy class {kind.__name__}"
     if not isinstance(getattr(kind, "name", None), str) or not kind.name:
         raise PolicyFileError(f"{where} needs a `name`, such as name = “my-policy”")

@@ -219,7 +219,7 @@ def _classes(jobs: Jobs) -> list[Jobs]:
 
 
 def _explained(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Reasons:
-    """What was said; and for those that get nothing: never possible with what there is, or not now."""
+    """The reasons so far; and for jobs without a grant whether they can never run here, or not now."""
     capacity = snapshot.capacity.gpu_milli
     grants, reasons = ledger.grants, ledger.said()
     for job in [job for job in jobs if job.id not in grants]:

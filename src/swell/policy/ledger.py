@@ -1,7 +1,7 @@
 """What has been given so far in one decision: what is left, who has what and why, what each team uses.
 
 The layers write here. Whatever a policy answers, nothing goes into the ledger that a job does not allow or that is not
-there: a policy of one's own cannot oversubscribe the cluster.
+there: a custom policy cannot oversubscribe the cluster.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Ledger:
                 self.reasons[job_id] = self.purse.no_room(job, grants[job_id].n)
 
     def why(self, job: JobId) -> tuple[Reason, ...]:
-        """Why it has what it has so far; nothing if nobody said."""
+        """Reasons for the job's grant so far; empty if there are none."""
         if job in self.reasons:
             return self.reasons[job]
         return next((part()[job] for part in reversed(self._parts) if job in part()), ())
 
     def said(self) -> OwnReasons:
-        """The same of every job of which somebody said anything."""
+        """Reasons of all jobs that have any."""
         said: OwnReasons = {}
         for part in self._parts:
             said.update(part())

@@ -24,7 +24,7 @@ from swell.policy.ledger import Ledger
 from swell.policy.resizing import admit, stock_left
 
 Ask = Callable[[Sequence[JobView], Capacity], Decision]
-"""Let the policy decide about these jobs with so much to give."""
+"""Calls the policy for these jobs with this capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def take_back(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, el
 
 
 def _excess(team: str, ledger: Ledger, more: int = 0) -> int:
-    """How far beyond its quota the team is, or would be with so much more; a team without one never is."""
+    """By how much the team exceeds its quota, or would with `more`; 0 for a team without a quota."""
     quota = ledger.quotas.get(team)
     return ledger.used.get(team, 0) + more - quota.gpus * GPU_MILLI if quota else 0
 
@@ -157,8 +157,8 @@ def _excess(team: str, ledger: Ledger, more: int = 0) -> int:
 def _returns(
     job: JobView, n: int, gpu_type: str, jobs: Sequence[JobView], ledger: Ledger, *, elastic: bool
 ) -> list[Less] | None:
-    """Whom to make smaller (or stop: 0) so that the job gets n; None when that is not enough. Those that can shrink
-    do so before anybody is stopped."""
+    """Jobs to shrink (or to stop: size 0) so that this job gets n GPUs; None if that is not enough. All that can shrink
+    do so before any is stopped."""
     short = n * job.gpu_milli - ledger.purse.milli.get(gpu_type, 0)
     excess = {team: over for team in ledger.quotas if team != job.team and (over := _excess(team, ledger)) > 0}
     sizes: dict[JobId, Less] = {}
@@ -181,7 +181,8 @@ def _returns(
 
 
 def _shrunk(job: JobView, n: int, milli: int) -> int:
-    """The size that gives back so much; of a growth all, since a part may not be worth its restart."""
+    """The size after giving back `milli`. A job that was to grow gives back all of its growth, since a part of it may
+    not be worth the restart."""
     target = n - -(-milli // job.gpu_milli)
     if job.held_n and not job.stopping and job.held_n < n:
         target = min(target, job.held_n)

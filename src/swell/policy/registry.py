@@ -1,4 +1,4 @@
-"""Policies by name. Explicit: what is not listed here, or registered from a file of one's own, does not exist."""
+"""Policies by name. Explicit: what is not listed here, or registered from a user's file, does not exist."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 
 
 def policy_named(name: str) -> Policy:
-    """A new one: what it caches is shared with nobody."""
+    """A new instance, so that no cache is shared."""
     return _maker(name)()
 
 
@@ -58,7 +58,7 @@ def check_name(name: str) -> None:
 
 
 def is_custom(name: str) -> bool:
-    """From a file of one's own: its code may do anything, so it decides where it can be given up."""
+    """Whether it comes from a user's file. Such code may hang, so it decides in a thread that can be abandoned."""
     return name in _custom
 
 
@@ -70,12 +70,12 @@ def _maker(name: str) -> Callable[[], Policy]:
 
 
 def custom_files() -> tuple[str, ...]:
-    """Whoever loads these has the same policies: for processes that decide beside the daemon."""
+    """Files to load in other processes, so that they know the same policies as the daemon."""
     return tuple(_files)
 
 
 def register(name: str, make: Callable[[], Policy], path: str = "") -> None:
-    """Add a policy of one's own (see `policy.custom`), from the file at `path`. Registering a name again replaces it;
+    """Add a custom policy (see `policy.custom`), from the file at `path`. Registering a name again replaces it;
     built-in ones stay."""
     if name in POLICIES:
         raise SwellError(f"there is a built-in policy named {name!r}; give yours another name")

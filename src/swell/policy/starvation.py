@@ -1,4 +1,4 @@
-"""Nobody starves: a job passed over longer than `starvation_s` goes ahead of its order, inside its priority class.
+"""Prevents starvation: a job passed over longer than `starvation_s` goes ahead of its order, inside its priority class.
 
 The longest waiting one first, each gets its minimum (what it asks for, if the policy is not elastic) before the policy
 decides about the others. Once it runs it keeps that for a quarter of `starvation_s`, whatever the policy says, so that

@@ -16,7 +16,7 @@ from swell.store.replaying import PAGE, Read, Tip
 from swell.store.schema import VERSION
 
 SHOWN = 5
-"""Of one kind of damage; the number of all is said."""
+"""Examples listed per kind of damage; the report has the total number."""
 LOG_FIX = "restore the database from a copy; as long as a checkpoint after these events is good, the daemon goes on"
 HISTORY_FIX = "; rows of jobs that ended before the log begins are only in a copy of the database"
 TABLES_FIX = "swell down, swell doctor --rebuild, swell up: the log has what these tables show"

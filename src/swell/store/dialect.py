@@ -66,7 +66,7 @@ class Database(Protocol):
 
     def examine(self) -> AbstractContextManager[Connection | None]:
         """Take the writer's lock (or raise StoreBusy) and look at what is there without changing any of it; None if
-        there is nothing yet. Whoever refuses what it sees leaves it as it was."""
+        there is nothing yet. A caller that refuses the database leaves it unchanged."""
         ...
 
     def writer(self) -> Connection:

@@ -52,7 +52,7 @@ class Journal:
         return self._durable_seq
 
     async def recover(self) -> State:
-        """What the store holds, all of it durable. Whoever kept a state of its own goes on from this one."""
+        """Reads the durable state back from the store. Callers replace their own state by this one."""
         self._failed = self._failed or StoreError("the store is being read again; try again in a moment")
         await self._drained()
         state = await asyncio.get_running_loop().run_in_executor(self._thread, self._store.load)

@@ -84,7 +84,7 @@ class PostgresDatabase:
         return self._psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell")
 
     def _holder(self, connection: Any) -> str:
-        """Whoever has the lock may not have come to write its name yet."""
+        """The holder of the lock, which may not have written its name yet."""
         try:
             return str(connection.execute("SELECT holder FROM writer").fetchone()[0]) or "another process"
         except self._psycopg.Error:

@@ -38,8 +38,8 @@ class Standing:
         return np.asarray((self.age_s * self.share_speed + self.left_s) / self.work_s)
 
     def needed_speed(self, late: float, start_s: Floats, for_s: float) -> Floats:
-        """The least speed, for so long (or to its end), with which a job ends no later than `late` times what it would
-        have taken on an equal share with its start, if it has such a share after that. 0: it can do without."""
+        """The minimum speed over the horizon (or until its end) with which a job finishes within `late` times its time
+        on an equal share, start included, given an equal share afterwards. 0: it needs no GPU within the horizon."""
         share = np.maximum(self.share_speed, 1e-9)
         due_s = late * (start_s + self.work_s / share) - self.age_s
         soon = self.left_s / np.maximum(due_s, 1.0)
@@ -105,8 +105,8 @@ class Columns:
         return np.where(known, self.restart_s + cost_s, self.restart_s)
 
     def standing(self, left_s: Floats, now_s: float) -> Standing:
-        """What is done is taken from the service attained: so long at the average size. Of an overdue job the estimate
-        of all its work is kept; that this work is done is not assumed."""
+        """Estimates the work done from the service attained, at the average size. An overdue job keeps its estimated
+        total work, but is not assumed to have finished it."""
         age_s = np.maximum(now_s - self.submitted_s, 0.0)
         waited_s = self.waited_s + np.maximum(now_s - self.waiting_since_s, 0.0)
         ran_s = np.maximum(age_s - waited_s, 0.0)

@@ -48,7 +48,7 @@ OPTIONS: opts.Options = {
 START = 1.0
 """How many restarts the start of a waiting job is charged with."""
 LEVEL = 20.0
-"""In restarts: a job of unknown length is taken for a longer one when it has done so much, twice as much, and so on."""
+"""In restart costs: a job of unknown length is assumed to be longer after this much work, and at each doubling."""
 FIRST_TRIES = 12
 """Number of steps that did not fit into what was left and are tried first."""
 WORTH_TRYING = 1.01
