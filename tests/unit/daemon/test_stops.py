@@ -91,7 +91,7 @@ def test_a_resize_spares_a_short_last_epoch_and_a_preemption_does_not(why: StopW
         found = (await stops.heard(RUN, at_epoch_3(1))).stop
         assert (found.at if found is not None else None) == stops_at
 
-    short = [
+    short: list[Event] = [
         ev.TrainingBegan(run=RUN, at_s=3.0, epochs=5),
         ev.EpochEnded(run=RUN, at_s=9.0, epoch=3, count=3, epoch_s=2.0, gpus=2),
         ev.RunStopRequested(run=RUN, why=why, at_s=10.0),
