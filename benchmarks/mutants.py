@@ -44,7 +44,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "executors": ("tests/unit/executors", f"{_CONTRACT}executor.py", f"{_CONTRACT}transport.py"),
     "jobfile": ("tests/unit/jobfile",),
     "api": ("tests/unit/api", f"{_API}jobs.py", f"{_API}cluster.py", f"{_API}access.py", f"{_API}guard.py",
-            f"{_API}dashboard.py", f"{_API}streams.py", f"{_API}metrics.py"),
+            f"{_API}dashboard.py", f"{_API}streams.py", f"{_API}metrics.py", f"{_API}oidc.py"),
     "shim": ("tests/unit/shim", "tests/unit/executors", f"{_CONTRACT}executor.py", f"{_CONTRACT}transport.py"),
 }  # fmt: skip
 OPERATORS = {
@@ -62,6 +62,7 @@ WORDS = {
     "any": "all",
 }
 LIMIT_S = 400.0
+NO_END = f"no end within {LIMIT_S:.0f} s"
 SUITES = ("slow", "perf", "chaos", "torch", "frameworks", "web", "ssh", "containers", "kubernetes")
 QUICK = " and ".join(f"not {suite}" for suite in SUITES)
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -144,20 +145,33 @@ def _test_files(folder: Path) -> list[Path]:
 
 
 def killer(mutant: Mutant, tree: Path, tests: Sequence[str], *, near_only: bool) -> str:
-    """The test that fails with this mutant and passes without it; empty if none does. One that hangs counts too."""
+    """The test that fails with this mutant and passes without it; empty if none does. A hang counts as well, unless the
+    tests hang without the mutant too (a slow machine)."""
     path = tree / mutant.path.relative_to(ROOT)
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     lines[mutant.line - 1] = mutant.after + "\n"
     near, far = by_nearness(tests, tree, mutant.path)
+    if not _compiles("".join(lines)):
+        return "the compiler"
     try:
         _write(path, "".join(lines))
         found = failing(tree, near) or ("" if near_only else failing(tree, far))
     finally:
         _write(path, text)
+    if found == NO_END and failing(tree, near if near_only else [*near, *far]):
+        return ""
     if found.startswith("tests/") and failing(tree, [found]):
         raise SystemExit(f"{found} fails without any mutant")
     return found
+
+
+def _compiles(text: str) -> bool:
+    try:
+        compile(text, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def failing(tree: Path, tests: Sequence[str]) -> str:
@@ -171,7 +185,7 @@ def failing(tree: Path, tests: Sequence[str]) -> str:
             command, cwd=tree, env=environment, capture_output=True, timeout=LIMIT_S, check=False, text=True
         )
     except subprocess.TimeoutExpired:
-        return f"no end within {LIMIT_S:.0f} s"
+        return NO_END
     named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ran.stdout, re.MULTILINE)
     return "" if ran.returncode == 0 else named[0] if named else f"pytest ended with {ran.returncode}"
 
