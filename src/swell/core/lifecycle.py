@@ -139,6 +139,7 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
     state.jobs[job.id] = evolve(
         job,
         run=evolve(run, epochs_before=event.epoch),
+        files_on=run.allocation.nodes[0],  # its start may not be known yet: the link was cut meanwhile
         uses_library=True,
         restart_cost_s=cost,
         unit=event.unit,
@@ -292,6 +293,8 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         # Why a run was stopped is the run's own story; the job's message says how the job ended or last failed.
         "message": event.message if failed or full or spared or target in ENDED else job.message,
     }
+    if event.reason is ExitReason.NODE_LOST and not job.files_on:  # it may have trained there, unknown to anybody
+        changes["files_on"] = run.allocation.nodes[0]
     if (failed or full or spared) and target is JobState.QUEUED:
         tries = job.kills if spared else job.failures
         backoff_s = NODE_FULL_RETRY_S if full else min(MAX_BACKOFF_S, job.spec.backoff_s * 2.0**tries)

@@ -136,7 +136,7 @@ class JobRecord:
     ended_s: float | None = None
     message: str = ""  # why it ended as it did, for people
     outputs: CopiedOutputs | None = None  # of a job that ended with `outputs` in its spec
-    files_on: str = ""  # the machine with its checkpoints: the first one of the last run that started
+    files_on: str = ""  # the machine with its checkpoints: the first one of the last run that began
     copy: CheckpointCopy | None = None
     rewound: str = ""  # why it was last set back, and to where
 

@@ -291,6 +291,31 @@ def test_a_pause_never_counts_as_waiting() -> None:
     assert world.jobs[1].waited_s == 16.0
 
 
+@pytest.mark.parametrize(
+    "heard",
+    [[ev.RunStarted(run=RunId(1, 1), at_s=2.0)], [ev.TrainingBegan(run=RunId(1, 1), at_s=2.0)], []],
+    ids=["its start", "only its library", "nothing"],
+)
+def test_a_run_that_was_lost_with_its_machine_may_have_saved_there_whatever_was_heard_of_it(
+    heard: list[ev.Event],
+) -> None:
+    """The link may have been cut while it was launched."""
+    state = submitted(uses_library=True)
+    for event in (planned(), *heard, ended(ExitReason.NODE_LOST)):
+        apply(state, event)
+    assert state.jobs[1].files_on == ALLOCATION.nodes[0]
+
+
+def test_files_that_are_known_are_not_forgotten_for_a_run_of_which_nothing_was_heard() -> None:
+    elsewhere = Allocation(parts=(Part(node="b", gpus=(0,)),))
+    state = submitted(uses_library=True)
+    for event in (planned(), ev.RunStarted(run=RunId(1, 1), at_s=2.0), ended(ExitReason.NODE_LOST)):
+        apply(state, event)
+    for event in (planned(2, 11.0, elsewhere), ended(ExitReason.NODE_LOST, 2, 20.0)):
+        apply(state, event)
+    assert state.jobs[1].files_on == ALLOCATION.nodes[0]
+
+
 def test_restart_cost_is_measured_from_the_last_whole_epoch_to_the_first_of_the_next_run() -> None:
     world = submitted()
     replay(
