@@ -100,6 +100,11 @@ def start_daemon(home: Path | None, options: Sequence[str]) -> Client:
         if process.poll() is not None and answering(place) is None:
             break
         time.sleep(0.03)
+    if process.poll() is None:
+        raise DaemonUnreachable(
+            f"the daemon was started and has not answered within {START_S:g} s: this machine may be busy. `swell ls` "
+            f"shows whether it answers now; what it wrote is in {said}"
+        )
     raise DaemonUnreachable(_not_started(said, began))
 
 

@@ -15,6 +15,8 @@ from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.jobfile.files import Packed
 
+PROGRAMS = {".py": "python", ".sh": "bash"}
+"""By suffix: what runs a file that is no job file."""
 SHOWN = 10
 _COUNTED = re.compile(r"^jobs\[(\d+)\]\.?(?::\s*)?", re.MULTILINE)
 snapshot_option = click.option(
@@ -81,6 +83,9 @@ def _read(path: Path) -> list[Document]:
     from swell.jobfile.problems import JobFileError
     from swell.jobfile.read import read_documents
 
+    if path.suffix in PROGRAMS:
+        runs = f"`swell run -- {PROGRAMS[path.suffix]} {path}` runs it"
+        raise click.BadParameter(f"{path} is a program, not a job file; {runs}", param_hint="FILE")
     try:
         text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:

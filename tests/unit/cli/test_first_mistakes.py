@@ -1,0 +1,35 @@
+"""What a newcomer with only the docs tripped over: each is answered with what to do (docs/how-to/run-jobs.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from swell.cli import common
+from swell.cli.submit import _read
+from swell.client.errors import DaemonUnreachable
+
+
+@pytest.mark.parametrize(("name", "runs"), [("train.py", "python train.py"), ("go.sh", "bash go.sh")])
+def test_a_program_is_not_a_job_file(name: str, runs: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"{name} is a program, not a job file; `swell run -- {runs}`"):
+        _read(Path(name))
+
+
+class StillStarting:
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def poll(self) -> None:
+        """It has not ended."""
+
+
+def test_a_daemon_that_is_slow_to_start_is_not_said_to_have_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "START_S", 1.0)
+    monkeypatch.setattr("swell.cli.common.subprocess.Popen", StillStarting)
+    with pytest.raises(DaemonUnreachable, match="has not answered within 1 s: this machine may be busy"):
+        common.start_daemon(tmp_path / "home", [])
