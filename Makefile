@@ -54,10 +54,10 @@ chaos: $(READY) ## 1,000 kills of daemons and 500 of shims over 5,000 jobs, ever
 	SWELL_FAULT_SEEDS=10000 $(BIN)/python -m pytest -n 2 tests/faults
 
 # Frameworks live in environments of their own; torch is pinned first, or what depends on it would bring another.
-$(TORCH)/.ready:
+$(TORCH)/.ready: tests/torch/requirements.txt
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install -q torch==2.13.0 numpy
-	$(TORCH)/bin/pip install -q lightning==2.6.6 transformers==5.22.2 accelerate==1.15.0
+	$(TORCH)/bin/pip install -q -r $<
 	@touch $@
 
 $(TENSORFLOW)/.ready:
@@ -73,7 +73,7 @@ $(HOROVOD)/.ready:
 	@touch $@
 
 test-torch: $(READY) $(TORCH)/.ready ## PyTorch, Lightning and Hugging Face, in an environment of their own (0.9 GB)
-	$(BIN)/python -m pytest -m torch tests/torch
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m torch tests/torch
 
 test-containers: $(READY) ## jobs with an image: real podman and runc; needs root. Makes its images once (2 minutes)
 	$(BIN)/python -m pytest -m containers --timeout 300 tests/containers

@@ -45,7 +45,9 @@ def main() -> None:
                 adaptive.step()
             size, rate = adaptive.batch_size, optimizer.param_groups[0]["lr"]
             adaptive.end_epoch()
-            run.log(loss=loss)
+            last = loss.detach()
+            dist.all_reduce(last)  # each worker has the loss of its own part of the batch
+            run.log(loss=last / run.world_size)
             run.save({"model": model.state_dict(), "adaptive": adaptive.state_dict()})
             if run.rank == 0:
                 print(f"epoch {epoch} batch {size} rate {rate:.4f} goodput {run.goodput:.0f}", flush=True)

@@ -46,7 +46,7 @@ def train(state: hvd.elastic.TorchState) -> None:
             optimizer.step()
             run.measure()  # Swell
             time.sleep(options.pause_s)
-        run.log(loss=loss.item())  # Swell
+        run.log(loss=hvd.allreduce(loss.detach(), name="loss"))  # Swell: the mean over all workers
         run.end_epoch()  # Swell
         run.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})  # Swell
         if hvd.rank() == 0:

@@ -1,6 +1,7 @@
-"""Elastic PyTorch DDP. Swell starts one process a GPU (launcher: per-gpu) and resizes the run between epochs.
+"""Elastic PyTorch DDP. Swell starts one process per GPU (launcher: per-gpu) and resizes the run between epochs.
 
 The global batch stays the same whatever the number of workers, so that a resize changes the speed and nothing else.
+Each worker computes the loss of its own part of the batch; the loss of the epoch is the mean over all of them.
 Lines that are there for Swell are marked. By hand: `python train.py --epochs 3`.
 """
 
@@ -17,6 +18,7 @@ from torch import nn
 
 GLOBAL_BATCH = 60  # divisible by every number of workers that the job file allows
 SAMPLES = 1200
+STEPS = SAMPLES // GLOBAL_BATCH  # of an epoch
 
 
 def make_data() -> torch.Tensor:
@@ -57,21 +59,21 @@ def main() -> None:
 
     with run:
         for epoch in run.epochs():  # Swell: the epochs that are left; ends the process when the run is to stop
-            total = 0.0
+            total = torch.zeros((), dtype=torch.float64, device=device)
             for batch in run.steps(batches(epoch)):  # Swell: measures the steps
                 mine = data[batch.chunk(run.world_size)[run.rank]]
                 loss = nn.functional.mse_loss(ddp(mine[:, :20]), mine[:, 20:])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                total += loss.item()
+                total += loss.detach()
                 time.sleep(options.pause_s)
-            run.log(loss=total / (SAMPLES // GLOBAL_BATCH))  # Swell
+            dist.all_reduce(total)
+            mean = total.item() / STEPS / run.world_size
+            run.log(loss=mean)  # Swell
             run.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})  # Swell
             if run.rank == 0:
-                print(
-                    f"epoch {epoch} loss {total / (SAMPLES // GLOBAL_BATCH):.6f} workers {run.world_size}", flush=True
-                )
+                print(f"epoch {epoch} loss {mean:.6f} workers {run.world_size}", flush=True)
     if options.weights and run.rank == 0:
         torch.save(model.state_dict(), options.weights)
     dist.destroy_process_group()

@@ -13,7 +13,6 @@ from integration.sdk.launching import Attempts
 from integration.sdk.stable import Stable
 from swell.core.events import Batching
 from swell.core.job import GpuRequest, JobSpec, Launcher
-from swell.sdk import ship
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("SWELL_TORCH_PYTHON") or str(ROOT / ".venv-torch" / "bin" / "python")
@@ -25,8 +24,7 @@ LINE = re.compile(r"epoch \d+ batch (\d+) rate (\S+) goodput (\d+)")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_batch_follows_the_noise(tmp_path: Path, workers: int) -> None:
-    sdk = ship.ship(tmp_path / "sdk")
+def test_the_batch_follows_the_noise(tmp_path: Path, workers: int, stable: Stable, sdk: Path) -> None:
     script = ROOT / "examples" / "adaptive-batch" / "train.py"
     spec = JobSpec(
         name="adaptive",
@@ -36,7 +34,7 @@ def test_the_batch_follows_the_noise(tmp_path: Path, workers: int) -> None:
         epochs=6,
         adaptive_batch=True,
     )
-    with Stable(PYTHON, ["torch", "torch.distributed", "torch.nn.parallel"], [sdk]) as stable, fake_daemon() as daemon:
+    with fake_daemon() as daemon:
         job = Attempts(stable=stable, daemon=daemon, spec=spec, script=script, home=tmp_path, sdk=sdk)
         job.start(workers)
         job.wait_until_begun()

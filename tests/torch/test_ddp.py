@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from integration.sdk.ddp_reference import EPOCH, PRINTED, SCRIPT, Reference
 from integration.sdk.fake_daemon import fake_daemon
 from integration.sdk.launching import STOPPED, Attempts
 from integration.sdk.stable import Stable
 from swell.core.job import GpuRequest, JobSpec, Launcher
-from swell.sdk import ship
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("SWELL_TORCH_PYTHON") or str(ROOT / ".venv-torch" / "bin" / "python")
@@ -23,15 +22,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(not Path(PYTHON).exists(), reason="no PyTorch here: `make test-torch` makes .venv-torch"),
 ]
-SCRIPT = ROOT / "examples" / "pytorch-ddp" / "train.py"
-EPOCH = re.compile(r"epoch (\d+) loss (\S+) workers (\d+)")
 EPOCHS = 40
-COMPARE = """
-import sys, torch
-a, b = (torch.load(path) for path in sys.argv[1:])
-assert a.keys() == b.keys()
-print(max((a[name] - b[name]).abs().max().item() for name in a))
-"""
 
 
 def spec(weights: Path) -> JobSpec:
@@ -44,21 +35,16 @@ def spec(weights: Path) -> JobSpec:
     )
 
 
-def uninterrupted(sdk: Path, weights: Path) -> None:
-    argv = [PYTHON, str(SCRIPT), "--epochs", str(EPOCHS), "--weights", str(weights)]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(sdk), "OMP_NUM_THREADS": "1"}
-    subprocess.run(argv, env=env, check=True, capture_output=True)
-
-
-def test_resized_and_preempted_it_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_resized_and_preempted_it_ends_with_the_same_weights(
+    tmp_path: Path, stable: Stable, sdk: Path, undisturbed_ddp: Callable[[int], Reference]
+) -> None:
     rng = random.Random(5)
-    sdk = ship.ship(tmp_path / "sdk")
-    ours, reference = tmp_path / "ours.pt", tmp_path / "reference.pt"
+    ours = tmp_path / "ours.pt"
     sizes = [1, 2, 3, 1]
     for at in sorted(rng.sample(range(1, len(sizes)), 2), reverse=True):
         sizes.insert(at, sizes[at - 1])  # a preemption: stopped, and started again at the same size
     costs_s = []
-    with Stable(PYTHON, ["torch", "torch.distributed", "torch.nn.parallel"], [sdk]) as stable, fake_daemon() as daemon:
+    with fake_daemon() as daemon:
         job = Attempts(stable=stable, daemon=daemon, spec=spec(ours), script=SCRIPT, home=tmp_path, sdk=sdk)
         job.start(sizes[0])
         job.wait_until_begun()
@@ -74,9 +60,9 @@ def test_resized_and_preempted_it_ends_with_the_same_weights(tmp_path: Path) -> 
     seen = [match for line in job.lines() if (match := EPOCH.fullmatch(line))]
     assert [int(match[1]) for match in seen] == list(range(EPOCHS)), "no epoch lost, none repeated"
     assert len({match[3] for match in seen}) >= 2, "it ran at several sizes"
-    uninterrupted(sdk, reference)
-    argv = [PYTHON, "-c", COMPARE, str(ours), str(reference)]
-    difference = float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    reference = undisturbed_ddp(EPOCHS)
+    assert [float(match[2]) for match in seen] == pytest.approx(reference.losses, abs=PRINTED)
+    difference = reference.difference(ours)
     print(f"sizes {sizes}, from each command to the next first epoch {[round(cost, 2) for cost in costs_s]} s")
     print(f"largest difference of a weight: {difference:.1e}")
     assert difference <= 1e-6

@@ -5,16 +5,15 @@ failure. Real DDP on one node, on two (two addresses of this machine) and under 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from integration.sdk.ddp_reference import EPOCH, PRINTED, SCRIPT, Reference
 from integration.sdk.fake_daemon import fake_daemon
 from swell.core.agreement import Agreement
 from swell.core.ids import RunId
@@ -33,15 +32,14 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON.exists(), reason="no PyTorch here: `make test-torch` makes .venv-torch"),
 ]
 STOPPED = 85
-EPOCH = re.compile(r"epoch (\d+) loss (\S+) workers (\d)")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Open MPI refuses root without these."""
 SPEC = JobSpec(
     name="torchrun",
-    command=("python", str(ROOT / "examples" / "pytorch-ddp" / "train.py"), "--pause-s", "0.02"),
+    command=("python", str(SCRIPT), "--weights", "weights.pt"),
     launcher=Launcher.TORCHRUN,
     gpus=GpuRequest(min=1, max=2),
-    epochs=30,
+    epochs=12,
 )
 
 
@@ -82,17 +80,16 @@ def started(
     [(Launcher.TORCHRUN, (2,)), (Launcher.TORCHRUN, (1, 1)), (Launcher.MPI, (2,))],
     ids=["torchrun", "torchrun-on-two-nodes", "mpi"],
 )
-def test_stopped_resized_and_finished(tmp_path: Path, launcher: Launcher, sizes: tuple[int, ...]) -> None:
+def test_stopped_resized_and_finished(
+    tmp_path: Path, launcher: Launcher, sizes: tuple[int, ...], undisturbed_ddp: Callable[[int], Reference]
+) -> None:
     if launcher is Launcher.MPI and shutil.which("mpirun") is None:
         pytest.skip("there is no mpirun here: `make system-packages` installs one")
     spec, log = replace(SPEC, launcher=launcher), tmp_path / "log"
     with fake_daemon() as daemon:
+        daemon.ask()  # before it begins: no training is too fast for it
         (first,) = started(spec, (1,), tmp_path, daemon.url, 1)
-        limit_s = time.monotonic() + 180
-        while not daemon.epochs() and first.poll() is None and time.monotonic() < limit_s:
-            time.sleep(0.05)
-        daemon.ask()
-        assert first.wait(120) == STOPPED, log.read_text()[-3000:]
+        assert first.wait(240) == STOPPED, log.read_text()[-3000:]
         daemon.agreement = Agreement()
         both = started(spec, sizes, tmp_path, daemon.url, 2)
         assert [one.wait(240) for one in both] == [0] * len(both), log.read_text()[-3000:]
@@ -100,6 +97,9 @@ def test_stopped_resized_and_finished(tmp_path: Path, launcher: Launcher, sizes:
     seen = EPOCH.findall(log.read_text())
     assert [int(epoch) for epoch, _, _ in seen] == list(range(SPEC.epochs)), "no epoch lost, none repeated"
     assert {workers for _, _, workers in seen} == {"1", "2"}
+    reference = undisturbed_ddp(SPEC.epochs)
+    assert [float(loss) for _, loss, _ in seen] == pytest.approx(reference.losses, abs=PRINTED)
+    assert reference.difference(tmp_path / "weights.pt") <= 1e-12, "double precision; only the order of sums differs"
 
 
 def test_a_failure_shows_the_exception_of_the_rank_that_failed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ part of the slice. A training that stops at position p goes on there, whatever n
 from __future__ import annotations
 
 import random
-from typing import Callable, Iterator, List, Tuple  # noqa: UP035  see settings.py
+from typing import Callable, Dict, List, Tuple  # noqa: UP035  see settings.py
 
 MAX_SHUFFLED = 50_000_000
 """An order of more samples is not kept in memory: shuffle shards of the data, and pass `shuffle=False`."""
@@ -70,16 +70,43 @@ class Batches:
     A loader may run ahead of training; where training is, `Training` knows by the steps it has done."""
 
     def __init__(self, order: Order, start: Callable[[], int], stop: Callable[[], int], rank: int, world_size: int):
-        self._order, self._start, self._stop = order, start, stop
-        self._rank, self._world_size = rank, world_size
+        self.order, self.start, self.stop = order, start, stop
+        self.rank, self.world_size = rank, world_size
 
-    def __iter__(self) -> Iterator[List[int]]:  # noqa: UP006
-        position, stop = self._start(), self._stop()
-        while stop < 0 or position < stop:
-            yield self._order.indices(position, self._rank, self._world_size)
-            position = self._order.after(position)
+    def __iter__(self) -> BatchIterator:
+        return BatchIterator(self)
 
     def __len__(self) -> int:
         """Batches that are left of this pass (torch asks; a loop by steps has no end of its own)."""
-        left = self._order.samples - self._start() % self._order.samples
-        return -(-left // self._order.batch)
+        left = self.order.samples - self.start() % self.order.samples
+        return -(-left // self.order.batch)
+
+
+class BatchIterator:
+    """One way through `Batches`. torchdata's StatefulDataLoader saves and restores its state: the position counts the
+    samples of all ranks, so the state of one rank fits every rank of any number of them."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+        self._position = self._stop = -1  # unset until the first batch is asked for: then where the training is
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __next__(self) -> List[int]:  # noqa: UP006
+        batches = self._batches
+        if self._position < 0:
+            self._position = batches.start()
+            self._stop = batches.stop()
+        if 0 <= self._stop <= self._position:
+            raise StopIteration
+        indices = batches.order.indices(self._position, batches.rank, batches.world_size)
+        self._position = batches.order.after(self._position)
+        return indices
+
+    def state_dict(self) -> Dict[str, int]:  # noqa: UP006
+        return {"position": self._batches.start() if self._position < 0 else self._position}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:  # noqa: UP006
+        self._position = state["position"]
+        self._stop = self._batches.stop()

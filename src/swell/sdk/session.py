@@ -164,11 +164,14 @@ class Training:
         self._settle()
         self._note()
 
-    def steps(self, loader: Iterable[Item]) -> Iterator[Item]:
-        """The batches of `loader`, timed. After a stop within an epoch, those already done are passed over."""
+    def steps(self, loader: Iterable[Item], *, restored: bool = False) -> Iterator[Item]:
+        """The batches of `loader`, timed. After a stop within an epoch, those already done are passed over, unless the
+        loader was `restored` and begins after them by itself (torchdata's StatefulDataLoader)."""
         size = len(loader) if isinstance(loader, Sized) else -1
-        skip, before = self._resumed(size)
-        self._size = max(0, size) + before
+        skip, before = self._resumed(size, restored)
+        own = restored and self._order is None  # its length is that of the whole epoch; the library's, of what is left
+        whole = size if own or size < 0 else size + before
+        self._size = max(0, whole)
         self._batches = skip + before
         self._in_steps = True
         self._meter.resume()
@@ -177,18 +180,18 @@ class Training:
                 if index < skip:
                     continue
                 self._batches = before + index + 1
-                self._last_batch = index + 1 == size
+                self._last_batch = self._batches == whole
                 self._advance_samples()  # here: a user who breaks off and saves has used this batch
                 yield batch
                 self._meter.step()
         finally:
             self._in_steps = False
 
-    def _resumed(self, size: int) -> tuple[int, int]:
+    def _resumed(self, size: int, restored: bool) -> tuple[int, int]:
         """Of the epoch that was stopped within: (batches of the loader to pass over, batches it does not give again).
-        The library's own order begins after them; another loader begins anew."""
+        The library's own order and a restored loader begin after them; another loader begins anew."""
         done, self._skip = self._skip, 0
-        if self._order is not None:
+        if self._order is not None or restored:
             return 0, done
         return batches_to_skip(done, size, self._saved_size), 0
 

@@ -20,6 +20,9 @@ from swell.core.state import JobRecord, Run
 from swell.executors.request import LaunchContext, build_launch
 
 STOPPED = 85
+TO_BE_STOPPED = Agreement(asked=True, tried=4)
+"""Asked for before the training begins, so that none is too fast for it. The first place that is proposed lies 32 steps
+(or 16 epochs) ahead, as if four nearer ones had been overrun."""
 NODE = Node(name="here", gpus=tuple(Gpu(index=index) for index in range(8)), cpus=8)
 
 
@@ -37,10 +40,11 @@ class Attempts:
     epochs_done: int = 0
     pids: list[int] = field(default_factory=list)
 
-    def start(self, workers: int, arguments: Sequence[str] | None = None) -> None:
-        """`arguments` of the script; None: what the command has after the script's name."""
+    def start(self, workers: int, arguments: Sequence[str] | None = None, agreement: Agreement | None = None) -> None:
+        """`arguments` of the script; None: what the command has after the script's name. `agreement`: what the daemon
+        wants from the start; `TO_BE_STOPPED` of a training that must not be over before it is asked."""
         self.attempt += 1
-        self.daemon.agreement = Agreement()
+        self.daemon.agreement = agreement or Agreement()
         allocation = Allocation(parts=(Part(node="here", gpus=tuple(range(workers))),))
         record = JobRecord(
             id=1,

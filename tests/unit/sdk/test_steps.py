@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import swell
 from swell.sdk import session
 from swell.sdk.leaving import EXIT_STOPPED
 from swell.sdk.link import Link
-from swell.sdk.order import MAX_SHUFFLED, Order, share_of, split_batch
+from swell.sdk.order import MAX_SHUFFLED, Batches, Order, share_of, split_batch
 from swell.sdk.session import Training
 from swell.sdk.settings import Place, Settings
 from swell.sdk.steps import StepTraining
@@ -281,3 +282,55 @@ def test_it_stops_at_steps_from_its_first_word_on(tmp_path: Path, monkeypatch: p
     next(run.loop())
     assert said == [True]
     run._termination.restore()
+
+
+class TestRestoredLoaders:
+    def test_a_restored_loader_is_not_passed_over_a_second_time(self, tmp_path: Path) -> None:
+        first = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
+        first.start_epoch()
+        for batch in first.steps(range(100)):
+            if batch == 24:
+                first._stop_here = True
+                break
+        first.save(None)
+        second = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
+        second.load()
+        second.start_epoch()
+        assert list(second.steps(Restored(range(25, 100), whole=100), restored=True)) == list(range(25, 100))
+        assert second._last_batch, "the epoch's end was recognized: its length is that of the whole"
+
+
+class Restored:
+    """As torchdata's StatefulDataLoader after load_state_dict: what is left, with the length of the whole."""
+
+    def __init__(self, left: range, whole: int) -> None:
+        self._left, self._whole = left, whole
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._left)
+
+    def __len__(self) -> int:
+        return self._whole
+
+
+class TestStateOfBatches:
+    def test_an_iterator_goes_on_where_another_was_whatever_the_number_of_ranks(self) -> None:
+        order = Order(50, 8, seed=2)
+        one = iter(Batches(order, lambda: 0, lambda: 50, rank=0, world_size=1))
+        first = [next(one) for _ in range(3)]
+        left = []
+        for rank in range(2):
+            other = iter(Batches(order, lambda: 0, lambda: 50, rank=rank, world_size=2))
+            other.load_state_dict(one.state_dict())
+            left.append(list(other))
+        resumed = [a + b for a, b in zip(*left, strict=True)]
+        assert resumed == list(one), "the same global batches"
+        assert sorted(index for batch in first + resumed for index in batch) == list(range(50))
+
+    def test_the_state_before_the_first_batch_is_where_the_training_is(self) -> None:
+        """A loader may save it, and pass over the batches since then by itself once it is restored."""
+        order = Order(50, 8, seed=2)
+        fresh = iter(Batches(order, lambda: 16, lambda: 50, rank=0, world_size=1))
+        other = iter(Batches(order, lambda: 24, lambda: 50, rank=0, world_size=1))
+        other.load_state_dict(fresh.state_dict())
+        assert next(other) == order.indices(16)

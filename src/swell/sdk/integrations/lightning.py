@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, List  # noqa: UP035  see settings.py
+from typing import TYPE_CHECKING, Any
 
 from swell import sdk
-from swell.sdk.order import Batches, Order
+from swell.sdk.order import Batches, BatchIterator, Order
 from swell.sdk.settings import read_place
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ NAME = "last-swell.ckpt"
 class EpochBatches(Batches):
     """One pass each time it is iterated over; the first time, what is left of the one that was stopped within."""
 
-    def __iter__(self) -> Iterator[List[int]]:  # noqa: UP006  Python 3.8
+    def __iter__(self) -> BatchIterator:
         place = read_place()  # Lightning may have started other processes since the loader was made
-        self._rank, self._world_size = place.rank, place.world_size
+        self.rank, self.world_size = place.rank, place.world_size
         return super().__iter__()
 
     def __len__(self) -> int:
         """Of a whole pass: Lightning counts the batches that were done before."""
-        return -(-self._order.samples // self._order.batch)
+        return -(-self.order.samples // self.order.batch)
 
 
 class SwellCallback(Callback):
