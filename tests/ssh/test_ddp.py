@@ -19,7 +19,7 @@ New = Callable[..., Machine]
 PYTHON = Path(os.environ.get("SWELL_TORCH_PYTHON") or ROOT / ".venv-torch" / "bin" / "python")
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no PyTorch here: `make test-torch` makes .venv-torch")
 EPOCH = re.compile(r"epoch (\d+) loss (\S+) workers (\d+)")
-EPOCHS = 24
+EPOCHS = 20
 
 
 @pytest.fixture
@@ -43,11 +43,10 @@ def test_a_training_shrinks_from_two_machines_to_one_and_grows_to_three(
     shared = tmp_path / "shared"
     shared.mkdir()
     machines = [new_machine(f"gpu{i}", gpus=1, shared=shared) for i in (1, 2, 3)]
-    for machine in machines:
+    for machine in machines[:2]:
         sh("node", "add", f"root@{machine.address}", "--key", machine.key, "--name", machine.name)
-    eventually(lambda: all(served.get(f"/v1/nodes/gpu{i}")["boot_id"] for i in (1, 2, 3)), 60)
-    sh("node", "cordon", "gpu3")
-    command = [str(PYTHON), "train.py", "--pause-s", "0.06"]  # an epoch has 20 steps
+    eventually(lambda: all(served.get(f"/v1/nodes/gpu{i}")["boot_id"] for i in (1, 2)), 60)
+    command = [str(PYTHON), "train.py", "--pause-s", "0.3"]
     (sh.work / "train.py").write_text((ROOT / "examples" / "pytorch-ddp" / "train.py").read_text())
     (sh.work / "job.yaml").write_text(
         f"name: ddp\ncommand: {command}\ngpus: 1-3\nlauncher: per-gpu\nuses_library: true\nepochs: {EPOCHS}\n"
@@ -67,7 +66,7 @@ def test_a_training_shrinks_from_two_machines_to_one_and_grows_to_three(
     before = done()
     eventually(lambda: done() > before + 1, 120, what="epochs on one machine")
     sh("node", "uncordon", "gpu2")
-    sh("node", "uncordon", "gpu3")
+    sh("node", "add", f"root@{machines[2].address}", "--key", machines[2].key, "--name", "gpu3")
     eventually(lambda: held(3), 120, what="it grows to three machines")
     eventually(lambda: job(served, 1)["state"] == "completed", 280, what="the training ends")
     seen = epochs(sh, 1, int(job(served, 1)["attempts"]))
