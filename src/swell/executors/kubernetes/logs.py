@@ -49,7 +49,7 @@ class Logs:
         self._api = api
         self._following: dict[Source, asyncio.Task[None]] = {}
         self._ending: set[Source] = set()
-        self._whole: set[Source] = set()  # followed until their node ended the stream, as it does after the last line
+        self._whole: set[Source] = set()  # followed until their node ended the stream
         self._refused: dict[Source, int] = {}
 
     def follow(self, source: Source) -> None:
@@ -63,11 +63,9 @@ class Logs:
             follow = len(self._following) <= MOST_STREAMS
             with suppress(OSError):  # not started yet, or no answer: asked again
                 await self._pull(source, follow=follow)
-                if follow:
-                    self._whole.add(source)
-                if source in self._ending:
-                    return
                 wait_s = AGAIN_S
+            if source in self._ending:
+                return
             await asyncio.sleep(wait_s if follow else LATEST_AGAIN_S)
             wait_s = min(LATEST_AGAIN_S, 2 * wait_s)
 
@@ -122,6 +120,9 @@ class Logs:
                 async for chunk in chunks:
                     keeper.take(chunk)
             keeper.take_rest()
+            if follow and (keeper.heard or not keeper.complaint):
+                # A kubelet ends a followed log after the last line, or complains once it has removed the container.
+                self._whole.add(source)
             if keeper.complaint:
                 raise Refusal(400, "BadRequest", keeper.complaint)
         finally:
@@ -141,6 +142,7 @@ class _Keeper:
         os.ftruncate(self._log, size)
         self._size = size
         self._rest = b""
+        self.heard = False  # lines of the log came, known ones too
         self.complaint = ""  # the kubelet's own word in the place of a log
 
     def _read_mark(self) -> tuple[int, str]:
@@ -167,7 +169,9 @@ class _Keeper:
             stamp = time.decode("ascii", "replace")
             if not _STAMP.fullmatch(stamp):
                 self.complaint = line.decode("utf-8", "replace").strip()
-            elif _after(stamp, self._known):
+                continue
+            self.heard = True
+            if _after(stamp, self._known):
                 fresh, last = fresh + text, stamp if _after(stamp, last) else last
         if fresh:
             self._append(fresh, last)

@@ -127,5 +127,13 @@ def test_a_container_that_never_ran_has_no_log_and_nobody_waits_for_it(tmp_path:
 
 
 def test_a_log_that_was_followed_to_its_end_is_whole_when_its_node_forgets_it(tmp_path: Path) -> None:
-    """As kubelets do with pods that are deleted, within moments."""
-    assert drained(tmp_path, line(1, "one\n"), NO_LOG, followed=True) == (1, b"one\n")
+    """As kubelets do with pods that are deleted, within moments: some end the stream, some complain at its end."""
+    assert drained(tmp_path / "ends", line(1, "one\n"), NO_LOG, followed=True) == (1, b"one\n")
+    assert drained(tmp_path / "complains", line(1, "one\n") + COMPLAINT, NO_LOG, followed=True) == (1, b"one\n")
+
+
+def test_a_log_of_which_a_follower_got_only_a_complaint_is_not_whole(tmp_path: Path) -> None:
+    take(tmp_path, line(1, "one\n"))
+    tries, log = drained(tmp_path, COMPLAINT, NO_LOG, followed=True)
+    assert tries == logs.TRIES
+    assert b"lines may be missing here" in log
