@@ -56,6 +56,10 @@ class Lab:
         database.close()
         return f"swell/job,swell/cluster={cluster_id}"
 
+    def label_of(self, job: int) -> str:
+        """Of a job's pods: other daemons on this cluster have jobs of the same number."""
+        return self.label.replace("swell/job", f"swell/job={job}", 1)
+
     # ---- jobs ----
 
     def train(self, epochs: int, steps: int = 2, work_s: float = 0.15, **more: object) -> int:

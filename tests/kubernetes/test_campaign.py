@@ -102,7 +102,7 @@ def stop_api_server(found: Lab, _: list[int]) -> None:
 
 def delete_pods(found: Lab, jobs: list[int]) -> None:
     for job in jobs:
-        found.kubectl("delete", "pods", "-l", f"swell/job={job}", "--wait=false")
+        found.kubectl("delete", "pods", "-l", found.label_of(job), "--wait=false")
 
 
 def evict_after_success(found: Lab, jobs: list[int]) -> None:

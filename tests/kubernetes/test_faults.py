@@ -51,7 +51,7 @@ def test_a_training_that_ends_while_no_daemon_is_there_has_ended(tmp_path: Path,
         found.daemon.kill()
         found.hurry(job)
         eventually(
-            lambda: "Succeeded" in found.kubectl("get", "pods", "-l", f"swell/job={job}", "-o", "jsonpath={..phase}"),
+            lambda: "Succeeded" in found.kubectl("get", "pods", "-l", found.label_of(job), "-o", "jsonpath={..phase}"),
             PATIENT_S,
             every_s=0.5,
         )
@@ -63,7 +63,7 @@ def test_a_training_that_ends_while_no_daemon_is_there_has_ended(tmp_path: Path,
 def test_a_pod_that_somebody_deletes_goes_on_from_its_checkpoint(tmp_path: Path, cluster: Cluster) -> None:
     with lab(tmp_path, cluster) as found:
         job = begun(found)
-        found.kubectl("delete", "pods", "-l", f"swell/job={job}", "--wait=false")
+        found.kubectl("delete", "pods", "-l", found.label_of(job), "--wait=false")
         eventually(lambda: found.job(job)["attempts"] == 2, PATIENT_S, what="tried again", every_s=0.3)
         first = found.daemon.get(f"/v1/jobs/{job}/runs")["runs"][0]
         assert "somebody other than Swell" in first["message"]
