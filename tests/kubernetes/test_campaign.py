@@ -28,6 +28,7 @@ ROUNDS = int(os.environ.get("SWELL_KUBERNETES_ROUNDS", "0"))
 AT_ONCE, EPOCHS, LEASE_S, GRACE_S = 4, 150, 5.0, 5
 pytestmark = [
     pytest.mark.kubernetes,
+    pytest.mark.chaos,
     pytest.mark.alone,
     pytest.mark.timeout(3600 * 6),
     pytest.mark.skipif(not ROUNDS, reason="takes hours: SWELL_KUBERNETES_ROUNDS=20"),

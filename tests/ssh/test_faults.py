@@ -166,6 +166,7 @@ def test_a_daemon_that_slept_past_the_leases_starts_nothing_twice(
     truth.check([number])
 
 
+@pytest.mark.chaos
 def test_mixed_faults_lose_nothing_and_run_nothing_twice(
     three: tuple[Machine, ...], served: Daemon, truth: Truth
 ) -> None:

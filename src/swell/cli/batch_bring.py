@@ -26,7 +26,7 @@ class Bringing:
         self._threads = self._pending = 0
 
     def begin(self, line: str, view: View) -> None:
-        """`line`: what is said of the job once its results are here."""
+        """`line` is printed for the job once its results have arrived."""
         if self._threads < AT_ONCE:
             self._threads += 1
             threading.Thread(target=self._work, name="results", daemon=True).start()

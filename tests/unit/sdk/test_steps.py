@@ -39,6 +39,21 @@ def train(run: StepTraining, until: int = -1) -> list[int]:
     return done
 
 
+def resumed_after_25_of_100(directory: Path) -> Training:
+    """A training in the epoch of 100 batches in which the one before it was stopped."""
+    first = Training(epochs=1, checkpoint_dir=directory, settings=Settings())
+    first.start_epoch()
+    for batch in first.steps(range(100)):
+        if batch == 24:
+            first._stop_here = True
+            break
+    first.save(None)
+    second = Training(epochs=1, checkpoint_dir=directory, settings=Settings())
+    second.load()
+    second.start_epoch()
+    return second
+
+
 class TestTheLoop:
     def test_goes_on_after_the_last_checkpoint(self, tmp_path: Path) -> None:
         assert train(steps(25, tmp_path, save_every=10), until=17) == list(range(18))
@@ -236,16 +251,7 @@ class TestEpochsStoppedWithin:
     def test_a_loader_of_ones_own_goes_on_at_the_same_share_of_the_epoch(
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        first = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
-        first.start_epoch()
-        for batch in first.steps(range(100)):
-            if batch == 24:
-                first._stop_here = True
-                break
-        first.save(None)
-        second = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
-        second.load()
-        second.start_epoch()
+        second = resumed_after_25_of_100(tmp_path)
         assert next(second.steps(range(50))) == 12, "25 of 100 batches are 12.5 of 50: half of one is repeated"
         assert "run.batches() resumes at the very sample" in capfd.readouterr().err
 
@@ -286,16 +292,7 @@ def test_it_stops_at_steps_from_its_first_word_on(tmp_path: Path, monkeypatch: p
 
 class TestRestoredLoaders:
     def test_a_restored_loader_is_not_passed_over_a_second_time(self, tmp_path: Path) -> None:
-        first = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
-        first.start_epoch()
-        for batch in first.steps(range(100)):
-            if batch == 24:
-                first._stop_here = True
-                break
-        first.save(None)
-        second = Training(epochs=1, checkpoint_dir=tmp_path, settings=Settings())
-        second.load()
-        second.start_epoch()
+        second = resumed_after_25_of_100(tmp_path)
         assert list(second.steps(Restored(range(25, 100), whole=100), restored=True)) == list(range(25, 100))
         assert second._last_batch, "the epoch's end was recognized: its length is that of the whole"
 
