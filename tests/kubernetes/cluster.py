@@ -45,13 +45,18 @@ class Cluster:
         assert told.returncode == 0, told.stderr
         return told.stdout
 
-    def as_daemon(self) -> Path:
-        """A kubeconfig with exactly the permissions that deploy/kubernetes gives the daemon."""
+    @property
+    def server(self) -> str:
+        return str(yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"])
+
+    def as_daemon(self, server: str = "") -> Path:
+        """A kubeconfig with exactly the permissions that deploy/kubernetes gives the daemon. `server`: by that way."""
         self.kubectl("apply", "-f", str(RBAC))
         token = self.kubectl("create", "token", "swell", "-n", NAMESPACE, "--duration=2h").strip()
         config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
         config["users"] = [{"name": "swell", "user": {"token": token}}]
         config["contexts"][0]["context"] |= {"user": "swell", "namespace": NAMESPACE}
+        config["clusters"][0]["cluster"] = {"server": server} if server else config["clusters"][0]["cluster"]
         path = self.directory / f"kubeconfig-swell-{os.getpid()}"  # several tests may run at once
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path

@@ -177,12 +177,14 @@ class Lab:
 
 
 @contextmanager
-def lab(tmp_path: Path, cluster: Cluster, policy: str = GROWS_AT_ONCE, **more: object) -> Iterator[Lab]:
-    """`more`: settings under `kubernetes:`."""
+def lab(
+    tmp_path: Path, cluster: Cluster, policy: str = GROWS_AT_ONCE, *, server: str = "", **more: object
+) -> Iterator[Lab]:
+    """`server`: the daemon reaches the API server by that way. `more`: settings under `kubernetes:`."""
     home, work, storage = (tmp_path / name for name in ("home", "work", "storage"))
     for path in (home, work, storage):
         path.mkdir()
-    settings = {"kubeconfig": str(cluster.as_daemon()), "storage_path": str(storage), **more}
+    settings = {"kubeconfig": str(cluster.as_daemon(server)), "storage_path": str(storage), **more}
     config = {"kubernetes": settings, "host": "0.0.0.0", "insecure_listen": True, "advertise": GATEWAY}
     config |= {"policy": policy}
     (home / "config.yaml").write_text(json.dumps(config), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Faults of a cluster, many times each: `SWELL_KUBERNETES_ROUNDS=20`. Short versions: test_faults and test_leases.
+"""Faults of a cluster, many times each: `SWELL_KUBERNETES_ROUNDS=20 make test-kubernetes`. Short versions: test_faults
+and test_leases. Faults that only disturb the test's own jobs run beside each other.
 
 Each round trains several jobs at once, does one thing to them, and lets them finish. A witness beside each training
 writes to a shared volume when it was there: the truth about overlaps, for which Swell's own records are not asked.
@@ -11,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,15 +23,15 @@ import pytest
 from harness import eventually
 from integration.sdk.test_numpy_resized import SCRIPT
 from kubernetes.cluster import Cluster
-from kubernetes.lab import PACED, PATIENT_S, Lab, lab
+from kubernetes.expiring import Relay, relay
+from kubernetes.lab import OWN_NODE, PACED, PATIENT_S, Lab, lab
 from kubernetes.test_leases import cut_network, stopped_kubelet
 
 ROUNDS = int(os.environ.get("SWELL_KUBERNETES_ROUNDS", "0"))
-AT_ONCE, EPOCHS, LEASE_S, GRACE_S = 4, 150, 5.0, 5
+AT_ONCE, BESIDE_OTHERS, EPOCHS, LEASE_S, GRACE_S = 4, 2, 150, 5.0, 5
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.chaos,
-    pytest.mark.alone,
     pytest.mark.timeout(3600 * 6),
     pytest.mark.skipif(not ROUNDS, reason="takes hours: SWELL_KUBERNETES_ROUNDS=20"),
 ]
@@ -51,7 +53,7 @@ sys.exit(code if code >= 0 else 128 - code)
 """
 
 
-def begun(found: Lab) -> list[int]:
+def begun(found: Lab, *, alone: bool) -> list[int]:
     """Trainings that outlast the fault; they hurry after it."""
     shutil.copy(SCRIPT, found.work / "train.py")
     (found.work / "witness.py").write_text(WITNESS, encoding="ascii")
@@ -64,8 +66,9 @@ def begun(found: Lab) -> list[int]:
         "epochs": EPOCHS,
         "uses_library": True,
         "grace": GRACE_S,
+        "nodes": [] if alone else [OWN_NODE],
     }
-    jobs = [found.submit(name="numpy", **job) for _ in range(AT_ONCE)]
+    jobs = [found.submit(name="numpy", **job) for _ in range(AT_ONCE if alone else BESIDE_OTHERS)]
     for number in jobs:
         found.until(number, "running")
     found.until_epochs(jobs[-1], 2)
@@ -121,15 +124,9 @@ def evict_after_success(found: Lab, jobs: list[int]) -> None:
     found.daemon.start()
 
 
-FAULTS: list[Callable[[Lab, list[int]], None]] = [
-    kill_daemon,
-    kill_container,
-    stop_kubelet,
-    cut_node,
-    stop_api_server,
-    delete_pods,
-    evict_after_success,
-]
+Fault = Callable[[Lab, list[int]], None]
+OF_THE_CLUSTER: list[Fault] = [stop_kubelet, cut_node, stop_api_server]
+OF_ITS_JOBS: list[Fault] = [kill_daemon, kill_container, delete_pods, evict_after_success]
 
 
 def spans(found: Lab, job: int) -> dict[int, tuple[float, float]]:
@@ -152,22 +149,45 @@ def judge(found: Lab, job: int, counts: Counter[str]) -> None:
     counts["attempts"] += view["attempts"]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_never_lost_twice_overlapping_or_left(
-    tmp_path: Path, cluster: Cluster, fault: Callable[[Lab, list[int]], None]
-) -> None:
+def campaign(found: Lab, name: str, fault: Fault, *, alone: bool) -> None:
     counts: Counter[str] = Counter()
-    with lab(tmp_path, cluster, lease_s=LEASE_S) as found:
-        for _ in range(ROUNDS):
-            jobs = begun(found)
-            fault(found, jobs)
-            for job in jobs:
-                found.hurry(job)
-            for job in jobs:
-                found.until(job, "completed", "failed", "cancelled", "lost")
-                judge(found, job, counts)
-            found.until_nothing_is_left()
-            counts["faults"] += 1
-            print(f"\n{fault.__name__}: {dict(counts)}", flush=True)
+    for _ in range(ROUNDS):
+        jobs = begun(found, alone=alone)
+        fault(found, jobs)
+        for job in jobs:
+            found.hurry(job)
+        for job in jobs:
+            found.until(job, "completed", "failed", "cancelled", "lost")
+            judge(found, job, counts)
+        found.until_nothing_is_left()
+        counts["faults"] += 1
+        sys.stderr.write(f"\n{name}: {dict(counts)}\n")
     bad = {name: counts[name] for name in ("lost", "blamed", "finished twice", "overlapping") if counts[name]}
     assert not bad, f"{bad} of {dict(counts)}"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("fault", OF_THE_CLUSTER, ids=lambda fault: fault.__name__)
+def test_never_lost_twice_overlapping_or_left(tmp_path: Path, cluster: Cluster, fault: Fault) -> None:
+    with lab(tmp_path, cluster, lease_s=LEASE_S) as found:
+        campaign(found, fault.__name__, fault, alone=True)
+
+
+@pytest.mark.parametrize("fault", OF_ITS_JOBS, ids=lambda fault: fault.__name__)
+def test_never_lost_twice_overlapping_or_left_by_what_happens_to_jobs(
+    tmp_path: Path, cluster: Cluster, fault: Fault
+) -> None:
+    with lab(tmp_path, cluster, lease_s=LEASE_S) as found:
+        campaign(found, fault.__name__, fault, alone=False)
+
+
+def test_never_lost_twice_overlapping_or_left_when_watches_expire(tmp_path: Path, cluster: Cluster) -> None:
+    """At the moment at which a container is killed, which only the list that follows can show."""
+    with relay(cluster.server) as between, lab(tmp_path, cluster, server=between.url, lease_s=LEASE_S) as found:
+        campaign(found, "expired watch", lambda found, jobs: expire_and_kill(between, found, jobs), alone=False)
+        assert between.expired >= ROUNDS, f"the API server answered 410 {between.expired} times"
+
+
+def expire_and_kill(between: Relay, found: Lab, jobs: list[int]) -> None:
+    assert between.expire(), "no watch was open"
+    kill_container(found, jobs)
