@@ -258,8 +258,8 @@ async def _answer(request: Request, job: str) -> Response:
 @router.get("/v1/jobs/{job}/explain")
 async def explain_job(request: Request, job: str) -> Response:
     """Why it waits, or has what it has: every reason with numbers, who is ahead (the first 100, `ahead_count` of them),
-    when it will start, and the cheapest change that would start it. Of the last pass, at once; the change is waited for
-    half a second and said to be `missing` if it is still being worked out. `trouble`: why nothing is decided."""
+    when it will start, and the cheapest change that would start it. Of the last pass, at once; until the change is
+    worked out, `missing` says so: ask again. `trouble`: why nothing is decided."""
     engine = engine_of(request)
     return json_response(await engine.explain(find_job(engine, job)))
 

@@ -13,7 +13,9 @@ from swell.cli.common import client, connected, print_json, table
 from swell.cli.terminal import safe, say
 
 SHOWN = 10
-AGAIN_S = 1.0
+AGAIN_S = 0.3
+TRIES = 6
+"""Advice that takes longer is said to be missing."""
 
 
 @click.command()
@@ -23,8 +25,10 @@ def explain(home: Path | None, as_json: bool, job: str) -> None:
     """Say why JOB waits, or has what it has, with numbers."""
     path = f"/v1/jobs/{quote(job, safe='')}/explain"
     view = client(home).get(path)
-    if view.get("missing") and not view.get("advice"):  # it is being worked out: once more
-        time.sleep(AGAIN_S)
+    for _ in range(TRIES - 1):
+        if not view.get("missing") or view.get("advice"):
+            break
+        time.sleep(AGAIN_S)  # it is being worked out
         view = client(home).get(path)
     if as_json:
         print_json(view)

@@ -43,8 +43,9 @@ SIMULATE_LIMIT_S = 60.0
 MOST_WAITING = 16
 TURN_S = 10.0
 """Maximum time that a what-if waits for its turn."""
-ADVICE_S = 0.5
-"""Maximum time that an explanation waits for advice. Later advice is ready for the next request."""
+ADVICE_S = 0.05
+"""Maximum time that an explanation waits for advice. Later advice is ready for the next request: `swell explain` asks
+again, so that no other reader is kept waiting."""
 FRESH_S = 2.0
 """Maximum age of the moment that answers use."""
 ADVICE_WAITING = 3

@@ -10,7 +10,7 @@ from swell.core.events import StopWhy
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
 from swell.core.staying import stay_of
-from swell.plan.snapshotter import not_yet
+from swell.plan.held_back import HeldBack
 
 AHEAD_LISTED = 100
 """At most this many of the jobs ahead are named; all are counted."""
@@ -160,13 +160,14 @@ def _ahead(state: State, record: JobRecord, now_s: float) -> tuple[tuple[Ahead, 
     listed: list[Ahead] = []
     count = 0
     priority, since = record.priority, (record.submitted_s, record.id)
+    held_back = HeldBack(state, now_s)
     for other in map(state.jobs.__getitem__, state.active):
         if other.priority < priority or other.id == record.id:
             continue
         waits = other.state is JobState.QUEUED
         if waits and other.priority == priority and (other.submitted_s, other.id) >= since:
             continue
-        if waits and not_yet(other, state, now_s) is not None:
+        if waits and held_back.reason(other) is not None:
             continue
         if _competes(record, other):
             count += 1

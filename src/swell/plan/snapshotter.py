@@ -10,11 +10,8 @@ from typing import Any
 
 from swell.core.budgets import used_gpu_s
 from swell.core.capacity import accepts_type, share_milli
-from swell.core.decision import Reason, ReasonCode
-from swell.core.dependencies import unmet
-from swell.core.events import ExitReason
+from swell.core.decision import Reason
 from swell.core.evolve import maker
-from swell.core.exits import KILLS
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
@@ -23,6 +20,7 @@ from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdra
 from swell.core.staying import may_stay, stay_of
 from swell.core.unsaved import Unsaved, charged
 from swell.placement.sharing import MEMORY_MARGIN_PERCENT
+from swell.plan.held_back import HeldBack, lost_a_machine
 from swell.plan.limits import last_starts_s, limits_running, over_running
 from swell.ports import Remaining, SpeedBook
 
@@ -184,7 +182,7 @@ class Snapshotter:
             self._ask_again(job, record)
             return
         self._matters[job] = matter
-        waits = record.paused or record.not_before_s or record.spec.dependencies or _lost_a_machine(record)
+        waits = record.paused or record.not_before_s or record.spec.dependencies or lost_a_machine(record)
         if waits or may_stay(record):
             self._conditional[job] = None
         else:
@@ -215,11 +213,12 @@ class Snapshotter:
 
     def _held_back(self, state: State, now_s: float) -> dict[JobId, Reason]:
         held_back: dict[JobId, Reason] = {}
+        look = HeldBack(state, now_s)
         for job in self._conditional:
             record = self._records[job]
             stay = stay_of(record, state.nodes)
             self._only_on(job, stay.nodes if stay else ())
-            reason = None if record.holding else not_yet(record, state, now_s)
+            reason = None if record.holding else look.reason(record)
             if reason is not None:
                 held_back[job] = reason
             elif record.spec.dependencies and not record.holding:
@@ -323,34 +322,6 @@ def on_one_node(frame: Frame, gpus_per_node: Mapping[str, int]) -> Frame:
     return replace(frame, sizes=sizes, requested=min(frame.requested, sizes[-1]))
 
 
-def not_yet(record: JobRecord, state: State, now_s: float) -> Reason | None:
-    """Why a queued job may not be considered now, whatever is free."""
-    if record.paused:
-        return Reason(code=ReasonCode.PAUSED)
-    if record.not_before_s > now_s:
-        return _backoff(record)
-    if _lost_a_machine(record) and (nodes := may_live_on(record, state)):
-        return Reason(code=ReasonCode.CLEANING, detail={"nodes": ", ".join(nodes)})
-    stay = stay_of(record, state.nodes)
-    if stay is not None and not any(state.nodes[name].schedulable for name in stay.nodes):
-        return Reason(code=ReasonCode.FILES, detail={"nodes": " or ".join(stay.nodes), "why": stay.why})
-    waiting_for = unmet(record.spec, state) if record.spec.dependencies else ()
-    if waiting_for:
-        return Reason(code=ReasonCode.DEPENDS, detail={"jobs": ", ".join(map(str, waiting_for))})
-    return None
-
-
-def _lost_a_machine(record: JobRecord) -> bool:
-    return record.run is not None and record.run.exit_reason is ExitReason.NODE_LOST
-
-
-def may_live_on(record: JobRecord, state: State) -> list[str]:
-    """Machines on which workers of a job's last run may live on, though the run ended with another machine: those that
-    have not answered since, and those that are being cleaned."""
-    nodes = [state.nodes[name] for name in (record.run.allocation.nodes if record.run else ()) if name in state.nodes]
-    return [node.name for node in nodes if node.contact in (Contact.AWAY, Contact.RETURNING)]
-
-
 def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:
     """Since when a queued job could have run: nobody passed it over in a back-off, nor before the jobs that it depends
     on had ended."""
@@ -360,12 +331,6 @@ def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:
 def _could_start_since_s(record: JobRecord, state: State) -> float:
     needed = (state.jobs[other] for other in record.spec.dependencies if other in state.jobs)
     return _waiting_since_s(record, [other.ended_s or 0.0 for other in needed])
-
-
-def _backoff(record: JobRecord) -> Reason:
-    tells = record.run is not None and record.run.exit_reason in (ExitReason.NODE_FULL, *KILLS)
-    why = {"why": record.message} if tells and record.message else {}
-    return Reason(code=ReasonCode.BACKOFF, detail={"until_s": record.not_before_s, **why})
 
 
 def usable_types(record: JobRecord, types: tuple[str, ...]) -> tuple[str, ...]:

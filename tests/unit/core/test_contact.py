@@ -14,7 +14,8 @@ from swell.core.resources import Allocation, Contact, Gpu, Node, NodeCondition, 
 from swell.core.state import JobState, State
 from swell.plan.deadlines import Patience, due
 from swell.plan.explain import sentence as sentence_of
-from swell.plan.snapshotter import as_scheduled, not_yet
+from swell.plan.held_back import HeldBack
+from swell.plan.snapshotter import as_scheduled
 
 RUN = RunId(1, 1)
 
@@ -114,13 +115,13 @@ def test_other_machines_of_a_lost_run_are_cleaned_before_anything_new_starts_the
 def test_a_job_never_starts_again_while_its_run_may_live_on_another_of_its_machines() -> None:
     state = world("a", "b", contact=Contact.AWAY)
     replay(rules.lost(state, "a", 100.0, ""), state)
-    reason = not_yet(state.jobs[1], state, 101.0)
+    reason = HeldBack(state, 101.0).reason(state.jobs[1])
     assert reason is not None
     assert "what is left of that run on b has to be gone first" in sentence_of(reason)
     replay(rules.heard(state, state.nodes["b"], "b1", (RUN,), 102.0), state)
-    assert not_yet(state.jobs[1], state, 103.0) is not None
+    assert HeldBack(state, 103.0).reason(state.jobs[1]) is not None
     replay(rules.heard(state, state.nodes["b"], "b1", (), 104.0), state)
-    assert not_yet(state.jobs[1], state, 105.0) is None
+    assert HeldBack(state, 105.0).reason(state.jobs[1]) is None
 
 
 def test_a_machine_that_was_booted_has_lost_its_runs() -> None:
