@@ -9,10 +9,10 @@ import pytest
 from lives import T0
 from swell.core import events as ev
 from swell.core.decision import ReasonCode
+from swell.core.dependencies import unmet
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.lifecycle import replay
 from swell.core.state import State
-from swell.plan import held_back
 from swell.plan.held_back import HeldBack
 
 
@@ -26,13 +26,13 @@ PLAIN = JobSpec(name="x", command=("x",), gpus=GpuRequest(min=1, max=1))
 def test_jobs_that_wait_for_the_same_others_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = replace(PLAIN, depends_on=(1,))
     state = submitted(PLAIN, *[waits] * 50)
-    looks, really = list[JobSpec](), held_back.unmet
+    looks = list[JobSpec]()
 
     def looked(spec: JobSpec, state: State) -> list[int]:
         looks.append(spec)
-        return really(spec, state)
+        return unmet(spec, state)
 
-    monkeypatch.setattr(held_back, "unmet", looked)
+    monkeypatch.setattr("swell.plan.held_back.unmet", looked)
     look = HeldBack(state, T0)
     reasons = [look.reason(record) for record in state.jobs.values()]
     assert reasons[0] is None
