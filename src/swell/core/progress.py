@@ -141,7 +141,8 @@ def _parts(name: str, argument: Any) -> list[Any]:
 
 def _from_own(match: re.Match[str]) -> Seen:
     numbers = {name: number for name, text in match.groupdict().items() if (number := _number(text)) is not None}
-    counts = {name: int(numbers.pop(name)) for name in ("epoch", "epochs", "step", "steps") if name in numbers}
+    names: tuple[str, ...] = ("epoch", "epochs", "step", "steps")
+    counts = {name: int(numbers.pop(name)) for name in names if name in numbers}
     return _seen(counts, numbers.pop("samples_per_s", 0.0), numbers)
 
 
