@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from swell.core.decision import Decision, ReasonCode
 from swell.core.snapshot import JobView, Snapshot
+from swell.policy import layers
 from swell.policy.base import speed_at
+from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import POLICIES, policy_named
 from unit.policy.strategies import EXAMPLES, MARKS, Kinds, snapshots
 from unit.policy.views import NOW_S, decide
@@ -156,6 +159,26 @@ def test_never_beyond_a_quota_while_others_with_a_right_wait(name: str, taken: S
                 max(0, used[team] - max(bound[team], left_alone[team])) for team in bound if team != job.team
             )
             assert free + borrowed < need
+
+
+class Nobody:
+    """Not elastic, and starts nothing."""
+
+    name = "nobody"
+    elastic = False
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
+
+    def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
+        return Decision(grants={}, memory=memory)
+
+
+@EXAMPLES
+@given(taken=snapshots(quotas=True))
+def test_never_starts_a_job_that_a_policy_that_is_not_elastic_holds_back(taken: Snapshot) -> None:
+    decision = layers.decide(Nobody(), taken, {}, random.Random(0))
+    allowed = KEPT | {ReasonCode.STARVED}
+    assert all({reason.code for reason in decision.why()[job]} & allowed for job in decision.grants)
 
 
 HASH_SCRIPT = """

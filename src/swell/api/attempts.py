@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from swell.api.bucket import Bucket
+
 BURST = 20
 """Wrong tokens in a row; then one more every second."""
+PER_S = 1.0
 MAX_PEERS = 10_000
 
 
 @dataclass(slots=True)
-class _Peer:
-    left: float
-    seen_s: float
+class _Peer(Bucket):
     tried: set[bytes] = field(default_factory=set)
 
 
@@ -32,12 +32,12 @@ class Attempts:
     def locked_s(self, peer: str) -> int:
         """Seconds for which requests from this peer are refused unread; 0: they are read."""
         known = self._refilled(peer)
-        return self._wait_s(known) if known and len(known.tried) >= BURST else 0
+        return known.wait_s(PER_S) if known and len(known.tried) >= BURST else 0
 
     def wrong(self, peer: str, token: str) -> int:
         """Note a wrong token; the seconds after which the peer may try again, 0 if it may at once."""
         known = self._refilled(peer) or self._new(peer)
-        wait_s = self._wait_s(known)
+        wait_s = known.wait_s(PER_S)
         if not wait_s:
             known.left -= 1
         if len(known.tried) < BURST:
@@ -48,8 +48,7 @@ class Attempts:
         known = self._peers.get(peer)
         if known is None:
             return None
-        now = self._now_s()
-        known.left, known.seen_s = min(BURST, known.left + now - known.seen_s), now
+        known.refill(self._now_s(), PER_S, BURST)
         if known.left >= BURST:
             del self._peers[peer]
             return None
@@ -60,7 +59,3 @@ class Attempts:
             self._peers.popitem(last=False)
         known = self._peers[peer] = _Peer(left=float(BURST), seen_s=self._now_s())
         return known
-
-    @staticmethod
-    def _wait_s(known: _Peer) -> int:
-        return math.ceil(1 - known.left) if known.left < 1 else 0

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from swell.api.bucket import Bucket
 
 BURST_S = 10.0
 """What a user did not use for so long they may send at once."""
 MAX_USERS = 10_000
-
-
-@dataclass(slots=True)
-class _Bucket:
-    left: float
-    seen_s: float
 
 
 class Rates:
@@ -23,17 +17,17 @@ class Rates:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def wait_s(self, user: str, per_s: float) -> int:
         """Count a request; the whole seconds after which the user may send another, 0: this one is within the limit."""
         now, most = self._now_s(), max(1.0, per_s * BURST_S)
-        bucket = self._buckets.pop(user, None) or _Bucket(left=most, seen_s=now)
+        bucket = self._buckets.pop(user, None) or Bucket(left=most, seen_s=now)
         self._buckets[user] = bucket
         if len(self._buckets) > MAX_USERS:
             self._buckets.popitem(last=False)
-        bucket.left, bucket.seen_s = min(most, bucket.left + (now - bucket.seen_s) * per_s), now
-        if bucket.left < 1.0:
-            return max(1, math.ceil((1.0 - bucket.left) / per_s))
-        bucket.left -= 1.0
-        return 0
+        bucket.refill(now, per_s, most)
+        wait_s = bucket.wait_s(per_s)
+        if not wait_s:
+            bucket.left -= 1.0
+        return wait_s

@@ -125,9 +125,9 @@ def run(
     from swell.placement.registry import DEFAULT_PLACER
     from swell.policy.registry import DEFAULT_POLICY
     from swell.sim.comparison import LANES
+    from swell.sim.noise import Noise
     from swell.sim.simulate import FORMATS, Case
     from swell.sim.simulate_many import write
-    from swell.sim.training_world import Noise
 
     workloads = ((workload,) if workload else ()) + more
     if not workloads:

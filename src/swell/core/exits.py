@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import math
 
-from swell.core.events import EXIT_STOPPED, ExitReason, StopWhy
+from swell.core.events import EXIT_STOPPED, ExitReason, RunEnded, StopWhy
 from swell.core.job import RestartPolicy
 from swell.core.state import JobRecord, JobState
 
@@ -73,6 +73,11 @@ def _stops_by_its_own_code(job: JobRecord) -> bool:
     """The library leaves with a code of its own when it stops, so its exit code 0 is a finish."""
     cancelled = job.run is not None and job.run.stop is not None and job.run.stop.why is StopWhy.CANCELLED
     return job.uses_library and not cancelled
+
+
+def left_at_checkpoint(end: RunEnded) -> bool:
+    """Did it leave right after a checkpoint, as it was asked to? Then no work is lost."""
+    return end.reason is ExitReason.STOPPED and end.exit_code == EXIT_STOPPED
 
 
 def is_spared(job: JobRecord, reason: ExitReason) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 from swell.core import events as ev
 from swell.core.budgets import charge, service_s
 from swell.core.cluster_changes import CLUSTER_CHANGES
-from swell.core.events import EXIT_STOPPED, Event, ExitReason, StopWhy
+from swell.core.events import Event, ExitReason, StopWhy
 from swell.core.evolve import changer, evolve, maker
-from swell.core.exits import FAILURES, is_spared
+from swell.core.exits import FAILURES, is_spared, left_at_checkpoint
 from swell.core.state import (
     ENDED,
     KEEP_ENDED,
@@ -316,8 +316,7 @@ def _blame(state: State, run: Run) -> None:
 def _lost_s(run: Run, event: ev.RunEnded) -> float:
     """Work that this end throws away. A run that finished, or that left by itself right after a checkpoint as it was
     asked to, loses nothing."""
-    clean = event.reason is ExitReason.STOPPED and event.exit_code == EXIT_STOPPED
-    if clean or event.reason is ExitReason.FINISHED or run.started_s is None:
+    if left_at_checkpoint(event) or event.reason is ExitReason.FINISHED or run.started_s is None:
         return 0.0
     return max(0.0, event.at_s - unsaved_since_s(run, event.at_s))
 

@@ -82,14 +82,7 @@ def read_line(line: str, patterns: Sequence[re.Pattern[str]] = ()) -> Seen | Non
     speed = _SPEED.search(line)
     if not counts and not metrics and speed is None:
         return None
-    return Seen(
-        epoch=counts.get("epoch"),
-        epochs=counts.get("epochs", 0),
-        step=counts.get("step"),
-        steps=counts.get("steps", 0),
-        samples_per_s=float(speed["value"]) if speed is not None else 0.0,
-        metrics=metrics,
-    )
+    return _seen(counts, float(speed["value"]) if speed is not None else 0.0, metrics)
 
 
 def _first(patterns: Sequence[re.Pattern[str]], line: str) -> dict[str, int]:
@@ -148,14 +141,19 @@ def _parts(name: str, argument: Any) -> list[Any]:
 
 def _from_own(match: re.Match[str]) -> Seen:
     numbers = {name: number for name, text in match.groupdict().items() if (number := _number(text)) is not None}
-    counts = {name: int(numbers.pop(name)) for name in ("epoch", "epochs", "step", "steps") if name in numbers}
+    names: tuple[str, ...] = ("epoch", "epochs", "step", "steps")
+    counts = {name: int(numbers.pop(name)) for name in names if name in numbers}
+    return _seen(counts, numbers.pop("samples_per_s", 0.0), numbers)
+
+
+def _seen(counts: Mapping[str, int], samples_per_s: float, metrics: Mapping[str, float]) -> Seen:
     return Seen(
         epoch=counts.get("epoch"),
         epochs=counts.get("epochs", 0),
         step=counts.get("step"),
         steps=counts.get("steps", 0),
-        samples_per_s=numbers.pop("samples_per_s", 0.0),
-        metrics=numbers,
+        samples_per_s=samples_per_s,
+        metrics=metrics,
     )
 
 

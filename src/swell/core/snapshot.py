@@ -1,12 +1,13 @@
-"""What the brain sees: one frozen picture of jobs and nodes, with `now_s` inside.
+"""What the brain sees: one frozen snapshot of jobs and nodes, with `now_s` inside.
 
-Built by `plan.picture` from state and speed models; read by policies and placers. Everything that a decision may depend
-on is here, and nothing else: the simulator and the daemon hand over the same kind of value.
+Built by `plan.snapshotter` from state and speed models; read by policies and placers. Everything that a decision may
+depend on is here, and nothing else: the simulator and the daemon hand over the same kind of value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
@@ -233,14 +234,21 @@ _held_n = attrgetter("held_n")
 
 def capacity_of(nodes: tuple[Node, ...]) -> Capacity:
     """All that schedulable nodes have, whether our runs hold it or not."""
-    gpu_milli: dict[str, int] = {}
-    for node in nodes:
-        if node.schedulable:
-            for gpu in node.usable_gpus():
-                gpu_milli[gpu.type] = gpu_milli.get(gpu.type, 0) + GPU_MILLI
-    ready = [node for node in nodes if node.schedulable]
+    return total_capacity([_capacity_of_node(node) for node in nodes if node.schedulable])
+
+
+def _capacity_of_node(node: Node) -> Capacity:
+    counts = Counter(gpu.type for gpu in node.usable_gpus())
+    gpu_milli = {gpu_type: GPU_MILLI * count for gpu_type, count in counts.items()}
+    return Capacity(gpu_milli=gpu_milli, cpus=cpus_of(node), memory_mib=node.memory_mib)
+
+
+def total_capacity(parts: Sequence[Capacity]) -> Capacity:
+    gpu_milli: Counter[str] = Counter()
+    for part in parts:
+        gpu_milli.update(part.gpu_milli)
     return Capacity(
         gpu_milli=dict(sorted(gpu_milli.items())),
-        cpus=sum(map(cpus_of, ready)),
-        memory_mib=sum(node.memory_mib for node in ready),
+        cpus=sum(part.cpus for part in parts),
+        memory_mib=sum(part.memory_mib for part in parts),
     )

@@ -163,34 +163,29 @@ class HostExecutor:
             await self._floor.reach(first.transport.put(launch.run, "discovery", launch.discovery.encode()))
 
     async def resize(self, order: Order) -> Answer:
-        try:
+        async def prepare() -> None:
             await self._put_discovery(await self._prepare(order))
-        except Unreachable as error:
-            return Unknown(why=str(error))
-        except Exception as error:
-            return _refused(error)
-        return Done()
+
+        return await _answer_of(prepare(), refusals=Exception)
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:
-            tracked = self._floor.tracked.get(run) or await self._take_over(run)
-            if tracked is None:
-                await self._stop_unknown(run, kill=kill)
-                return Done()
-            async with tracked.lock:
-                await all_of(
-                    self._floor.reach(place.transport.stop(run, ranks, kill=kill, whole=True))
-                    for place, ranks in self._floor.by_place(tracked.roster)
-                )
-                if kill:
-                    tracked.kill_s = self._clock.monotonic_s()
-        except Unreachable as error:
-            return Unknown(why=str(error))
-        except OSError as error:
-            return _refused(error)
+            return await _answer_of(self._stop(run, kill=kill))
         finally:
             self._floor.hint(run)
-        return Done()
+
+    async def _stop(self, run: RunId, *, kill: bool) -> None:
+        tracked = self._floor.tracked.get(run) or await self._take_over(run)
+        if tracked is None:
+            await self._stop_unknown(run, kill=kill)
+            return
+        async with tracked.lock:
+            await all_of(
+                self._floor.reach(place.transport.stop(run, ranks, kill=kill, whole=True))
+                for place, ranks in self._floor.by_place(tracked.roster)
+            )
+            if kill:
+                tracked.kill_s = self._clock.monotonic_s()
 
     async def _stop_unknown(self, run: RunId, *, kill: bool) -> None:
         """A machine has shown it, though nothing is remembered of it here."""
@@ -234,14 +229,11 @@ class HostExecutor:
     async def remove(self, job: JobId) -> Answer:
         if any(run.job == job for run in self._floor.tracked):
             return Done()
-        try:
-            await all_of(self._floor.reach(place.transport.remove(job)) for place in self._floor.places())
-            await self._floor.reach(self._kept.remove(job))
-        except Unreachable as error:
-            return Unknown(why=str(error))
-        except OSError as error:
-            return _refused(error)
-        return Done()
+        return await _answer_of(self._remove_everywhere(job))
+
+    async def _remove_everywhere(self, job: JobId) -> None:
+        await all_of(self._floor.reach(place.transport.remove(job)) for place in self._floor.places())
+        await self._floor.reach(self._kept.remove(job))
 
     # ---- the port `Files` ----
 
@@ -428,6 +420,17 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer_of(work: Awaitable[None], refusals: type[Exception] = OSError) -> Answer:
+    """Done; unknown if a machine does not answer; refused for these errors."""
+    try:
+        await work
+    except Unreachable as error:
+        return Unknown(why=str(error))
+    except refusals as error:
+        return _refused(error)
+    return Done()
 
 
 def _refused(error: Exception) -> Refused:

@@ -205,16 +205,20 @@ def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
 
 
 def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
-    if reason is ExitReason.FINISHED or exit_["code"] == EXIT_STOPPED:
-        return ""
     if reason is ExitReason.NODE_LOST:
         return "its machine lost the daemon for longer than its lease, and ended it; it continues elsewhere"
+    how = how_it_ended(reason, exit_["code"], exit_["signal"])
+    return f"{how}: {exit_['last']}" if how and exit_["last"] and reason is not ExitReason.OUT_OF_MEMORY else how
+
+
+def how_it_ended(reason: ExitReason, code: int | None, number: int | None) -> str:
+    """For people: exit code or signal of a worker; empty if it ended as it should. Whoever has its log adds the line
+    that explains it."""
+    if reason is ExitReason.FINISHED or code == EXIT_STOPPED:
+        return ""
     if reason is ExitReason.OUT_OF_MEMORY:
         return "killed by the system for using too much memory; ask for more memory, or use less (smaller batches)"
-    how = f"exit code {exit_['code']}"
-    if exit_["signal"] is not None:
-        how = f"ended by {signal_name(exit_['signal'])}"
-    return f"{how}: {exit_['last']}" if exit_["last"] else how
+    return f"ended by {signal_name(number)}" if number is not None else f"exit code {code}"
 
 
 def signal_name(number: int) -> str:

@@ -15,7 +15,7 @@ from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
-from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of
+from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of, total_capacity
 from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn, team_of
 from swell.core.staying import may_stay, stay_of
 from swell.core.unsaved import Unsaved, charged
@@ -134,7 +134,7 @@ class Snapshotter:
             return
         self._nodes = nodes
         self._parts = {node.name: self._part(node) for node in nodes}
-        self._capacity = _capacity([capacity for _, capacity, _ in self._parts.values()])
+        self._capacity = total_capacity([capacity for _, capacity, _ in self._parts.values()])
         cluster = _cluster([part for _, _, part in self._parts.values()])
         if cluster != self._cluster:
             self._cluster = cluster
@@ -245,19 +245,6 @@ class Snapshotter:
     def _wait_since(self, job: JobId, since_s: float) -> None:
         if self._views[job].waiting_since_s != since_s:
             self._views[job] = replace(self._views[job], waiting_since_s=since_s)
-
-
-def _capacity(parts: Sequence[Capacity]) -> Capacity:
-    """Of all nodes, from that of each."""
-    gpu_milli: dict[str, int] = {}
-    for part in parts:
-        for gpu_type, milli in part.gpu_milli.items():
-            gpu_milli[gpu_type] = gpu_milli.get(gpu_type, 0) + milli
-    return Capacity(
-        gpu_milli=dict(sorted(gpu_milli.items())),
-        cpus=sum(part.cpus for part in parts),
-        memory_mib=sum(part.memory_mib for part in parts),
-    )
 
 
 def _cluster(parts: Sequence[Cluster]) -> Cluster:

@@ -178,12 +178,6 @@ def ladder(job: JobView, gpu_type: str) -> Ladder:
     return found
 
 
-def next_size(job: JobView, n: int) -> int | None:
-    """The next allowed size above n."""
-    index = bisect_right(job.sizes, n)
-    return job.sizes[index] if index < len(job.sizes) else None
-
-
 def shortest_first(jobs: Iterable[JobView], now_s: float) -> list[JobView]:
     """By remaining time at the requested size; ties stay in order of submission."""
     keyed = [(job.remaining_s(now_s) / best_speed(job, job.requested), job) for job in jobs]

@@ -61,10 +61,17 @@ class Stock(Purse):
     def admit(self, job: JobView, n: int) -> Grant | None:
         """Take what the job needs for its first n, if it is there."""
         gpu_type = self.best_type(job, n)
-        if gpu_type is None or not self._spend(job, processes_of(job.spec, n)):
+        if gpu_type is None:
             return None
-        self.take(job, n, gpu_type)
-        return grant(n, gpu_type)
+        given = grant(n, gpu_type)
+        return given if self.start(job, given) else None
+
+    def start(self, job: JobView, given: Grant) -> bool:
+        """Take what a job without anything needs for this grant, if it is there."""
+        if not self.fits(job, given.n, given.gpu_type) or not self._spend(job, processes_of(job.spec, given.n)):
+            return False
+        self.take(job, given.n, given.gpu_type)
+        return True
 
     def grow(self, job: JobView, given: Grant, n: int) -> bool:
         if not self.fits(job, n - given.n, given.gpu_type):

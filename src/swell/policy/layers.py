@@ -4,16 +4,17 @@ Order: runs that may not be stopped, runs that changed a moment ago and runs on 
 hold. Teams that have used up their GPU hours get nothing (`policy.budgets`). Where an earlier plan stands, so do all
 that it gave and left alone (`core.targets`). Then each priority class, highest first, on what is left: starving jobs
 (`policy.starvation`); the policy, team by team where there are quotas (`policy.quotas`); changes of running jobs that
-do not pay are undone and, for elastic policies, nothing is left idle that somebody would gain from (`policy.resizing`).
-Every job that gets nothing has a reason.
+do not pay are undone (`policy.resizing`). What that leaves goes, with an elastic policy, to whoever gains from it; a
+policy that is not elastic is asked again, since it may hold jobs back. Every job that gets nothing has a reason.
 
-A policy that weighs the cost of restarts itself says `weighs_restarts = True`: its sizes of running jobs are left
+A policy that weighs the cost of restarts itself declares `weighs_restarts = True`: its sizes of running jobs are left
 alone. All of it is O(jobs) beside the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -25,7 +26,7 @@ from swell.core.targets import NO_TARGETS, Targets
 from swell.policy import budgets, quotas
 from swell.policy.base import Memory, grant
 from swell.policy.ledger import Ledger
-from swell.policy.resizing import admit, fill, held_grant, weigh
+from swell.policy.resizing import fill, held_grant, start_chosen, weigh
 from swell.policy.starvation import Guard
 from swell.ports import Policy, Random
 
@@ -49,7 +50,7 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random, keep
         others, served = guard.serve(members, ledger)
         by_right = table.serve(others)
         in_order = sorted((*others, *served), key=_id) if served else others
-        _settle(policy, in_order, by_right, ledger, snapshot)
+        table.settle(in_order, by_right)
     return Decision(
         grants=ledger.grants,
         explain=partial(_explained, snapshot, jobs, ledger),
@@ -80,15 +81,67 @@ class _Table:
         capacity = ledger.capacity(self._snapshot)
         groups = quotas.split(jobs, ledger, capacity, self._ask, elastic=self._policy.elastic)
         self._decide(groups.entitled)
-        weigh_entitled = partial(_weigh, self._policy, groups.entitled, ledger, self._snapshot)
+        weigh_entitled = partial(self._weigh, groups.entitled)
         if self._policy.elastic:
             quotas.give_back(groups.entitled, ledger, self._snapshot, weigh_entitled)
-        else:
-            weigh_entitled()
-            admit(groups.entitled, ledger, self._snapshot, requested=True)
+        elif weigh_entitled():
+            self._offer_what_is_left(groups.entitled)
         self._decide(groups.borrowing)
         quotas.explain_borrowers(groups.borrowing, ledger)
         return groups.by_right()
+
+    def settle(self, jobs: Sequence[JobView], by_right: Sequence[JobView]) -> None:
+        """Undo changes that do not pay, give jobs within their quota what others borrowed, use what is left. A policy
+        that is not elastic chooses who gets it: it may hold jobs back although there is room."""
+        policy, ledger, snapshot = self._policy, self._ledger, self._snapshot
+        undone = self._weigh(jobs)
+        if policy.elastic:
+            if ledger.quotas:
+                quotas.take_back(by_right, ledger, snapshot, elastic=True)
+            fill(jobs, ledger, snapshot, resize=not policy.weighs_restarts)
+        elif undone or ledger.quotas:
+            if ledger.quotas:
+                self._take_back(by_right)
+            self._offer_what_is_left(jobs)
+
+    def _weigh(self, jobs: Sequence[JobView]) -> bool:
+        """Undo changes that do not pay. Were there any?"""
+        return not self._policy.weighs_restarts and weigh(jobs, self._ledger, self._snapshot.now_s)
+
+    def _take_back(self, by_right: Sequence[JobView]) -> None:
+        """Ask the policy which jobs within their quota to start on what is free and what others borrowed. Jobs it
+        names that still cannot start are left out, and it is asked again."""
+        ledger, missed = self._ledger, dict[JobId, None]()
+        while True:
+            within = quotas.within(by_right, ledger)
+            asked = sorted((job for job in within if job.id not in missed), key=_id)
+            room = quotas.reclaimable(by_right, ledger)
+            if not any(job.requested * job.gpu_milli <= max(room.values(), default=0) for job in asked):
+                return
+            grants = self._ask(asked, replace(ledger.capacity(self._snapshot), gpu_milli=room)).grants
+            chosen = dict.fromkeys(job.id for job in asked if job.id in grants)
+            quotas.take_back(by_right, ledger, self._snapshot, elastic=False, only=chosen)
+            failed = [job for job in chosen if job not in ledger.grants]
+            if not failed:
+                return
+            missed.update(dict.fromkeys(failed))
+
+    def _offer_what_is_left(self, jobs: Sequence[JobView]) -> None:
+        """Ask the policy again about the jobs that got nothing. One for which CPUs, memory or its team's limit do not
+        suffice is left out, and the policy asked about the others."""
+        ledger, refused = self._ledger, dict[JobId, None]()
+        while True:
+            waiting = [job for job in jobs if job.id not in ledger.grants and job.id not in refused]
+            waiting = [job for job in waiting if ledger.may_use(job, job.requested)]
+            if not any(ledger.purse.best_type(job, job.requested) is not None for job in waiting):
+                return
+            asked = self._asked(waiting, ledger.capacity(self._snapshot))
+            part = self._policy.decide(asked, self.memory, self._rng)
+            ledger.note(part)
+            failed = start_chosen(asked.by_id, part.grants, ledger, self._snapshot)
+            if not failed:
+                return
+            refused.update(dict.fromkeys(failed))
 
     def _decide(self, jobs: Sequence[JobView]) -> None:
         if jobs:
@@ -98,31 +151,13 @@ class _Table:
             self._ledger.accept(asked.by_id, part)
 
     def _ask(self, jobs: Sequence[JobView], capacity: Capacity) -> Decision:
-        """What it would say, without any consequence."""
+        """What it would decide, without any consequence."""
         return self._policy.decide(self._asked(jobs, capacity), self.memory, self._rng)
 
     def _asked(self, jobs: Sequence[JobView], capacity: Capacity) -> Snapshot:
         by_id = self._snapshot.by_id
         served = (*self._snapshot.served, *(by_id[job] for job in self._ledger.grants if job in by_id))
         return self._snapshot.restricted(tuple(jobs), capacity, served)
-
-
-def _settle(
-    policy: Policy, jobs: Sequence[JobView], by_right: Sequence[JobView], ledger: Ledger, snapshot: Snapshot
-) -> None:
-    """Undo changes that do not pay, give jobs with a right what is borrowed, use what is left."""
-    undone = _weigh(policy, jobs, ledger, snapshot)
-    if ledger.quotas:
-        quotas.take_back(by_right, ledger, snapshot, elastic=policy.elastic)
-    if policy.elastic:
-        fill(jobs, ledger, snapshot, resize=not policy.weighs_restarts)
-    elif undone or ledger.quotas:
-        admit(jobs, ledger, snapshot, requested=True)
-
-
-def _weigh(policy: Policy, jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> bool:
-    """Undo changes that do not pay. Were there any?"""
-    return not policy.weighs_restarts and weigh(jobs, ledger, snapshot.now_s)
 
 
 def _keep_what_must_be_kept(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, targets: Targets) -> Jobs:

@@ -22,8 +22,8 @@ class Ledger:
     def __init__(self, snapshot: Snapshot) -> None:
         self.purse = Purse(snapshot.capacity)
         self.grants: dict[JobId, Grant] = {}
-        self.reasons: OwnReasons = {}  # the layers' own: they go before what a policy told
-        self._parts: list[Explain] = []  # what the policy says of each part it was asked about
+        self.reasons: OwnReasons = {}  # the layers' own: they replace those of the policy
+        self._parts: list[Explain] = []  # the policy's reasons, one entry per decision it made
         self.wake_s: float | None = None
         self.quotas: Mapping[str, Quota] = snapshot.options.quotas
         self.used: dict[str, int] = {}  # thousandths of a GPU by team; kept only while there are quotas
@@ -54,13 +54,17 @@ class Ledger:
 
     def accept(self, jobs: Mapping[JobId, JobView], part: Decision) -> None:
         """Write down what a policy decided for these jobs: those that were submitted first come first."""
-        self._parts.append(cache(part.why))
-        self.wake_at(part.wake_s)
+        self.note(part)
         grants = part.grants
         for job_id in sorted(grants):
             job = jobs.get(job_id)
             if job is not None and not self.give(job, grants[job_id]):
                 self.reasons[job_id] = self.purse.no_room(job, grants[job_id].n)
+
+    def note(self, part: Decision) -> None:
+        """Keep the reasons of a policy's decision, and when it wants to be asked again."""
+        self._parts.append(cache(part.why))
+        self.wake_at(part.wake_s)
 
     def why(self, job: JobId) -> tuple[Reason, ...]:
         """Reasons for the job's grant so far; empty if there are none."""

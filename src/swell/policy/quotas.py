@@ -3,7 +3,8 @@
 A team's jobs that fit its quota (in the policy's own order) are entitled; the others borrow. Entitled jobs of all
 teams are decided first, then, on what is left, those that borrow: what is borrowed is given back by the next decision
 in which somebody entitled needs it. Who turns out to be within the quota is known at the end only: then every job
-that waits although it fits its team's quota takes back what it lacks from teams that are beyond theirs (`take_back`).
+that waits although it fits its team's quota takes back what it lacks from teams that are beyond theirs (`take_back`),
+with a policy that is not elastic only those that the policy would start.
 A team whose entitled jobs grew beyond its quota is cut back to it while an entitled job of another team waits.
 A team that may not borrow is always held to its quota; a team without one is entitled to all. O(jobs), one more call
 of the policy for each team that asks for more than its quota, and O(jobs) for each job that takes something back.
@@ -11,7 +12,7 @@ of the policy for each team that asks for more than its quota, and O(jobs) for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from swell.core.decision import Decision, Reason, ReasonCode
@@ -25,6 +26,8 @@ from swell.policy.resizing import admit, stock_left
 
 Ask = Callable[[Sequence[JobView], Capacity], Decision]
 """Calls the policy for these jobs with this capacity."""
+NO_END = 1 << 62
+"""More thousandths of a GPU than any cluster has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +123,34 @@ def _cut(team: str, jobs: Sequence[JobView], ledger: Ledger) -> None:
         ledger.change(job, grant(n, given.gpu_type))
 
 
-def take_back(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, elastic: bool) -> None:
-    """Let in every job that waits although its team's quota covers it, if what is free and what teams beyond their
-    quota hold is enough. `jobs`: those with the best right first; the last of them give back first."""
+def within(jobs: Sequence[JobView], ledger: Ledger) -> list[JobView]:
+    """Those of the jobs that wait although their team's quota covers the size they ask for."""
+    waiting = [job for job in jobs if job.id not in ledger.grants and job.gpu_milli]
+    return [job for job in waiting if _excess(job.team, ledger, job.requested * job.gpu_milli) <= 0]
+
+
+def reclaimable(jobs: Sequence[JobView], ledger: Ledger) -> dict[str, int]:
+    """Thousandths of a GPU by type: what is free, and what stopping jobs of teams beyond their quota would free."""
+    lent = {t: _lent(None, NO_END, t, jobs, ledger, elastic=False) for t in ledger.purse.milli}
+    return {t: free + NO_END - lent[t].short for t, free in ledger.purse.milli.items()}
+
+
+def take_back(
+    jobs: Sequence[JobView],
+    ledger: Ledger,
+    snapshot: Snapshot,
+    *,
+    elastic: bool,
+    only: Container[JobId] | None = None,
+) -> None:
+    """Let in every job (of `only`, if set) that waits although its team's quota covers it, if what is free and what
+    teams beyond their quota hold is enough. `jobs`: those with the best right first; the last give back first."""
     stock: Stock | None = None
     hopeless: dict[tuple[str, str], int] = {}  # what could not be had, so that thousands who wait do not all look
     for job in jobs:
         n = job.sizes[0] if elastic else job.requested
+        if only is not None and job.id not in only:
+            continue
         if job.id in ledger.grants or not job.gpu_milli or _excess(job.team, ledger, n * job.gpu_milli) > 0:
             continue
         for gpu_type in sorted(types_of(job), key=lambda t: not ledger.purse.fits(job, n, t)):
@@ -157,17 +181,31 @@ def _excess(team: str, ledger: Ledger, more: int = 0) -> int:
 def _returns(
     job: JobView, n: int, gpu_type: str, jobs: Sequence[JobView], ledger: Ledger, *, elastic: bool
 ) -> list[Less] | None:
-    """Jobs to shrink (or to stop: size 0) so that this job gets n GPUs; None if that is not enough. All that can shrink
-    do so before any is stopped."""
+    """Jobs to shrink or to stop so that this job gets n GPUs; None if that is not enough."""
     short = n * job.gpu_milli - ledger.purse.milli.get(gpu_type, 0)
-    excess = {team: over for team in ledger.quotas if team != job.team and (over := _excess(team, ledger)) > 0}
+    lent = _lent(job.team, short, gpu_type, jobs, ledger, elastic=elastic)
+    return lent.returns if lent.short <= 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lent:
+    returns: list[Less]
+    short: int  # thousandths of a GPU that these returns still leave to be found
+
+
+def _lent(
+    team: str | None, short: int, gpu_type: str, jobs: Sequence[JobView], ledger: Ledger, *, elastic: bool
+) -> _Lent:
+    """Jobs of teams beyond their quota (but not of this team) to shrink, or to stop (size 0), until `short` is found.
+    All that can shrink do so before any is stopped."""
+    excess = {other: over for other in ledger.quotas if other != team and (over := _excess(other, ledger)) > 0}
     sizes: dict[JobId, Less] = {}
     lent = [o for o in reversed(jobs) if o.team in excess and o.gpu_milli and o.id in ledger.grants] if excess else []
     for smaller in (_shrunk, _stopped) if elastic else (_stopped,):
         for other in lent:
             given = ledger.grants[other.id]
             if short <= 0:
-                return list(sizes.values())
+                break
             if given.gpu_type != gpu_type or excess[other.team] <= 0:
                 continue
             before = sizes[other.id].n if other.id in sizes else given.n
@@ -177,7 +215,7 @@ def _returns(
                 sizes[other.id] = Less(job=other, n=after)
                 short -= freed
                 excess[other.team] -= freed
-    return list(sizes.values()) if short <= 0 else None
+    return _Lent(returns=list(sizes.values()), short=short)
 
 
 def _shrunk(job: JobView, n: int, milli: int) -> int:

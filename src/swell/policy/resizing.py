@@ -9,9 +9,10 @@ O(jobs), and O(GPUs left · log jobs) for the last.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from swell.core.decision import Grant, Reason
+from swell.core.ids import JobId
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy.base import GAIN, Ladder, grant, grow_best_first, not_worth, speed_at
 from swell.policy.bundles import Stock
@@ -80,20 +81,42 @@ def stock_left(ledger: Ledger, snapshot: Snapshot) -> Stock:
     return Stock(snapshot.capacity, ledger.purse.milli).without(snapshot.jobs, ledger.grants)
 
 
-def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, requested: bool = False) -> None:
-    """Minimums (or what they ask for) for jobs that got nothing, in order, as far as they fit."""
+def admit(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot) -> None:
+    """Minimums for jobs that got nothing, in order, as far as they fit."""
     grants, purse = ledger.grants, ledger.purse
     most = max(purse.milli.values(), default=0)
-    waiting = [(job, job.requested if requested else job.sizes[0]) for job in jobs if job.id not in grants]
+    waiting = [(job, job.sizes[0]) for job in jobs if job.id not in grants]
     fitting = [(job, n) for job, n in waiting if n * job.gpu_milli <= most and purse.best_type(job, n) is not None]
     if not fitting:
         return
     stock = stock_left(ledger, snapshot)
     for job, n in fitting:
         if ledger.may_use(job, n) and (given := stock.admit(job, n)) is not None:
-            ledger.grants[job.id] = given
-            ledger.use(job, given.n)
-            ledger.reasons[job.id] = ()
+            _write_down(job, given, ledger)
+
+
+def start_chosen(
+    jobs: Mapping[JobId, JobView], chosen: Mapping[JobId, Grant], ledger: Ledger, snapshot: Snapshot
+) -> list[JobId]:
+    """Give these jobs, which have nothing, what a policy chose for them. Those that cannot have it."""
+    stock = stock_left(ledger, snapshot)
+    failed: list[JobId] = []
+    for job_id in sorted(chosen):
+        job, given = jobs.get(job_id), chosen[job_id]
+        if job is None:
+            continue
+        if allows(job, given) and ledger.may_use(job, given.n) and stock.start(job, given):
+            _write_down(job, given, ledger)
+        else:
+            failed.append(job_id)
+    return failed
+
+
+def _write_down(job: JobView, given: Grant, ledger: Ledger) -> None:
+    """The stock has taken it from the ledger's purse already."""
+    ledger.grants[job.id] = given
+    ledger.use(job, given.n)
+    ledger.reasons[job.id] = ()
 
 
 def _grow(jobs: Sequence[JobView], ledger: Ledger, snapshot: Snapshot, *, resize: bool) -> None:

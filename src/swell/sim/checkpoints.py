@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from swell.core.events import EXIT_STOPPED, CheckpointSeen, Event, ExitReason, RunEnded, Saves, StopAgreed
+from swell.core.exits import left_at_checkpoint
 from swell.core.state import JobRecord, Run
 from swell.plan.deadlines import Patience, kill_at_s
 
 EXIT_KILLED = 137
+
+
+class Outcome(Enum):
+    SAVED = "saved"  # a checkpoint was written
+    LEFT = "left"  # the run left right after a checkpoint: all of its work is kept
+    LOST = "lost"  # it ended otherwise: back to its last checkpoint
+    NONE = "none"  # it had not begun, or its world does not count checkpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +48,17 @@ class Checkpoints:
         kill_s = kill_at_s(job, run, self.patience) if self.every_s else None
         return (agreed, _left(run, at_s) if kill_s is None or at_s <= kill_s else _killed(run, kill_s))
 
+    def outcome(self, event: CheckpointSeen | RunEnded, run: Run) -> Outcome:
+        """What this event does to the work of a run that saves by itself."""
+        if isinstance(event, CheckpointSeen):
+            return Outcome.SAVED
+        if not self.every_s or run.began_s is None:
+            return Outcome.NONE
+        return Outcome.LEFT if left_at_checkpoint(event) else Outcome.LOST
+
     def _next_s(self, run: Run, now_s: float) -> float:
         assert run.began_s is not None  # it trains
         return run.began_s + (int((now_s - run.began_s) / self.every_s * (1 + 1e-12)) + 1) * self.every_s
-
-
-def left_clean(event: RunEnded) -> bool:
-    """It left right after a checkpoint, as it was asked to."""
-    return event.reason is ExitReason.STOPPED and event.exit_code == EXIT_STOPPED
 
 
 def _left(run: Run, at_s: float) -> RunEnded:

@@ -8,7 +8,6 @@ and stops at once without losing work.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +19,9 @@ from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord, Run
 from swell.ports import Remaining
-from swell.sim.checkpoints import Checkpoints, left_clean
-from swell.sim.training_world import REPORT_S, Noise
+from swell.sim.checkpoints import Checkpoints, Outcome
+from swell.sim.noise import Noise
+from swell.sim.training_world import REPORT_S
 from swell.sim.workload import Arrival
 
 EPOCHS = 10
@@ -107,9 +107,7 @@ class Durations:
         loss, node_loss = truth.get("loss", LOSS), truth.get("node_loss", NODE_LOSS)
         scaling = scaling_of(max(1, request.max), loss, node_loss, self._per_node)
         duration_s = max(1e-3, truth.get("duration_s", job.spec.estimated_s))
-        if self._noise.speed:
-            rng = random.Random(f"{self._seed}/speed/{job.id}")  # noqa: S311 - a simulation
-            duration_s *= rng.lognormvariate(0.0, self._noise.speed)
+        duration_s *= self._noise.of_job(job.id, self._seed)
         asked = max(1, request.requested)
         work_s = duration_s * scaling.rate(asked, -(-asked // self._per_node), "")
         epochs = job.spec.epochs or max(1, min(EPOCHS, int(duration_s / REPORT_S)))
@@ -154,15 +152,15 @@ class Durations:
     def _saved(self, event: CheckpointSeen | RunEnded, job: JobRecord) -> Sequence[Event]:
         """A checkpoint was written; or a run left, right after one or without."""
         task, run = self.tasks[job.id], _run(job)
-        if isinstance(event, CheckpointSeen):
+        outcome = self._checkpoints.outcome(event, run)
+        if outcome is Outcome.SAVED:
             task.saved_left_s = task.at(event.at_s)
             return self._checkpoints.next(run, event.at_s)
-        if self._checkpoints.every_s and run.began_s is not None:
-            if left_clean(event):
-                task.left_s = task.at(event.at_s)
-                task.halt(event.at_s)
-            else:
-                self.lost(job, event.at_s)
+        if outcome is Outcome.LEFT:
+            task.left_s = task.at(event.at_s)
+            task.halt(event.at_s)
+        elif outcome is Outcome.LOST:
+            self.lost(job, event.at_s)
         return ()
 
     def _end(self, task: Task, run: Run, now_s: float) -> RunEnded:
@@ -184,7 +182,7 @@ class Durations:
             at_s=at_s,
             epoch=epoch,
             count=epoch - done,
-            epoch_s=epoch_1_s / task.rate * self._blur(run, epoch),
+            epoch_s=epoch_1_s / task.rate * self._noise.of_report(run.id, epoch, self._seed),
             gpus=gpus,
             nodes=nodes,
             gpu_type=gpu_type,
@@ -192,7 +190,7 @@ class Durations:
         )
 
     def _set_rate(self, task: Task, run: Run) -> None:
-        allocation, slow = run.allocation, self._slow(run)
+        allocation, slow = run.allocation, self._noise.of_run(run.id, self._seed)
         foretold = task.scaling.rate(allocation.gpus, len(allocation.parts), allocation.gpu_type)
         if task.rate != foretold or slow != 1.0:
             task.turns += 1
@@ -226,18 +224,6 @@ class Durations:
         most = max(share.values(), default=1.0)
         n = max(1, min(int(most), task.scaling.max_gpus))
         return self._restart_s + task.work_s / (task.scaling.curve("")[n] * min(1.0, most))
-
-    def _slow(self, run: Run) -> float:
-        if not self._noise.straggler:
-            return 1.0
-        rng = random.Random(f"{self._seed}/straggler/{run.id}")  # noqa: S311 - a simulation
-        return self._noise.slowdown if rng.random() < self._noise.straggler else 1.0
-
-    def _blur(self, run: Run, epoch: int) -> float:
-        if not self._noise.report:
-            return 1.0
-        rng = random.Random(f"{self._seed}/report/{run.id}/{epoch}")  # noqa: S311 - a simulation
-        return rng.lognormvariate(0.0, self._noise.report)
 
 
 class TrueDurations:

@@ -26,11 +26,12 @@ from swell.sim.engine import Setup, Simulation
 from swell.sim.lanes import Span, Watch
 from swell.sim.metrics import JobRow, Recorder, summary, utilisation
 from swell.sim.node_failures import failures
+from swell.sim.noise import Noise
 from swell.sim.pollux_workloads import read_pollux
 from swell.sim.profiles import applications, product
 from swell.sim.swell_workloads import read_jobs, read_log
 from swell.sim.traces import STYLES, cluster_for, first_line, read_trace
-from swell.sim.training_world import Noise, Training
+from swell.sim.training_world import Training
 from swell.sim.workload import Workload, at_load, drawn
 from swell.sim.world import World
 from swell.speed.book import Book

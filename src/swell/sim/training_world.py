@@ -7,7 +7,6 @@ and so where they can stop, is in `sim.checkpoints`.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -26,23 +25,14 @@ from swell.core.events import (
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord, Run
-from swell.sim.checkpoints import Checkpoints, left_clean
+from swell.sim.checkpoints import Checkpoints, Outcome
 from swell.sim.job_experience import Experience
+from swell.sim.noise import Noise
 from swell.sim.profiles import Application, Setting, Shape, canonical, packed
 from swell.sim.workload import Arrival
 
 REPORT_S = 30.0
 """Epochs shorter than this are reported together; the first one of a run, if longer, is also reported after this."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
-    """How the world differs from its measurements. All zero: not at all."""
-
-    speed: float = 0.0  # relative standard deviation of the true speed of a job from its profile
-    straggler: float = 0.0  # probability that a run is slow
-    slowdown: float = 0.5  # speed of a slow run
-    report: float = 0.0  # relative standard deviation of what is reported
 
 
 class Segment(NamedTuple):
@@ -121,14 +111,13 @@ class Training:
         app = self._applications[job.spec.env["application"]]
         novice = self._novices.setdefault(app.name, Experience())
         trainee = Trainee(app=app, batch=0 if job.spec.adaptive_batch else job.spec.batch_size, experience=novice)
-        if self._noise.speed:
-            trainee.factor = self._rng("speed", job.id).lognormvariate(0.0, self._noise.speed)
+        trainee.factor = self._noise.of_job(job.id, self._seed)
         self.trainees[job.id] = trainee
 
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         run = _run(job)
         trainee = self.trainees[job.id]
-        trainee.run_factor = trainee.factor * self._straggling(run)
+        trainee.run_factor = trainee.factor * self._noise.of_run(run.id, self._seed)
         began_s = now_s + self.restart_s(trainee.app.name)
         trainee.as_of_s = began_s
         return (
@@ -169,14 +158,14 @@ class Training:
     def _saved(self, event: CheckpointSeen | RunEnded, job: JobRecord) -> Sequence[Event]:
         """A checkpoint was written; or a run left, right after one or without."""
         trainee, run = self.trainees[job.id], _run(job)
-        if isinstance(event, CheckpointSeen):
+        outcome = self._checkpoints.outcome(event, run)
+        if outcome is Outcome.SAVED:
             trainee.saved = trainee.at(event.at_s)
             return self._checkpoints.next(run, event.at_s)
-        if self._checkpoints.every_s and run.began_s is not None:
-            if left_clean(event):
-                self._settle(trainee, event.at_s, run.allocation.gpu_type)
-            else:
-                self.lost(job, event.at_s)
+        if outcome is Outcome.LEFT:
+            self._settle(trainee, event.at_s, run.allocation.gpu_type)
+        elif outcome is Outcome.LOST:
+            self.lost(job, event.at_s)
         return ()
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
@@ -246,7 +235,7 @@ class Training:
     ) -> EpochEnded:
         app, allocation, setting = trainee.app, run.allocation, first.setting
         count = epoch - first.epoch
-        blur = self._blur(run, epoch)
+        blur = self._noise.of_report(run.id, epoch, self._seed)
         epoch_s = whole_s / count * blur
         work = sum(app.works[first.epoch : epoch]) / count
         step_s = app.step_s(allocation.gpu_type, shape, setting) / trainee.run_factor * blur
@@ -301,20 +290,6 @@ class Training:
         times_s = trainee.app.times(gpu_type).at(shape, setting.atomic)
         trainee.experience = trainee.experience.after(gpu_type, (len(shape), gpus, setting.atomic), times_s)
         trainee.gradients = trainee.app.gradients(setting.total(gpus), epoch)
-
-    def _straggling(self, run: Run) -> float:
-        if not self._noise.straggler:
-            return 1.0
-        slow = self._rng("straggler", run.id).random() < self._noise.straggler
-        return self._noise.slowdown if slow else 1.0
-
-    def _blur(self, run: Run, epoch: int) -> float:
-        if not self._noise.report:
-            return 1.0
-        return self._rng("report", f"{run.id}/{epoch}").lognormvariate(0.0, self._noise.report)
-
-    def _rng(self, what: str, key: object) -> random.Random:
-        return random.Random(f"{self._seed}/{what}/{key}")  # noqa: S311 - a simulation
 
 
 def _run(job: JobRecord) -> Run:

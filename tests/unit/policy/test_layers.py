@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from swell.core.decision import Decision, Grant, ReasonCode
+from swell.core.decision import Decision, Grant, Reason, ReasonCode
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.resources import Gpu, Node, NodeCondition
 from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
 from swell.core.unsaved import Unsaved
 from swell.plan.explain import sentence
 from swell.policy import layers, quotas
+from swell.policy.base import Purse
 from swell.policy.ledger import Ledger
 from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import POLICIES
@@ -151,6 +152,89 @@ class TestQuotas:
         quotas.take_back(jobs, ledger, taken, elastic=True)
         assert [int(job.id in ledger.grants) for job in jobs] == expected
         assert ledger.used["a"] == 1000 * sum(expected[:2])
+
+
+class InOrder:
+    """First in, first out, not elastic: nobody passes a job that waits for room, and at most `most` of one team run."""
+
+    name = "in-order"
+    elastic = False
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
+
+    def __init__(self, most: int = 1000, team: str = "a") -> None:
+        self.most, self.team = most, team
+
+    def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
+        purse, grants, reasons = Purse(taken.capacity), dict[int, Grant](), dict[int, tuple[Reason, ...]]()
+        running = sum(job.team == self.team for job in taken.served)
+        for job in taken.jobs:
+            best = purse.best_type(job, job.requested)
+            if best is None or reasons or (job.team == self.team and running >= self.most):
+                reasons[job.id] = (Reason(code=ReasonCode.BEHIND),)
+            else:
+                running += job.team == self.team
+                purse.take(job, job.requested, best)
+                grants[job.id] = Grant(n=job.requested, gpu_type=best)
+        return Decision(grants=grants, reasons=reasons, memory=memory)
+
+
+class TestJobsThatAPolicyHoldsBack:
+    """A policy that is not elastic may leave GPUs idle: the layers never hand them to a job that it holds back."""
+
+    MANY = Options(quotas={"a": Quota(gpus=16)})
+
+    def test_never_starts_a_job_behind_one_that_waits_for_room(self) -> None:
+        jobs = [view(1, 4, 4, team="a"), view(2, 8, 8, team="a"), view(3, team="a")]
+        for options in (Options(), self.MANY):
+            decision = layers.decide(InOrder(), snapshot(jobs, 8, options), {}, random.Random(0))
+            assert counts(decision, jobs) == [4, 0, 0]
+            assert codes(decision, 3) == [ReasonCode.BEHIND]
+
+    def test_never_starts_more_than_the_policy_lets_run(self) -> None:
+        jobs = [view(number, team="a") for number in (1, 2, 3)]
+        for options in (Options(), self.MANY, Options(quotas={"a": Quota(gpus=1)})):
+            decision = layers.decide(InOrder(most=2), snapshot(jobs, 8, options), {}, random.Random(0))
+            assert counts(decision, jobs) == [1, 1, 0]
+
+    def test_never_takes_back_what_is_borrowed_for_a_job_that_the_policy_holds_back(self) -> None:
+        options = Options(quotas={"a": Quota(gpus=1), "b": Quota(gpus=4)})
+        jobs = [*(view(number, team="a", held=1) for number in (1, 2, 3)), view(4, team="b"), view(5, team="b")]
+        for most, expected in ((1, [1, 1, 1, 1, 0]), (2, [1, 1, 0, 1, 1])):
+            decision = layers.decide(InOrder(most, team="b"), snapshot(jobs, 4, options), {}, random.Random(0))
+            assert counts(decision, jobs) == expected
+
+    def test_never_takes_back_for_a_job_behind_one_that_waits_for_room(self) -> None:
+        """Job 3 lacks room even if team a gave back its loan, so job 4 behind it has to wait too."""
+        options = Options(quotas={"a": Quota(gpus=1), "b": Quota(gpus=5)})
+        jobs = [view(1, team="a", held=1), view(2, team="a", held=1), view(3, 4, 4, team="b"), view(4, team="b")]
+        decision = layers.decide(InOrder(), snapshot(jobs, 4, options), {}, random.Random(0))
+        assert counts(decision, jobs) == [1, 1, 0, 0]
+
+    @pytest.mark.parametrize(("most", "expected"), [(1, [1, 0]), (2, [1, 1])])
+    def test_what_an_undone_move_leaves_goes_to_a_job_that_the_policy_starts(
+        self, most: int, expected: list[int]
+    ) -> None:
+        """Job 1 stays on GPU type a: the move is not worth its restart. Type b is free again."""
+        curves = {"a": (0.0, 1.0), "b": (0.0, 1.1)}
+        moves = view(1, types=("a", "b"), held=1, held_type="a", curves=curves, rem=100.0, team="a")
+        jobs = [moves, view(2, types=("b",), team="a")]
+        for options in (Options(), self.MANY):
+            decision = layers.decide(
+                InOrder(most=most), snapshot(jobs, {"a": 1, "b": 1}, options), {}, random.Random(0)
+            )
+            assert counts(decision, jobs) == expected
+            assert decision.grants[1].gpu_type == "a"
+
+    def test_what_is_left_passes_a_job_that_lacks_memory(self) -> None:
+        curves = {"a": (0.0, 1.0), "b": (0.0, 1.1)}
+        specs = [JobSpec(name="j", command=("true",), memory_mib=mib, uses_library=True) for mib in (0, 600, 600, 100)]
+        jobs = [
+            view(1, types=("a", "b"), held=1, held_type="a", curves=curves, rem=100.0, spec=specs[0]),
+            *(view(number, types=("b",), spec=specs[number - 1]) for number in (2, 3, 4)),
+        ]
+        decision = decide("fifo", snapshot(jobs, {"a": 1, "b": 2}, memory_mib=1000))
+        assert counts(decision, jobs) == [1, 1, 0, 1]
 
 
 class TestStarvation:

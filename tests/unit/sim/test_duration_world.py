@@ -12,7 +12,7 @@ from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
 from swell.sim.duration_world import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
-from swell.sim.training_world import Noise
+from swell.sim.noise import Noise
 from swell.sim.workload import Arrival, Workload
 
 HOURS_S = 4 * 3600.0

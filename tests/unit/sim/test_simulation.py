@@ -91,7 +91,7 @@ def test_outcomes_do_not_depend_on_the_hash_seed(ten_jobs: Path, profiles: Path,
 
 
 def test_stragglers_and_noise_make_jobs_slower_and_reports_wrong(ten_jobs: Path, profiles: Path) -> None:
-    from swell.sim.training_world import Noise
+    from swell.sim.noise import Noise
 
     calm = simulate(case(ten_jobs, profiles, clairvoyant=False)).summary
     rough = simulate(case(ten_jobs, profiles, clairvoyant=False, noise=Noise(straggler=0.5, report=0.2))).summary

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swell.core.events import EXIT_STOPPED, ExitReason
+from swell.core.events import ExitReason
 from swell.core.exits import reason_of_exit
 from swell.executors.kubernetes.objects import Container, Pod
-from swell.executors.verdict import End, signal_name, why_not_started
+from swell.executors.verdict import End, how_it_ended, why_not_started
 
 PENDING_S = 30.0
 """A pod that the cluster has not placed by then, or whose image it cannot have, is given up: its GPUs serve others."""
@@ -153,7 +153,7 @@ def _ended(
     reason = reason_of_exit(
         code=code, by_signal=number is not None, out_of_memory=out_of_memory, asked=asked, lease_over=lease_over
     )
-    message = _LEASE_OVER if lease_over else _message(reason, code, number)
+    message = _LEASE_OVER if lease_over else how_it_ended(reason, code, number)
     if by_others and reason is ExitReason.STOPPED:
         message = _by_whom(pod)
     return End(rank=rank, reason=reason, at_s=at_s, code=code, message=message)
@@ -177,12 +177,3 @@ def _not_started(rank: int, word: Mapping[str, Any], at_s: float) -> End:
         return End(rank=rank, reason=ExitReason.START_FAILED, at_s=at_s, message=why_not_started(failed))
     advice = "; start the daemon with --advertise and an address that pods reach" if failed["step"] == "reach" else ""
     return End(rank=rank, reason=ExitReason.NODE_FULL, at_s=at_s, message=f"{failed['said']}{advice}")
-
-
-def _message(reason: ExitReason, code: int | None, number: int | None) -> str:
-    """The line of the log that says why is added by whoever has the log."""
-    if reason is ExitReason.FINISHED or code == EXIT_STOPPED:
-        return ""
-    if reason is ExitReason.OUT_OF_MEMORY:
-        return "killed by the system for using too much memory; ask for more memory, or use less (smaller batches)"
-    return f"ended by {signal_name(number)}" if number is not None else f"exit code {code}"
