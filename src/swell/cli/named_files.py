@@ -145,9 +145,7 @@ def notes_on(root: Path, packed: Packed, document: Document) -> Iterator[str]:
             f"that has both, write {os.path.normpath(root / name)}, or run in place with --no-snapshot"
         )
     for option, name in _named_inputs(root, document):
-        yield (
-            f"the command names {name} ({option}), which is not in {root}: check its name, unless the job makes it first"
-        )
+        yield (f"the command names {name} ({option}), which is not in {root}: check its name, unless the job makes it")
 
 
 def _empty(path: Path) -> bool:
