@@ -444,6 +444,11 @@ class Executor(Protocol):
         """Raises OSError if the machine that has the log cannot be reached."""
         ...
 
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        """Where in that log begins what was written within the last `age_s`, at the start of a line: a few seconds
+        early, never late. 0 if that is not known. Raises as `log` does."""
+        ...
+
     async def remove(self, job: JobId) -> Answer:
         """Delete all that nodes keep of an ended job: what its runs left, its working copy, its checkpoints; nothing
         that its user named. Does nothing while one of its runs is not over. May be cut short, and sent again."""

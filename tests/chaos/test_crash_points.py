@@ -128,6 +128,9 @@ class MortalExecutor:
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         return await self._executor.log(run, rank, offset, limit)
 
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        return await self._executor.log_since(run, rank, age_s)
+
     async def remove(self, job: JobId) -> Answer:
         self._fate.boundary(f"before deletion of {job}")
         answer = await self._executor.remove(job)

@@ -309,17 +309,27 @@ async def get_logs(
     tail: Annotated[
         int, Query(ge=0, le=MAX_TAIL, description="With follow: how many bytes before the end to begin.")
     ] = 0,
+    since: Annotated[
+        float,
+        Query(ge=0, le=MAX_NUMBER, description="Only what was written since (seconds since 1970), or 5 s before that."),
+    ] = 0.0,
 ) -> Response:
     """What the job printed. Messages `state`, `log` and, when the job has ended, `end`; resume with Last-Event-ID."""
     record = await record_of(request, job)
     engine = engine_of(request)
-    if attempt > record.attempts and not follow:
+    if attempt > record.attempts and (record.ended or not follow):
         raise NotFound(
             f"job {record.id} has no attempt {attempt}, of {record.attempts}; `swell show {record.id}` lists them"
         )
+    which = None if rank == "all" else rank
+    if which is not None:
+        await logs.check_rank(engine, record, which, attempt, follow=follow)
+    if since and (offset or tail):
+        raise ApiError(422, "Where to begin?", "since goes without offset and tail")
     place = logs.Place(attempt or 1, (offset,))
+    if since:
+        place = await logs.place_since(engine, record, which, since, attempt)
     if follow:
-        which = None if rank == "all" else rank
         resumed = logs.Place.parse(request.headers.get("last-event-id", ""))
         if resumed is None and tail:
             place = await logs.place_near_end(engine, record, which, tail)

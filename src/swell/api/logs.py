@@ -17,7 +17,7 @@ from swell.api.port import Engine
 from swell.api.streams import COMMENT, KEEP_ALIVE_S, message
 from swell.core.errors import NotFound
 from swell.core.ids import JobId, RunId
-from swell.core.state import JobRecord
+from swell.core.state import JobRecord, Run
 from swell.executors.launchers import Site, processes
 from swell.ports import LogChunk
 
@@ -62,6 +62,40 @@ async def place_near_end(engine: Engine, record: JobRecord, rank: int | None, ba
     for index, number in enumerate(await _ranks(engine, record, rank, place.attempt)):
         place = place.at(index, max(0, await _size(engine, run, number) - back))
     return place
+
+
+async def place_since(engine: Engine, record: JobRecord, rank: int | None, since_s: float, attempt: int) -> Place:
+    """Where begins what was written since: in the first attempt that had not ended by then; the next one, if none.
+    `attempt` 0: of all of them."""
+    runs = {run.id.attempt: run for run in await _known(engine, record)}
+    wanted = [attempt] if attempt else sorted(runs)
+    for number in wanted:
+        if number in runs and ((ended_s := runs[number].ended_s) is None or ended_s >= since_s):
+            place = Place(number)
+            for index, one in enumerate(await _ranks(engine, record, rank, number)):
+                place = place.at(index, await engine.log_since(runs[number].id, one, since_s))
+            return place
+    return Place(max(attempt, record.attempts) + 1)
+
+
+async def _known(engine: Engine, record: JobRecord) -> Sequence[Run]:
+    """Its attempts; the present one as it is now."""
+    past = {run.id: run for run in await engine.runs(record.id)}
+    return list({**past, record.run.id: record.run}.values()) if record.run else list(past.values())
+
+
+async def check_rank(engine: Engine, record: JobRecord, rank: int, attempt: int, *, follow: bool) -> None:
+    """Raises NotFound if the job has had no such process (in that attempt; 0: in any), nor, where it is followed, may
+    still get one."""
+    runs = [run for run in await _known(engine, record) if attempt in (0, run.id.attempt)]
+    sizes = [_processes(record, run) for run in runs]
+    if follow and not record.ended:
+        servers = record.spec.roles.servers if record.spec.roles else 0
+        sizes.append(max(1, record.spec.gpus.max) + servers)
+    if sizes and rank >= (most := max(sizes)):
+        whose = f"attempt {attempt} of job {record.id}" if attempt else f"job {record.id}"
+        ranks = "rank 0 only" if most == 1 else f"ranks 0 to {most - 1}"
+        raise NotFound(f"{whose} has no process of rank {rank}; it has {ranks}")
 
 
 async def _size(engine: Engine, run: RunId, rank: int) -> int:
@@ -141,12 +175,13 @@ async def _ranks(engine: Engine, record: JobRecord, rank: int | None, attempt: i
     if rank is not None:
         return (rank,)
     runs = [record.run] if record.run and record.run.id.attempt == attempt else await engine.runs(record.id)
-    for run in runs:
-        if run.id.attempt == attempt:
-            parts = len(run.allocation.parts)
-            site = Site(allocation=run.allocation, addresses=("",) * parts, port=1, discovery_path="")
-            return range(len(processes(record.spec, site)))
-    return ()
+    return next((range(_processes(record, run)) for run in runs if run.id.attempt == attempt), ())
+
+
+def _processes(record: JobRecord, run: Run) -> int:
+    parts = len(run.allocation.parts)
+    site = Site(allocation=run.allocation, addresses=("",) * parts, port=1, discovery_path="")
+    return len(processes(record.spec, site))
 
 
 async def _read(engine: Engine, record: JobRecord, place: Place, index: int, rank: int) -> tuple[str, Place]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swell.cli.common import print_json, table
+from swell.cli.named_files import check_scripts
 from swell.cli.sending import Document
 from swell.cli.shell import complete
 from swell.cli.terminal import safe, say
@@ -19,6 +20,7 @@ HEAD = ("NAME", "GPUS", "FITS", "COULD RUN ON", "WOULD START", "WOULD END")
 
 def dry_run(client: Client, documents: Sequence[Document], *, as_json: bool) -> int:
     """Shows it; the exit code is 0 if all would be accepted."""
+    check_scripts(documents, snapshot=True, local=client.address.local)
     for document in documents:
         complete(document, local=client.address.local, snapshot=True)
         document.pop("include", None)  # of the snapshot, which only a real submission takes

@@ -38,14 +38,18 @@ def follow(
     rank: str = "0",
     attempt: int = 0,
     tail: int = 0,
+    offset: int = 0,
+    since: float = 0.0,
     out: IO[str] | None = None,
 ) -> End:
-    """Print what the job prints, and on stderr what becomes of it; returns how it ended."""
+    """Print what the job prints, and on stderr what becomes of it; returns how it ended. Of what is there already, the
+    last `tail` bytes, what is behind `offset` in that attempt, or what was printed `since` (seconds since 1970)."""
     target = LogWriter(out or sys.stdout)
     lines = Lines(target) if rank == "all" else None
     shown = ""
     path = f"/v1/jobs/{quote(str(ref), safe='')}/logs"
-    for message in client.stream(path, follow=True, rank=rank, attempt=attempt, tail=tail):
+    begin = {"attempt": attempt, "offset": offset, "tail": tail, "since": since}
+    for message in client.stream(path, follow=True, rank=rank, **begin):
         if message.event == "log":
             if lines:
                 lines.write(message.data)

@@ -17,6 +17,8 @@ from swell.cli.common import client, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.run import EXIT_DETACHED
 from swell.cli.terminal import LogWriter, say
+from swell.cli.times import FORMS, Moment
+from swell.client.http import Client
 
 
 class Pattern(click.ParamType[re.Pattern[bytes]]):
@@ -43,6 +45,9 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--rank", default="0", show_default=True, callback=_rank, help="Of this process; `all` goes with -f.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Only this attempt.  [default: all]")
 @click.option("-n", "--tail", type=click.IntRange(1), help="How many lines to show, the last ones.")
+@click.option(
+    "--since", type=Moment(), default=0.0, help=f"Only what was printed since then, or up to 5 s before: {FORMS}."
+)
 @click.option("--grep", type=Pattern(), help="Only lines in which this regular expression is found.")
 @connected
 def logs(
@@ -53,6 +58,7 @@ def logs(
     rank: str,
     attempt: int,
     tail: int | None,
+    since: float,
     grep: re.Pattern[bytes] | None,
 ) -> None:
     """Show what JOB printed: bytes as they came, or JSON with --json.
@@ -62,16 +68,11 @@ def logs(
     found = client(home)
     if follows and grep:
         raise click.UsageError("--grep does not go with -f; `swell logs -f JOB | grep …` does")
+    if follows and tail and (since or rank == "all"):
+        raise click.UsageError("-n with -f goes with neither --since nor --rank all; leave one out")
     if follows:
-        try:
-            end = follow(found, job, rank=rank, attempt=attempt, out=sys.stderr if as_json else None)
-        except KeyboardInterrupt:
-            sys.exit(EXIT_DETACHED)
-        say(end_line(end), err=True)
-        if as_json:
-            print_json(end)
-        sys.exit(exit_code(end))
-    chunks = found.raw(f"/v1/jobs/{quote(job, safe='')}/logs", rank=rank, attempt=attempt)
+        sys.exit(_to_the_end(found, job, as_json=as_json, rank=rank, attempt=attempt, tail=tail or 0, since=since))
+    chunks = found.raw(_path(job), rank=rank, attempt=attempt, since=since)
     chosen = (line for line in _lines(chunks) if grep.search(line)) if grep else chunks
     wanted = deque(_lines(chosen), maxlen=tail) if tail else chosen
     if as_json:
@@ -81,6 +82,40 @@ def logs(
     for data in wanted:
         out.write_bytes(data)
     out.flush()
+
+
+def _path(job: str | int) -> str:
+    return f"/v1/jobs/{quote(str(job), safe='')}/logs"
+
+
+def _to_the_end(found: Client, job: str, *, as_json: bool, rank: str, attempt: int, tail: int, since: float) -> int:
+    """Follow it; the exit code. Of what is there, the last `tail` lines of the latest attempt; 0: all."""
+    out = sys.stderr if as_json else sys.stdout
+    try:
+        offset = 0
+        if tail:
+            attempt = attempt or found.job(job)["attempts"]
+            offset = _show_last(found, job, rank, attempt, tail, LogWriter(out))
+        end = follow(found, job, rank=rank, attempt=attempt, offset=offset, since=since, out=out)
+    except KeyboardInterrupt:
+        return EXIT_DETACHED
+    say(end_line(end), err=True)
+    if as_json:
+        print_json(end)
+    return exit_code(end)
+
+
+def _show_last(found: Client, job: str, rank: str, attempt: int, count: int, out: LogWriter) -> int:
+    """Its last lines; how many bytes there are before what comes next."""
+    size, last = 0, deque[bytes](maxlen=count)
+    if attempt:
+        for line in _lines(found.raw(_path(job), rank=rank, attempt=attempt)):
+            size += len(line)
+            last.append(line)
+    for line in last:
+        out.write_bytes(line)
+    out.flush()
+    return size
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

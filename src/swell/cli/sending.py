@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from swell.cli.common import plural
+from swell.cli.named_files import check_scripts, notes_on
 from swell.cli.shell import complete
 from swell.cli.terminal import say
 from swell.client.http import Client
-from swell.core.errors import SwellError
 from swell.home import default_home
 from swell.jobfile.choosing import ALL, Wanted
 from swell.jobfile.files import Packed, pack
@@ -25,15 +23,12 @@ Document = dict[str, Any]
 LEFT_OUT_SHOWN = 3
 
 
-class MissingScript(SwellError):
-    """The script named in a job is not there."""
-
-
 def prepare(
     client: Client, documents: Sequence[Document], *, snapshot: bool, home: Path | None, wanted: Wanted = ALL
 ) -> Packed | None:
     """Complete the documents in place. Returns the snapshot that was taken, if one was needed: of what is `wanted`, and
     of what the documents include."""
+    check_scripts(documents, snapshot=snapshot, local=client.address.local)
     for document in documents:
         complete(document, local=client.address.local, snapshot=snapshot)
         if not snapshot:
@@ -53,13 +48,7 @@ def send(client: Client, documents: Sequence[Document]) -> dict[str, Any]:
 
 
 def _in_place(document: Document) -> None:
-    here = Path.cwd() / str(document.get("workdir", ""))
-    document["workdir"] = str(here)
-    script = document.get("script")
-    if isinstance(script, str) and not (here / script).is_file():
-        raise MissingScript(
-            f"script: there is no file {script!r} in {here}; check its name and the directory you are in"
-        )
+    document["workdir"] = str(Path.cwd() / str(document.get("workdir", "")))
 
 
 def _wants_files(document: Document) -> bool:
@@ -96,39 +85,8 @@ def notes(root: Path, packed: Packed, documents: Sequence[Document]) -> list[str
         found.append("this is your home directory; submit from the directory of your code. Hidden files are left out")
     if packed.links_out:
         found.append(f"links that lead out of {root} are not in the snapshot: {_few(packed.links_out)}")
-    missing = {name: None for document in documents for name in named_but_left_out(root, packed, document)}
-    for name in list(missing)[:LEFT_OUT_SHOWN]:
-        why = next((w for path, w in packed.left_out.items() if f"{name}/".startswith(f"{path}/")), "something")
-        found.append(
-            f"the command names {name}, which is not in the snapshot ({why} leaves it out): add `--include {name}` "
-            f"(include: [{name}] in a job file), write {root / name}, or run in place with --no-snapshot"
-        )
-    return found
-
-
-def named_but_left_out(root: Path, packed: Packed, document: Document) -> list[str]:
-    """Paths in the command that are here and will not be in the copy."""
-    words = [word for part in _command_words(document) for word in (part, part.partition("=")[2])]
-    base = str(document.get("workdir", ""))
-    found: list[str] = []
-    for word in words:
-        path = os.path.normpath(Path(base, word)) if word and not word.startswith(("/", "-", "~")) else "."
-        if path.startswith(".") or not os.path.exists(root / path):  # noqa: PTH110 - Path.exists raises for a long word
-            continue
-        if path not in packed.names and not any(name.startswith(f"{path}/") for name in packed.names):
-            found.append(path)
-    return found
-
-
-def _command_words(document: Document) -> list[str]:
-    command, args = document.get("command", ""), document.get("args", [])
-    words = [str(word) for word in args] if isinstance(args, list) else []
-    if isinstance(command, list):
-        return [*map(str, command), *words]
-    try:
-        return [*shlex.split(str(command)), *words]
-    except ValueError:
-        return words
+    named = dict.fromkeys(note for document in documents for note in notes_on(root, packed, document))
+    return [*found, *list(named)[:LEFT_OUT_SHOWN]]
 
 
 def _few(names: Sequence[str]) -> str:

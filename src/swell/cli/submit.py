@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client_or_start, connected, plural, print_json
+from swell.cli.named_files import MissingScript
 from swell.cli.sending import Document, described, prepare, send
 from swell.cli.terminal import say
 from swell.client.errors import Refused
@@ -44,11 +45,14 @@ def submit(
     for change in changes:
         _set(documents, change)
     client = client_or_start(home)
-    if dry_run:
-        from swell.cli.dry_run import dry_run as try_out
+    try:
+        if dry_run:
+            from swell.cli.dry_run import dry_run as try_out
 
-        sys.exit(try_out(client, documents, as_json=as_json))
-    packed = prepare(client, documents, snapshot=snapshot, home=home)
+            sys.exit(try_out(client, documents, as_json=as_json))
+        packed = prepare(client, documents, snapshot=snapshot, home=home)
+    except MissingScript as missing:
+        raise MissingScript(f"{read[missing.index][0]}: {missing}") from missing
     try:
         accepted = send(client, documents)
     except Refused as refused:

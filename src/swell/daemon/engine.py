@@ -466,6 +466,9 @@ class Engine:
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         return await self._executor.log(run, rank, offset, limit)
 
+    async def log_since(self, run: RunId, rank: int, since_s: float) -> int:
+        return await self._executor.log_since(run, rank, self.now_s() - since_s)
+
     def now_s(self) -> float:
         """By the daemon's clock."""
         return self._clock.now_s()

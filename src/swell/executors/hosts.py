@@ -219,12 +219,22 @@ class HostExecutor:
                 place.transport.close()
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        place = await self._place_of(run, rank)
+        if place is None:
+            return LogChunk(data=b"", offset=offset, next_offset=offset, end=False)
+        return await self._floor.reach(place.transport.read_log(run, rank, offset, limit))
+
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        place = await self._place_of(run, rank)
+        return await self._floor.reach(place.transport.log_since(run, rank, age_s)) if place else 0
+
+    async def _place_of(self, run: RunId, rank: int) -> Place | None:
+        """Where this process of the run is, or was; the daemon's own machine if nobody knows."""
         roster = await self._roster(run)
         nodes = {member.rank: member.node for member in roster.members} if roster else {}
         if self._floor.here is None and rank not in nodes:
-            return LogChunk(data=b"", offset=offset, next_offset=offset, end=False)
-        place = self._floor.place(nodes.get(rank, ""))
-        return await self._floor.reach(place.transport.read_log(run, rank, offset, limit))
+            return None
+        return self._floor.place(nodes.get(rank, ""))
 
     async def remove(self, job: JobId) -> Answer:
         if any(run.job == job for run in self._floor.tracked):

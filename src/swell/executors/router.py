@@ -43,6 +43,10 @@ class Router:
         chunks = [await executor.log(run, rank, offset, limit) for executor in self._all]
         return next((chunk for chunk in chunks if chunk.data or chunk.end), chunks[0])
 
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        """Those that do not have the log answer 0."""
+        return max([await executor.log_since(run, rank, age_s) for executor in self._all])
+
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         """All of them, side by side. If one ends, whatever the cause, so does this: whoever observes begins again. Each
         is asked for more only when whoever observes has taken note of what it told last."""

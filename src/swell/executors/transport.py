@@ -71,6 +71,10 @@ class Transport(Protocol):
 
     async def read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk: ...
 
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        """See `Executor.log_since`."""
+        ...
+
     async def remove(self, job: JobId) -> None:
         """Delete what is kept of the job here. Raises OSError if not all could be deleted."""
         ...
@@ -141,6 +145,9 @@ class LocalTransport:
     async def read_log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
         data, end, age_s = await asyncio.to_thread(self._host.read_log, str(run), rank, offset, limit)
         return LogChunk(data=data, offset=offset, next_offset=offset + len(data), end=end, age_s=age_s)
+
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        return await asyncio.to_thread(self._host.log_since, str(run), rank, age_s)
 
     async def remove(self, job: JobId) -> None:
         await asyncio.to_thread(self._host.remove, job)

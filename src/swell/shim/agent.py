@@ -136,6 +136,7 @@ class Agent:
             "put": lambda: host.put(run, message["name"], data),
             "renew": lambda: self._renew(message),
             "inventory": lambda: read_machine(message["runtime"]),
+            "log_since": lambda: host.log_since(run, message["rank"], message["age_s"]),
             "ports": lambda: host.ports(run, *(message[key] for key in ("first", "each", "low", "blocks"))),
             "remove": lambda: host.remove(message["job"]),
             "kept": host.kept,

@@ -20,6 +20,7 @@ from swell.shim.checkpoints import Checkpoints
 from swell.shim.environment import base_environment, completed_request
 from swell.shim.files import Json
 from swell.shim.leftovers import Leftovers
+from swell.shim.log_times import begin_of
 from swell.shim.nursery import Nursery
 from swell.shim.ports import ports_of
 from swell.shim.working_copies import WorkingCopies
@@ -124,6 +125,9 @@ class Host:
             size, age_s = found.st_size, max(0.0, time.time() - found.st_mtime)
             data = os.pread(log.fileno(), max(0, min(limit, MAX_LOG_READ)), offset)
         return data, over and offset + len(data) >= size, age_s
+
+    def log_since(self, run: str, rank: int, age_s: float) -> int:
+        return begin_of(os.path.join(self.directory(run), str(rank)), age_s)
 
     def ports(self, run: str, first: int, each: int, low: int, blocks: int) -> int:
         """The first of the run's ports here."""

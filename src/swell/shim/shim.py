@@ -6,6 +6,7 @@ Standard library only, like all of this folder, so that it can be copied to any 
     lock          held (flock) by the shim and its guard: liveness is this lock, never a pid
     claim         made with O_EXCL before anything starts: the same attempt can never start twice
     log           output of the worker; never a pipe to anybody
+    log.times     how large the log was when (`log_times`)
     up            the worker's program has started
     exit.json     how it ended: written, synced, renamed
     swept         nothing that belonged to the worker is left
@@ -54,6 +55,7 @@ from swell.shim.files import (
     touched_s,
     write_whole,
 )
+from swell.shim.log_times import LogTimes
 from swell.shim.members import Members, cgroup_for, join
 from swell.shim.processes import exit_code, oom_kills, send, stat_of
 
@@ -63,6 +65,7 @@ WATCHED = (signal.SIGCHLD, signal.SIGTERM, KILL_NOW)
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGTERM)
 RECORD_BYTES = 4096  # set aside for the exit record at the start, so that a full disk cannot lose it
 OOM_SAMPLE_S = 5.0
+LOG_SAMPLE_S = 5.0
 START_SAMPLE_S = 0.25
 GUARD_ROUND_S = 60.0
 _PDEATHSIG, _SET_NAME, _CHILD_SUBREAPER = 1, 15, 36
@@ -135,6 +138,7 @@ class Holder:
         self.kill_at: float | None = None
         self.oom_before = 0
         self.oom_now = 0
+        self.times = LogTimes(directory, LOG_SAMPLE_S)
 
     def run(self) -> None:
         self._reserve()
@@ -196,6 +200,7 @@ class Holder:
             info = signal.sigtimedwait(WATCHED, self._patience_s())
             if self._ended():
                 return
+            self.times.look()
             if info is None:
                 self.oom_before, self.oom_now = self.oom_now, oom_kills()
             self._hear(info)

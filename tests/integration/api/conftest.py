@@ -250,6 +250,9 @@ class FakeEngine:
         data = self.log_bytes[run, rank][offset : offset + limit]
         return LogChunk(data=data, offset=offset, next_offset=offset + len(data), end=False)
 
+    async def log_since(self, run: RunId, rank: int, since_s: float) -> int:
+        return self.log_bytes[run, rank].index(b"new")
+
     def now_s(self) -> float:
         return time.time()
 

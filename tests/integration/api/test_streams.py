@@ -175,7 +175,24 @@ def test_raw_bytes_as_they_are(server: Server) -> None:
     assert get(f"/v1/jobs/{job}/logs?attempt=1").content == data
     assert get(f"/v1/jobs/{job}/logs?attempt=1&offset=100000&limit=70000").content == data[100_000:170_000]
     assert get(f"/v1/jobs/{job}/logs?offset=5").status_code == 422
-    assert get(f"/v1/jobs/{job}/logs?rank=3").content == b""
+    assert get(f"/v1/jobs/{job}/logs?rank=3").status_code == 404
+    assert "rank 0 only" in get(f"/v1/jobs/{job}/logs?rank=3&attempt=1").text
+
+
+def test_what_was_written_since_begins_in_the_attempt_that_ran_then(server: Server) -> None:
+    (job,) = server.submit("command: x\nuses_library: true")
+    first = server.engine.start(job)
+    server.engine.write(first, b"old\nnew 1\n")
+    server.engine.stop(first)
+    second = server.engine.start(job)
+    server.engine.write(second, b"old\nnew 2\n")
+    get = server.client.get
+    ended_s = server.engine.all_runs[first].ended_s
+    assert ended_s is not None
+    assert get(f"/v1/jobs/{job}/logs?since={ended_s}").content == b"new 1\nold\nnew 2\n"
+    assert get(f"/v1/jobs/{job}/logs?since={ended_s + 1}").content == b"new 2\n"
+    assert get(f"/v1/jobs/{job}/logs?attempt=1&since={ended_s + 1}").content == b""
+    assert get(f"/v1/jobs/{job}/logs?since={ended_s}&offset=3&attempt=1").status_code == 422
 
 
 def test_a_job_removed_while_it_is_followed(server: Server) -> None:

@@ -3,9 +3,11 @@
 import json
 import signal
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from harness import eventually
 from integration.cli.conftest import Shell
 
 PATIENCE_S = 60.0
@@ -175,8 +177,42 @@ def test_logs_grep(sh: Shell) -> None:
     assert "--grep does not go with -f" in sh("logs", "-f", "talks", "--grep", "x", code=2).err
 
 
+def test_logs_since(sh: Shell, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = detached(sh, "--gpus", 0, "--", f"echo old; while [ ! -e {gate} ]; do sleep 0.1; done; echo new; sleep 600")
+    until(sh, job, "running")
+    eventually(lambda: (sh.home / "runs" / f"{job}.1" / "0" / "log.times").exists(), 30, what="its growth is noted")
+    since = datetime.now().isoformat()
+    gate.touch()
+    eventually(lambda: "new" in sh("logs", job).out, 30, what="it has gone on")
+    assert sh("logs", job).out == "old\nnew\n"
+    assert sh("logs", job, "--since", since).out == "new\n"
+    assert json.loads(sh("logs", job, "--since", since, "--json").out)["text"] == "new\n"
+    assert sh("logs", job, "--since", "1h", "-n", 1).out == "new\n"
+    followed = sh.start("logs", "-f", "-n", 1, job)
+    assert followed.stdout
+    assert followed.stdout.readline() == b"new\n"
+    followed.send_signal(signal.SIGINT)
+    followed.communicate(timeout=PATIENCE_S)
+    assert "is not a time" in sh("logs", job, "--since", "yesterday", code=2).err
+    assert "no process of rank 7; it has rank 0 only" in sh("logs", job, "--rank", 7, code=2).err
+    assert f"job {job} has no attempt 5" in sh("logs", job, "--attempt", 5, code=2).err
+    sh("cancel", "--now", job)
+
+
+def test_a_script_that_is_not_there_is_reported_at_submit(sh: Shell) -> None:
+    (sh.work / "train.py").write_text("print('trained')")
+    refused = sh("run", "--gpus", 0, "--", "python3", "trian.py", code=2).err
+    assert f"the job runs trian.py, which is not in {sh.work}; did you mean train.py?" in refused
+    (sh.work / "job.yaml").write_text("command: python3 trian.py\ngpus: 0\n")
+    assert "job.yaml: the job runs trian.py" in sh("submit", "job.yaml", code=2).err
+    assert "job.yaml: the job runs trian.py" in sh("submit", "--dry-run", "job.yaml", code=2).err
+    assert sh("run", "--gpus", 0, "--", "python3", "train.py").out == "trained\n"
+
+
 def test_dry_run_says_where_and_when_and_submits_nothing(sh: Shell) -> None:
     before = json.loads(sh("ls", "-a", "--json").out)
+    (sh.work / "train.py").write_text("1")
     (sh.work / "job.yaml").write_text("name: small\ncommand: python train.py\ngpus: 1-2\n")
     done = sh("submit", "--dry-run", "job.yaml")
     assert done.out.splitlines()[0].split("  ")[0] == "NAME"

@@ -5,7 +5,8 @@ from typing import IO, Any
 
 import pytest
 
-from swell.cli.sending import MissingScript, described, named_but_left_out, prepare
+from swell.cli.named_files import MissingScript, named_but_left_out
+from swell.cli.sending import described, prepare
 from swell.client.find import Address
 from swell.client.http import Client
 from swell.jobfile.files import Packed

@@ -47,6 +47,7 @@ from swell.executors.verdict import End, breaks_gang, conclusion, sorted_ends
 from swell.ports import Answer, Clock, Done, LogChunk, Order, Refused, Unknown
 from swell.shim.files import cause_in
 from swell.shim.leftovers import Leftovers
+from swell.shim.log_times import begin_of
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +165,9 @@ class KubernetesExecutor:
         ended = tracked is not None and rank in tracked.ends
         path = self._notes.of(run) / str(rank) / "log"
         return await asyncio.to_thread(lambda: read(path, offset, limit, ended=ended))
+
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        return await asyncio.to_thread(begin_of, str(self._notes.of(run) / str(rank)), age_s)
 
     async def remove(self, job: JobId) -> Answer:
         """What the daemon keeps of it. Its directory on the cluster's storage is left: nothing of ours runs there."""

@@ -12,11 +12,13 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
 from swell.executors.transport import Unreachable
 from swell.ports import LogChunk
+from swell.shim.log_times import LogTimes
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ AGAIN_S, LATEST_AGAIN_S = 1.0, 30.0
 MOST_STREAMS = 400
 """So many logs are followed at once; those of further containers are fetched every LATEST_AGAIN_S instead."""
 DRAIN_S = 20.0
+TIMES_S = 1.0
+"""So far apart are the lines whose times are kept."""
 FOLLOWED_S = 5.0
 TRIES = 3
 """So often a node is asked for the log of a container that ran there before it is believed to have none."""
@@ -141,6 +145,7 @@ class _Keeper:
         self._log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._log, size)
         self._size = size
+        self._times = LogTimes(str(directory), TIMES_S)
         self._rest = b""
         self.heard = False  # lines of the log came, known ones too
         self.complaint = ""  # the kubelet's own word in the place of a log
@@ -173,8 +178,14 @@ class _Keeper:
             self.heard = True
             if _after(stamp, self._known):
                 fresh, last = fresh + text, stamp if _after(stamp, last) else last
+                self._note(last, len(fresh))
         if fresh:
             self._append(fresh, last)
+
+    def _note(self, stamp: str, fresh: int) -> None:
+        """Before the lines are on disk: a reader takes no time for more than is there."""
+        with suppress(ValueError):
+            self._times.note(datetime.fromisoformat(stamp).timestamp(), self._size + fresh)
 
     def note(self, text: str) -> None:
         """A line of Swell's own."""

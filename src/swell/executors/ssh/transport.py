@@ -132,6 +132,9 @@ class SshTransport:
         after = offset + len(data)
         return LogChunk(data=data, offset=offset, next_offset=after, end=told["end"], age_s=told["age_s"])
 
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        return int((await self._call("log_since", run=str(run), rank=rank, age_s=age_s))[0])
+
     async def remove(self, job: JobId) -> None:
         await self._call("remove", job=job)
 
