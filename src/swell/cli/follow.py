@@ -48,8 +48,8 @@ def follow(
     lines = Lines(target) if rank == "all" else None
     shown = ""
     path = f"/v1/jobs/{quote(str(ref), safe='')}/logs"
-    begin = {"attempt": attempt, "offset": offset, "tail": tail, "since": since}
-    for message in client.stream(path, follow=True, rank=rank, **begin):
+    begin: dict[str, float] = {"attempt": attempt, "offset": offset, "tail": tail, "since": since}
+    for message in client.stream(path, until="end", follow=True, rank=rank, **begin):
         if message.event == "log":
             if lines:
                 lines.write(message.data)

@@ -67,6 +67,10 @@ class FarTransport:
         found: LogChunk = await self._carried(lambda: self.inner.read_log(run, rank, offset, limit))
         return found
 
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        found: int = await self._carried(lambda: self.inner.log_since(run, rank, age_s))
+        return found
+
     async def remove(self, job: JobId) -> None:
         await self._carried(lambda: self.inner.remove(job))
 
