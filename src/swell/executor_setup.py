@@ -6,7 +6,7 @@ Called by `serve` only. It starts nothing and talks to no machine; the engine do
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from swell.executors.ssh.executor import SshExecutor, upstream_to
 from swell.executors.ssh.preparation import SshPreparation
 from swell.job_directories import COPIES, job_dirs
 from swell.jobfile import files
-from swell.ports import Executor
+from swell.ports import Check, Executor
 from swell.sdk import ship
 from swell.shim.containers import why_none
 from swell.store.memory import MemoryStore
@@ -58,6 +58,7 @@ class Executors:
     ssh: SshExecutor
     by_name: Mapping[str, Executor]
     leases: Leasing
+    findings: Callable[[], Sequence[Check]] = tuple
 
 
 def build_executors(
@@ -70,6 +71,7 @@ def build_executors(
     holders.update({"local": local, "ssh": ssh})
     by_name: dict[str, Executor] = {"local": local, "ssh": ssh} if config.own_machine else {"ssh": ssh}
     leases = Leasing()
+    found: dict[str, Check] = {}
     if config.kubernetes is not None:
         pods = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
         by_name[PODS] = pods
@@ -79,7 +81,8 @@ def build_executors(
             still_ours=StillOurs(store.still_ours),
             leased=pods.leased,
         )
-    return Executors(local=local, ssh=ssh, by_name=by_name, leases=leases)
+        found = pods.rules.findings
+    return Executors(local=local, ssh=ssh, by_name=by_name, leases=leases, findings=lambda: tuple(found.values()))
 
 
 def for_swelljobs(settings: KubernetesSettings) -> KubernetesSettings:

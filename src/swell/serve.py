@@ -266,6 +266,7 @@ def _engine(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, e
         machines=executors.ssh,
         leases=executors.leases,
         collect=lambda record: collect_outputs(config, engine, record),
+        findings=executors.findings,
     )
     return engine
 

@@ -240,7 +240,7 @@ def _daemon(home: Path | None) -> list[Check]:
         ok=True,
         found=f"{found.address.url}, {health.get('role', 'active')}, version {health['version']}",
     )
-    return [answers, *_clock(health), *_deaths(health), *_files(found)]
+    return [answers, *_clock(health), *_deaths(health), *_findings(health), *_files(found)]
 
 
 def _clock(health: dict[str, Any]) -> list[Check]:
@@ -267,6 +267,15 @@ def _deaths(health: dict[str, Any]) -> list[Check]:
             fix="please report it, with daemon.log from its home",
         )
         for task in health.get("tasks", ())
+    ]
+
+
+def _findings(health: dict[str, Any]) -> list[Check]:
+    """Of the clusters that the daemon uses."""
+    ok = {"ok": True, "note": None, "failed": False}
+    return [
+        Check(name=found["name"], ok=ok[found["verdict"]], found=found["words"], fix=found["fix"])
+        for found in health.get("findings", ())
     ]
 
 

@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     QUOTA = "quota"  # its team is at its quota: team, quota, used
     LIMIT = "limit"  # its user runs as many jobs as one user may: user, limit, running
     BUDGET = "budget"  # its team has used its GPU hours of this month: team, used, budget, until_s
+    NAMESPACE = "namespace"  # jobs of its namespace may have no more together: why, needs, left, what
     STARVED = "starved"  # waited so long that it goes ahead of its order: waited_s
     PAUSED = "paused"
     BACKOFF = "backoff"  # after a failure, until: until_s

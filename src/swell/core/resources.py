@@ -77,6 +77,25 @@ class Gpu:
     uuid: str = ""  # of the device; empty: declared, or the driver does not report it
 
 
+class Capped(StrEnum):
+    GPUS = "gpus"
+    PODS = "pods"
+    CPUS = "cpus"
+    MEMORY = "memory_mib"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cap:
+    """What the manager of a cluster (a ResourceQuota of Kubernetes) lets all runs of ours in one namespace have
+    together."""
+
+    namespace: str
+    what: Capped
+    most: int
+    why: str  # for people: who sets it, and what others use of it
+    refused: bool = False  # nothing may ever run there as things are; `why` is what to do
+
+
 MEASURED = ("gpus", "cpus", "memory_mib", "no_containers")
 """What a look at a machine finds out about it."""
 
@@ -105,6 +124,7 @@ class Node:
     interface: str = ""  # network interface that has its address; empty: unknown
     failed_starts: tuple[int, ...] = ()  # jobs that failed to start here, one after the other, up to now
     declared: tuple[str, ...] = ()  # which of MEASURED a person declared: measuring does not change them
+    caps: tuple[Cap, ...] = ()  # on all nodes of its kind together; reported with one of them
 
     @property
     def schedulable(self) -> bool:

@@ -17,7 +17,7 @@ from swell.core.evolve import made_fast
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.core.limits import Limits
-from swell.core.resources import GPU_MILLI, Allocation, Node
+from swell.core.resources import GPU_MILLI, Allocation, Cap, Node
 from swell.core.state import JobState
 from swell.core.unsaved import Unsaved
 
@@ -173,6 +173,7 @@ class Snapshot:
     capacity: Capacity
     options: Options = field(default_factory=Options)
     month_gpu_s: Mapping[str, float] = field(default_factory=dict)  # used this month, by team with a budget
+    caps: tuple[Cap, ...] = ()  # what jobs of a namespace may have together; see `core.caps`
     served: tuple[JobView, ...] = ()  # not asked about: this decision has given them what they get; see `restricted`
     _by_id: Mapping[JobId, JobView] | None = field(default=None, init=False, repr=False, compare=False)
     _holding: tuple[JobView, ...] | None = field(default=None, init=False, repr=False, compare=False)
@@ -186,10 +187,18 @@ class Snapshot:
         capacity: Capacity,
         options: Options,
         month_gpu_s: Mapping[str, float],
+        caps: tuple[Cap, ...] = (),
     ) -> Snapshot:
         """Of these views, in their order."""
-        jobs = tuple(views.values())
-        snapshot = cls(now_s=now_s, jobs=jobs, nodes=nodes, capacity=capacity, options=options, month_gpu_s=month_gpu_s)
+        snapshot = cls(
+            now_s=now_s,
+            jobs=tuple(views.values()),
+            nodes=nodes,
+            capacity=capacity,
+            options=options,
+            month_gpu_s=month_gpu_s,
+            caps=caps,
+        )
         object.__setattr__(snapshot, "_by_id", views)
         return snapshot
 
@@ -210,7 +219,11 @@ class Snapshot:
         return self._holding
 
     def restricted(
-        self, jobs: tuple[JobView, ...], capacity: Capacity, served: tuple[JobView, ...] | None = None
+        self,
+        jobs: tuple[JobView, ...],
+        capacity: Capacity,
+        served: tuple[JobView, ...] | None = None,
+        caps: tuple[Cap, ...] | None = None,
     ) -> Snapshot:
         """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides. A policy
         that limits how many run must count those that were `served` before it was asked."""
@@ -221,6 +234,7 @@ class Snapshot:
             capacity=capacity,
             options=self.options,
             month_gpu_s=self.month_gpu_s,
+            caps=self.caps if caps is None else caps,
             served=self.served if served is None else served,
         )
         if jobs is self.jobs:

@@ -53,6 +53,7 @@ from swell.plan.limits import check_queue
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
+    Check,
     Checkpoints,
     Clock,
     Consumption,
@@ -118,13 +119,16 @@ class Engine:
         files: Files | None = None,
         checkpoints: Checkpoints | None = None,
         collect: Collect | None = None,
+        findings: Callable[[], Sequence[Check]] = tuple,
     ) -> None:
         """`kept_here`: jobs with files on the daemon's own machine. `declare`: sets the number of slots of that machine
-        and returns its new inventory. `machines`: connects to declared machines. `leases`: of pods."""
+        and returns its new inventory. `machines`: connects to declared ones. `leases`: of pods.
+        `findings`: see `health`."""
         self._committer = committer
         self._record = record
         self._executor = executor
         self._files = files
+        self._findings = findings
         self._clock = clock
         self._settings = settings
         self.book = book
@@ -474,7 +478,7 @@ class Engine:
         return self._clock.now_s()
 
     def health(self) -> dict[str, object]:
-        return health(self._committer, self.tasks, self._passes, self._forecasts, self.now_s())
+        return health(self._committer, self.tasks, self._passes, self._forecasts, self._findings(), self.now_s())
 
     def leftovers(self) -> dict[str, object]:
         return leftovers(self._cleanup, self.state)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+
 from swell.core.state import ENDED, State
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.forecasts import Forecasts
 from swell.daemon.passes import Passes
 from swell.daemon.supervisor import Supervisor
+from swell.ports import Check
 
 DECIDES = ("recovery", "watch", "passes")
 """Tasks without which the daemon decides nothing, or decides from outdated state."""
 
 
 def health(
-    committer: Committer, tasks: Supervisor, passes: Passes, forecasts: Forecasts, now_s: float
+    committer: Committer,
+    tasks: Supervisor,
+    passes: Passes,
+    forecasts: Forecasts,
+    findings: Sequence[Check],
+    now_s: float,
 ) -> dict[str, object]:
+    """`findings`: what executors have found out about their clusters that a person should know."""
     state = committer.state
     return {
         "ready": committer.failure is None and not any(tasks.down(name) for name in DECIDES),
@@ -33,6 +43,7 @@ def health(
         "policy": state.policy,
         "placer": state.placer,
         "forecast": forecasts.accuracy.summary(),
+        "findings": [asdict(found) for found in findings],
     }
 
 

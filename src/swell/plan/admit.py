@@ -20,6 +20,7 @@ from swell.core.capacity import (
     need_of_spec,
     realm_of,
 )
+from swell.core.caps import caps_of, under
 from swell.core.containers import check_container
 from swell.core.errors import Infeasible
 from swell.core.job import JobSpec, Preemptible
@@ -34,6 +35,10 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
     waits for the first one."""
     check_container(spec)
     check_pods(spec)
+    nodes = tuple(nodes)
+    for cap in caps_of(nodes):
+        if cap.refused and under(spec, cap):
+            raise Infeasible(cap.why)
     known = [_idle(node) for node in nodes if node.condition is not NodeCondition.LOST]
     if not known:
         return

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from swell.core.capacity import Need, need_of_spec
+from swell.core.caps import Left, needs_of
 from swell.core.decision import Grant, Layout
 from swell.core.ids import JobId
+from swell.core.pods import runs_pods
+from swell.core.resources import Cap
 from swell.core.snapshot import Capacity, JobView, Snapshot
 
 ROUNDS = 4
@@ -56,4 +59,12 @@ def spare(
     )
     capacity = Capacity(gpu_milli={kind: max(0, milli) for kind, milli in sorted(left.items())})
     served = tuple(by_id[job] for job in grants if job not in shut_out)
-    return snapshot.restricted(jobs, capacity, served) if jobs else None
+    return snapshot.restricted(jobs, capacity, served, _caps_left(snapshot, grants, served)) if jobs else None
+
+
+def _caps_left(snapshot: Snapshot, grants: Mapping[JobId, Grant], served: tuple[JobView, ...]) -> tuple[Cap, ...]:
+    left = Left(snapshot.caps)
+    largest = max((len(node.gpus) for node in snapshot.nodes if runs_pods(node)), default=0) if snapshot.caps else 0
+    for job in served if snapshot.caps else ():
+        left.take(job.spec, needs_of(job.spec, grants[job.id].n, largest))
+    return left.caps()

@@ -282,6 +282,10 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
         f"team {d.get('team', '?')} has used {d.get('used', '?')} of its {d.get('budget', '?')} GPU hours of this "
         f"month; it goes on in {_in(d)}, when the next month begins (UTC), or when an operator raises options.budgets"
     ),
+    ReasonCode.NAMESPACE: lambda d: (
+        f"{d.get('why', 'its namespace may have no more')}; it needs {d.get('needs', '?')} {d.get('what', '')} and "
+        f"{d.get('left', 0)} are left"
+    ),
     ReasonCode.STARVED: lambda d: f"has waited {duration(float(d.get('waited_s', 0)))}, so it goes ahead of its order",
     ReasonCode.PAUSED: lambda _: "paused; `swell resume` lets it go on",
     ReasonCode.CLEANING: lambda d: (

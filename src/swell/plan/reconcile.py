@@ -13,6 +13,7 @@ from functools import partial
 from operator import attrgetter
 
 from swell.core.capacity import WHOLE_GPU, cpus_of, fits_beside
+from swell.core.caps import Left, held_by
 from swell.core.decision import (
     Decision,
     Detail,
@@ -69,6 +70,7 @@ class _Draft:
 def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Targets = NO_TARGETS) -> Plan:
     """`before`: target allocations of jobs in transition when this pass began."""
     held = Held(snapshot)
+    capped = _Capped(snapshot, layout.allocations)
     draft = _Draft()
     moves = {move.job: move for move in layout.moves}
     places, unplaced = layout.allocations, layout.unplaced
@@ -78,9 +80,9 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Ta
         target = places.get(job.id)
         if job.held_n:
             why = "there is no place for it" if job.id in unplaced else "others come first"
-            _running(draft, job, target, moves.get(job.id), held, why)
+            _running(draft, job, target, moves.get(job.id), held, capped, why)
         elif target is not None:
-            _waiting(draft, job, target, held)
+            _waiting(draft, job, target, held, capped)
     return Plan(
         withdrawals=tuple(draft.withdrawals),
         stops=tuple(draft.stops),
@@ -138,6 +140,7 @@ def _running(
     target: Allocation | None,
     move: Move | None,
     held: Held,
+    capped: _Capped,
     why: str,
 ) -> None:
     if job.withdrawable and not job.stopping and target == job.allocation:
@@ -154,7 +157,7 @@ def _running(
         blocked_by = held.by_others(job.id, target)
         if blocked_by:
             draft.wait(job.id, target, blocked_by, held.free_at_s(blocked_by))
-        else:
+        elif not capped.bars(draft, job, target, held):
             draft.resizes.append(Resize(job=job.id, allocation=target, reason=_change(job, target)))
             held.take(job.id, target)
     elif job.allocation is not None and target.gpus != job.allocation.gpus:
@@ -169,13 +172,43 @@ def _asked(job: JobView) -> bool:
     return job.stopping or job.withdrawable
 
 
-def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held) -> None:
+def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held, capped: _Capped) -> None:
     blocked_by = held.by_others(job.id, target)
     if blocked_by:
         draft.wait(job.id, target, blocked_by, held.free_at_s(blocked_by))
         return
+    if capped.bars(draft, job, target, held):
+        return
     held.take(job.id, target)
     draft.starts.append(Start(job=job.id, allocation=target, reason=_start_reason(job, target)))
+
+
+class _Capped:
+    """What jobs under a cap on their namespace hold now: one on its way out still counts."""
+
+    def __init__(self, snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> None:
+        self._left = Left(snapshot.caps)
+        self._leaving: list[JobId] = []
+        for job in snapshot.holding if snapshot.caps else ():
+            if job.allocation is not None and self._left.concerns(job.spec):
+                self._left.take(job.spec, held_by(job.allocation))
+                if _asked(job) or places.get(job.id) != job.allocation:
+                    self._leaving.append(job.id)
+
+    def bars(self, draft: _Draft, job: JobView, target: Allocation, held: Held) -> bool:
+        """Whether a cap keeps the job from having this now: then it waits for those that leave, or with the reason."""
+        had = held_by(job.allocation) if job.allocation is not None else None
+        if had:
+            self._left.take(job.spec, had, -1)
+        why = self._left.short(job.spec, held_by(target))
+        if after := had if why else held_by(target):
+            self._left.take(job.spec, after)
+        leaving = tuple(other for other in self._leaving if other != job.id)
+        if why and leaving:
+            draft.wait(job.id, target, leaving, held.free_at_s(leaving))
+        elif why:
+            draft.because(job.id, why)
+        return why is not None
 
 
 def _nodes(allocation: Allocation | None) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 
 from swell.core.budgets import used_gpu_s
 from swell.core.capacity import accepts_type, share_milli
+from swell.core.caps import caps_of
 from swell.core.decision import Reason
 from swell.core.evolve import maker
 from swell.core.ids import JobId
 from swell.core.job import JobSpec, Launcher
-from swell.core.resources import GPU_MILLI, Contact, Node, NodeCondition, gpus_per_node
+from swell.core.resources import GPU_MILLI, Cap, Contact, Node, NodeCondition, gpus_per_node
 from swell.core.snapshot import Capacity, JobView, Options, Snapshot, Speed, capacity_of, total_capacity
 from swell.core.state import HOLDING, JobRecord, JobState, State, may_be_withdrawn, team_of
 from swell.core.staying import may_stay, stay_of
@@ -92,6 +93,7 @@ class Snapshotter:
         self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
         self._capacity = capacity_of(())
+        self._caps: tuple[Cap, ...] = ()
         self._parts: dict[str, tuple[Node, Capacity, Cluster]] = {}  # of each node, by name
         self._cluster = Cluster({}, 0)
 
@@ -120,7 +122,8 @@ class Snapshotter:
         for job in held_back:
             del views[job]
         month_gpu_s = used_gpu_s(state, options.budgets, now_s) if options.budgets else {}
-        return Snapshot.taken(now_s, views, self._nodes, self._capacity, options, month_gpu_s), held_back
+        taken = Snapshot.taken(now_s, views, self._nodes, self._capacity, options, month_gpu_s, self._caps)
+        return taken, held_back
 
     def _look_at_nodes(self, state: State) -> None:
         """A node that changed is looked at again, the others are not; views are made anew only if what they are made
@@ -129,6 +132,7 @@ class Snapshotter:
         if known == self._known:
             return
         self._known = known
+        self._caps = caps_of(known)  # also if the node that brings them is lost
         nodes = tuple(seen for _, node in sorted(state.nodes.items()) if (seen := as_scheduled(node)) is not None)
         if nodes == self._nodes:
             return

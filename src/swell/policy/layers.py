@@ -1,7 +1,8 @@
 """What holds for every policy, so that none has to do it.
 
 Order: runs that may not be stopped, runs that changed a moment ago and runs on cordoned nodes keep exactly what they
-hold. Teams that have used up their GPU hours get nothing (`policy.budgets`). Where an earlier plan stands, so do all
+hold. Teams that have used up their GPU hours get nothing (`policy.budgets`), nor do jobs beyond what their namespace
+may have (`policy.caps`). Where an earlier plan stands, so do all
 that it gave and left alone (`core.targets`). Then each priority class, highest first, on what is left: starving jobs
 (`policy.starvation`); the policy, team by team where there are quotas (`policy.quotas`); changes of running jobs that
 do not pay are undone (`policy.resizing`). What that leaves goes, with an elastic policy, to whoever gains from it; a
@@ -23,7 +24,7 @@ from swell.core.ids import JobId
 from swell.core.resources import GPU_MILLI, NodeCondition
 from swell.core.snapshot import Capacity, JobView, Snapshot
 from swell.core.targets import NO_TARGETS, Targets
-from swell.policy import budgets, quotas
+from swell.policy import budgets, caps, quotas
 from swell.policy.base import Memory, grant
 from swell.policy.ledger import Ledger
 from swell.policy.resizing import fill, held_grant, start_chosen, weigh
@@ -38,9 +39,11 @@ _priority: Callable[[JobView], int] = attrgetter("priority")
 def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random, keep: Targets = NO_TARGETS) -> Decision:
     """`keep`: what an earlier pass decided and this one is to stand by."""
     jobs = _by_submission(snapshot)
-    ledger = Ledger(snapshot)
+    ledger = Ledger(caps.bounded(snapshot) if snapshot.caps else snapshot)
     free = _keep_what_must_be_kept(snapshot, jobs, ledger, keep)
-    free = budgets.within(snapshot, free, ledger)
+    within = caps.Within(snapshot, ledger)
+    kept = frozenset(ledger.grants)
+    free = within.possible(budgets.within(snapshot, free, ledger))
     bound = _keep_to_targets(snapshot, free, ledger, keep)
     apart = bound | _leave_out_stopped(snapshot, free, ledger, keep)
     free = tuple(job for job in free if job.id not in apart) if apart else free
@@ -51,9 +54,11 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Memory, rng: Random, keep
         by_right = table.serve(others)
         in_order = sorted((*others, *served), key=_id) if served else others
         table.settle(in_order, by_right)
+    if within.cut(jobs, kept | bound.keys()):
+        table.hand_on([job for job in free if job.spec.kubernetes is None])
     return Decision(
         grants=ledger.grants,
-        explain=partial(_explained, snapshot, jobs, ledger),
+        explain=partial(_explained, snapshot, jobs, ledger, within),
         memory=_without_ended(guard.memory(table.memory), jobs),
         wake_s=ledger.wake_s,
     )
@@ -102,6 +107,13 @@ class _Table:
         elif undone or ledger.quotas:
             if ledger.quotas:
                 self._take_back(by_right)
+            self._offer_what_is_left(jobs)
+
+    def hand_on(self, jobs: Sequence[JobView]) -> None:
+        """What a cap has taken back goes to jobs that are under none."""
+        if self._policy.elastic:
+            fill(jobs, self._ledger, self._snapshot, resize=not self._policy.weighs_restarts)
+        else:
             self._offer_what_is_left(jobs)
 
     def _weigh(self, jobs: Sequence[JobView]) -> bool:
@@ -253,7 +265,7 @@ def _classes(jobs: Jobs) -> list[Jobs]:
     return [tuple(job for job in jobs if job.priority == priority) for priority in priorities]
 
 
-def _explained(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Reasons:
+def _explained(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, within: caps.Within) -> Reasons:
     """The reasons so far; and for jobs without a grant whether they can never run here, or not now."""
     capacity = snapshot.capacity.gpu_milli
     grants, reasons = ledger.grants, ledger.said()
@@ -261,6 +273,8 @@ def _explained(snapshot: Snapshot, jobs: Jobs, ledger: Ledger) -> Reasons:
         types, needs = job.gpu_types, job.sizes[0] * job.gpu_milli
         if needs > (capacity.get(types[0], 0) if types else 0) and needs > (most := _most(capacity, types)):
             reasons[job.id] = (_never(job, most),)
+        elif (capped := within.why_not(job)) is not None:
+            reasons[job.id] = (capped,)
         elif not reasons.get(job.id):
             reasons[job.id] = ledger.purse.no_room(job, job.sizes[0])
     return reasons

@@ -28,6 +28,7 @@ from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
 from swell.executors.kubernetes.logs import Logs, Source, read
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, name_of, owned
+from swell.executors.kubernetes.namespace import NamespaceRules
 from swell.executors.kubernetes.objects import (
     ADDRESSES,
     LAUNCHED,
@@ -87,6 +88,7 @@ class KubernetesExecutor:
         self._of_run: dict[RunId, dict[str, Pod]] = {}
         self._pods = Reflector(api, "/api/v1/pods", lambda data: pod_of(data, settings.gpu_resource), self._pod_changed)
         self._nodes = Reflector(api, "/api/v1/nodes", node_of, self._node_changed)
+        self.rules = NamespaceRules(api, cluster, settings.gpu_resource)
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
         self._seen: dict[str, Node] = {}
         self._dirty: dict[RunId, None] = {}
@@ -141,7 +143,7 @@ class KubernetesExecutor:
         return Done()
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
-        work = (self._pods.run, self._nodes.run, self._keep_judging, self._keep_hearing)
+        work = (self._pods.run, self._nodes.run, self.rules.run, self._keep_judging, self._keep_hearing)
         tasks = [asyncio.create_task(task()) for task in work]
         try:
             jobs = await asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).kept)
@@ -256,8 +258,7 @@ class KubernetesExecutor:
                 self._tracked[run] = tracked
         try:
             async with asyncio.timeout(SYNC_S):
-                await self._pods.synced.wait()
-                await self._nodes.synced.wait()
+                await self._synced()
             for tracked in list(self._tracked.values()):
                 await self._safely(self._judge(tracked))
             self._take_inventory()
@@ -299,9 +300,12 @@ class KubernetesExecutor:
         self._dirty[run] = None
         self._wake.set()
 
+    async def _synced(self) -> None:
+        for seen in (self._pods.synced.wait, self._nodes.synced.wait, self.rules.known):
+            await seen()
+
     async def _keep_judging(self) -> None:
-        await self._pods.synced.wait()
-        await self._nodes.synced.wait()
+        await self._synced()
         poll_s = 0.0
         while True:
             now_s = self._clock.monotonic_s()
@@ -311,7 +315,7 @@ class KubernetesExecutor:
             runs, self._dirty = list(self._dirty), {}
             for run in runs:
                 await self._safely(self._look(run))
-            if self._stale_inventory:
+            if self._stale_inventory | self.rules.news():
                 self._take_inventory()
             self._wake.clear()
             try:
@@ -368,6 +372,7 @@ class KubernetesExecutor:
         found = inventory.nodes_of(nodes, pods, self._cluster, self._settings, slots_held(runs))
         heard = {node.name for node in nodes if node.ready and self._heard}
         found = [replace(n, lease_s=lease_on(n.name, runs, self._settings.lease_s, n.name in heard)) for n in found]
+        found[:1] = [replace(node, caps=self.rules.caps(pods, found)) for node in found[:1]]
         for node in found:
             if self._seen.get(node.name) != node:
                 self._told.put_nowait(NodeSeen(node=node, at_s=now_s))

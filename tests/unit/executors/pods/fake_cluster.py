@@ -23,6 +23,7 @@ class FakeCluster:
         self.changed = asyncio.Event()
         self.silent = False  # the next creation of a pod happens, or not, and is not answered
         self.refuses: Refusal | None = None  # creation of pods
+        self.forbids: tuple[str, ...] = ()  # paths that may not be read begin so
         self.calls: list[str] = []
 
     # ---- what the executor calls ----
@@ -32,7 +33,9 @@ class FakeCluster:
         if path == "/version":
             return {}
         kind = path.rsplit("/", 1)[-1]
-        if kind in ("nodes", "pods", "configmaps", "swelljobs"):
+        if self.forbids and path.startswith(self.forbids):
+            raise Refusal(403, "Forbidden", "no permission")
+        if kind in ("nodes", "pods", "configmaps", "swelljobs", "resourcequotas", "localqueues"):
             found = [copy.deepcopy(one) for key, one in self.objects.items() if f"/{kind}/" in key]
             return {"items": found, "metadata": {"resourceVersion": str(self.version)}}
         return copy.deepcopy(self._found(path))

@@ -1,0 +1,131 @@
+"""Keeps watch over what the daemon's namespace allows (`rules`). What may not be read is left out, and says so once:
+then a pod beyond a quota is refused by the cluster and tried again later, as without this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from swell.core.resources import Cap, Node
+from swell.executors.kubernetes.api import Api, Refusal, namespaced
+from swell.executors.kubernetes.objects import Pod
+from swell.executors.kubernetes.rules import ResourceQuota, caps_from, kueue_cap, managed_by, quota_of
+from swell.executors.kubernetes.watch import Reflector
+from swell.executors.transport import Unreachable
+from swell.ports import Check, Verdict
+
+log = logging.getLogger(__name__)
+
+KUEUE = "kueue.x-k8s.io"
+LOOK_S = 60.0
+"""Kueue is looked for so often, and a permission that is missing is tried so often."""
+FIRST_S, RETRY_S = 5.0, 1.0
+_ROLE = "add it to the Role of the daemon, as in deploy/kubernetes/rbac.yaml"
+
+
+class NamespaceRules:
+    """`cluster`: tells pods of ours from those of others. `findings`: what of it could not be read, by name."""
+
+    def __init__(self, api: Api, cluster: str, gpu_resource: str) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._gpu_resource = gpu_resource
+        self._path = namespaced(api.namespace, "resourcequotas")
+        self._quotas = Reflector(api, self._path, quota_of, self._quota_changed)
+        self._kueue = ""
+        self._news = False
+        self._looked = (asyncio.Event(), asyncio.Event())  # at quotas, for Kueue
+        self.findings: dict[str, Check] = {}
+
+    def news(self) -> bool:
+        """Whether something has changed since this was last asked."""
+        news, self._news = self._news, False
+        return news
+
+    async def known(self) -> None:
+        """Returns when the rules have been read, or cannot be for now."""
+        try:
+            async with asyncio.timeout(FIRST_S):
+                for looked in self._looked:
+                    await looked.wait()
+        except TimeoutError:
+            log.warning("what the namespace %s allows is not known yet; it is read on", self._api.namespace)
+
+    def caps(self, pods: Iterable[Pod], nodes: Sequence[Node]) -> tuple[Cap, ...]:
+        namespace = self._api.namespace
+        others = [pod for pod in pods if pod.namespace == namespace and pod.cluster != self._cluster]
+        quotas: Iterable[ResourceQuota] = self._quotas.items.values()
+        caps = caps_from(quotas, others, nodes, gpu_resource=self._gpu_resource, namespace=namespace)
+        return (kueue_cap(namespace, self._kueue), *caps) if self._kueue else caps
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_quotas())
+            tasks.create_task(self._keep_looking_for_kueue())
+
+    def _quota_changed(self, _quota: ResourceQuota, _gone: bool) -> None:
+        self._news = True
+
+    async def _keep_quotas(self) -> None:
+        while not await self._may("resourcequotas", "ResourceQuotas", self._path):
+            self._looked[0].set()
+            await asyncio.sleep(LOOK_S)
+        watching = asyncio.create_task(self._quotas.run())
+        try:
+            await self._quotas.synced.wait()
+            self._looked[0].set()
+            await watching
+        finally:
+            watching.cancel()
+
+    async def _may(self, name: str, what: str, path: str) -> bool:
+        """Whether objects can be read, once the API server answers. If not, the reason is among the findings."""
+        while True:
+            try:
+                await self._api.get(path, limit=1)
+            except Refusal as refusal:
+                if refusal.code == 403:
+                    self._cannot(name, f"the daemon may not read {what} of namespace {self._api.namespace}")
+                return False
+            except Unreachable:
+                await asyncio.sleep(RETRY_S)
+                continue
+            self.findings.pop(name, None)
+            return True
+
+    def _cannot(self, name: str, words: str) -> None:
+        if name not in self.findings:
+            log.warning("%s, so it does not keep to them: the cluster refuses such pods; %s", words, _ROLE)
+        self.findings[name] = Check(name="kubernetes", verdict=Verdict.NOTE, words=words, fix=_ROLE)
+
+    async def _keep_looking_for_kueue(self) -> None:
+        while True:
+            try:
+                found = managed_by(await self._labels(), await self._queues())
+            except OSError as error:
+                log.debug("looking for Kueue: %s", error)
+            else:
+                self._news |= found != self._kueue
+                self._kueue = found
+                self._looked[1].set()
+            await asyncio.sleep(LOOK_S)
+
+    async def _labels(self) -> dict[str, str]:
+        path = f"/api/v1/namespaces/{self._api.namespace}"
+        if not await self._may("namespace", "the labels", path):
+            return {}
+        labels: dict[str, str] = (await self._api.get(path))["metadata"].get("labels") or {}
+        return labels
+
+    async def _queues(self) -> list[str]:
+        try:
+            group = await self._api.get(f"/apis/{KUEUE}")
+        except Refusal:  # Kueue is not installed
+            return []
+        version = group["preferredVersion"]["groupVersion"]
+        path = f"/apis/{version}/namespaces/{self._api.namespace}/localqueues"
+        if not await self._may("localqueues", "LocalQueues", path):
+            return []
+        return [item["metadata"]["name"] for item in (await self._api.get(path))["items"]]
