@@ -13,7 +13,8 @@ from swell.core.errors import Infeasible
 from swell.core.job import JobSpec, Launcher, Mount
 
 UNCONTAINED = frozenset({Launcher.HOROVOD, Launcher.MPI})
-"""Launchers that start their processes on other hosts by themselves, outside of any container."""
+"""Launchers that start their processes on other hosts by themselves, outside of any container; as pods they run as an
+MPIJob, whose operator makes the hosts."""
 OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
 MAX_ENV_BYTES = 60_000
 """Runtimes read their files of variables line by line, and refuse lines of 64 KiB."""
@@ -32,10 +33,10 @@ def check_container(spec: JobSpec) -> None:
             f"image {spec.image!r} is not the name of an image; write one such as pytorch/pytorch:2.4.0 or "
             "registry.example.org/team/train@sha256:…"
         )
-    if spec.launcher in UNCONTAINED:
+    if spec.launcher in UNCONTAINED and spec.kubernetes is None:
         raise Infeasible(
             f"launcher {spec.launcher} starts processes by itself, outside of the image; use per-gpu, per-node or "
-            "torchrun, or leave out image"
+            "torchrun, leave out image, or run it as pods (`kubernetes:`)"
         )
     if spec.python:
         raise Infeasible(

@@ -115,6 +115,7 @@ class PodOptions:
     pull_secrets: tuple[str, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
     overrides: Mapping[str, object] = field(default_factory=dict)  # merged into the pod's spec last
+    worker_command: tuple[str, ...] = ()  # of the hosts of an MPIJob; empty: an SSH server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ cluster and nowhere else, others never do: so no run spans the two.
 
 from __future__ import annotations
 
+from swell.core.containers import UNCONTAINED
 from swell.core.errors import Infeasible
 from swell.core.job import JobSpec
 from swell.core.resources import Node
@@ -28,6 +29,16 @@ def check_pods(spec: JobSpec) -> None:
         raise Infeasible("pods have no `mounts:` or `ports:`; name volumes under `kubernetes: volumes:` instead")
     if spec.gpus.share:
         raise Infeasible("pods cannot share a GPU: set `share: false`, or let the cluster offer slices as GPUs (MIG)")
+    if spec.kubernetes.worker_command and not runs_as_mpijob(spec):
+        raise Infeasible(
+            f"worker_command is what the hosts of launcher mpi or horovod run, and the launcher is {spec.launcher}; "
+            "leave it out, or set `launcher:`"
+        )
+
+
+def runs_as_mpijob(spec: JobSpec) -> bool:
+    """Its launcher starts processes on other hosts by itself: pods that an operator makes for it."""
+    return spec.kubernetes is not None and spec.launcher in UNCONTAINED
 
 
 def no_node_for(spec: JobSpec) -> str:

@@ -165,35 +165,45 @@ def _torchrun_argv(spec: JobSpec, site: Site, rank: int, part: Part) -> tuple[st
 
 
 def _horovod(spec: JobSpec, site: Site) -> Sequence[Process]:
+    how = ("--network-interfaces", "lo") if len(site.addresses) == 1 else ()
+    argv = horovod_argv(spec, site.allocation.gpus, site.discovery_path, how)
+    part = site.allocation.parts[0]
+    return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
+
+
+def horovod_argv(spec: JobSpec, gpus: int, discovery_path: str, how: Sequence[str] = ()) -> tuple[str, ...]:
+    """`how`: further options of horovodrun."""
     python, _ = split_python(spec.command)
-    argv = (
+    return (
         *carried(python),
         "horovodrun",
         "--gloo",
         "-np",
-        str(max(1, site.allocation.gpus)),
+        str(max(1, gpus)),
         "--min-np",
         str(max(1, spec.gpus.min)),
         "--max-np",
         str(max(1, spec.gpus.max)),
         "--host-discovery-script",
-        site.discovery_path,
-        *(("--network-interfaces", "lo") if len(site.addresses) == 1 else ()),
+        discovery_path,
+        *how,
         *spec.command,
     )
-    part = site.allocation.parts[0]
-    return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
 
 
 def _mpi(spec: JobSpec, site: Site) -> Sequence[Process]:
-    python, _ = split_python(spec.command)
-    hosts = [f"{address}:{slots}" for address, slots in _slots(site)]
-    total = sum(slots for _, slots in _slots(site))
-    carried_names = [word for name in MPI_FORWARDS for word in ("-x", name)] if len(hosts) > 1 else []
-    mpirun = ("mpirun", "-np", str(total), "-H", ",".join(hosts), *carried_names)
-    argv = (*carried(python), *mpirun, python, "-m", "swell.sdk.ranked", *spec.command)
+    hosts = _slots(site)
     part = site.allocation.parts[0]
-    return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
+    return [Process(argv=mpi_argv(spec, hosts, elsewhere=len(hosts) > 1), part=part, node_rank=0, gpus=part.gpus)]
+
+
+def mpi_argv(spec: JobSpec, hosts: Sequence[tuple[str, int]], *, elsewhere: bool) -> tuple[str, ...]:
+    """`hosts`: addresses with their slots. `elsewhere`: some are not the host of mpirun itself."""
+    python, _ = split_python(spec.command)
+    named = ",".join(f"{address}:{slots}" for address, slots in hosts)
+    forwarded = [word for name in MPI_FORWARDS for word in ("-x", name)] if elsewhere else []
+    mpirun = ("mpirun", "-np", str(sum(slots for _, slots in hosts)), "-H", named, *forwarded)
+    return (*carried(python), *mpirun, python, "-m", "swell.sdk.ranked", *spec.command)
 
 
 _BUILDERS: Mapping[Launcher, Callable[[JobSpec, Site], Sequence[Process]]] = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from swell.core.job import PodOptions, PodVolume
+from swell.jobfile import shorthand
 
 Name = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 Directory = Annotated[str, Field(max_length=4096, pattern=r"^/")]
@@ -49,6 +50,11 @@ class PodOptionsModel(_Strict):
         dict[str, Any],
         Field(default_factory=dict, description="Merged into the pods' `spec` last: securityContext, hostNetwork, …"),
     ]
+    worker_command: Annotated[
+        tuple[str, ...],
+        BeforeValidator(shorthand.command, json_schema_input_type=str | list[str]),
+        Field(description="Launchers mpi and horovod: what their hosts run. Left out: `/usr/sbin/sshd -De`."),
+    ] = ()
 
     @model_validator(mode="after")
     def _check(self) -> PodOptionsModel:
@@ -65,4 +71,5 @@ class PodOptionsModel(_Strict):
             pull_secrets=self.pull_secrets,
             volumes=tuple(PodVolume(**volume.model_dump()) for volume in self.volumes),
             overrides=self.overrides,
+            worker_command=self.worker_command,
         )

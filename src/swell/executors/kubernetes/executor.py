@@ -26,11 +26,12 @@ from swell.core.observations import (
 from swell.core.resources import Node
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
+from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, counted, not_its_own
 from swell.executors.kubernetes.logs import Logs, Source, read
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, name_of, owned
+from swell.executors.kubernetes.mpi_run import MpiRun
 from swell.executors.kubernetes.namespace import NamespaceRules
 from swell.executors.kubernetes.objects import (
-    ADDRESSES,
     LAUNCHED,
     STOP,
     KubeNode,
@@ -84,6 +85,8 @@ class KubernetesExecutor:
         self._settings = settings
         self._notes = Notes(directory)
         self._logs = Logs(api)
+        self._bare = BarePods(api, self._writer, cluster)
+        self._mpijobs = MpiJobs(api, self._writer, cluster, self._notes, clock)
         self._tracked: dict[RunId, Tracked] = {}
         self._of_run: dict[RunId, dict[str, Pod]] = {}
         self._pods = Reflector(api, "/api/v1/pods", lambda data: pod_of(data, settings.gpu_resource), self._pod_changed)
@@ -111,9 +114,14 @@ class KubernetesExecutor:
             return Done()
         try:
             objects = await asyncio.to_thread(self._make, order)
+            if objects.hosts:
+                await self._mpijobs.check()
+        except Unreachable as error:
+            return Unknown(why=str(error))
         except (SwellError, OSError, ValueError) as error:
             return Refused(why=str(error), errno=error.errno if isinstance(error, OSError) else None)
         fresh = Tracked(roster=objects.roster, namespace=objects.namespace, lease_s=self._settings.lease_s)
+        fresh.mpi = MpiRun(hosts=objects.hosts) if objects.hosts else None
         tracked = self._tracked.setdefault(run, fresh)
         async with tracked.lock:
             if tracked.launched:
@@ -121,8 +129,23 @@ class KubernetesExecutor:
             return await self._create(tracked, objects)
 
     async def resize(self, order: Order) -> Answer:
-        """Nothing is to be done: jobs whose launcher resizes in place are refused at submit (`core.containers`)."""
-        return Done() if order.run in self._tracked else Refused(why="the run has no pods that could be resized")
+        """Of an MPIJob. A run whose state would be lost is stopped instead, and goes on where it was to be."""
+        tracked = self._tracked.get(order.run)
+        if tracked is None or tracked.mpi is None:
+            return Refused(why="the run has no pods that could be resized")
+        try:
+            objects = await asyncio.to_thread(self._make, order)
+            async with tracked.lock:
+                pods = list(self._of_run.get(order.run, {}).values())
+                if not await self._mpijobs.resize(tracked, objects.hosts, pods):
+                    await self._stop(tracked, kill=False)
+        except Unreachable as error:
+            return Unknown(why=str(error))
+        except (SwellError, OSError, ValueError) as error:
+            return Refused(why=str(error))
+        self._stale_inventory = True
+        self._hint(order.run)
+        return Done()
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:
@@ -204,8 +227,7 @@ class KubernetesExecutor:
             name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
             if not tracked.stop:
                 await self._writer.ensure(namespaced(namespace, "secrets"), owned(objects.secret, name, uid))
-                for pod in objects.pods:
-                    await self._writer.ensure(namespaced(namespace, "pods"), owned(pod, name, uid))
+                await self._form(tracked).create(objects, (name, uid))
             await self._writer.annotate("configmaps", namespace, name, {LAUNCHED: "true"})
         except Unreachable as error:
             return Unknown(why=str(error))
@@ -214,7 +236,7 @@ class KubernetesExecutor:
             reason = ExitReason.NODE_FULL if full else ExitReason.START_FAILED
             why = f"the cluster refused the pod: {error}"
             tracked.failed = End(rank=0, reason=reason, at_s=self._clock.now_s(), message=why)
-        tracked.launched, tracked.asked_s = True, self._clock.monotonic_s()
+        tracked.launched = True
         await asyncio.to_thread(self._notes.save, tracked)
         self._hint(run)
         return Done()
@@ -225,12 +247,10 @@ class KubernetesExecutor:
             tracked.stop = True
             await asyncio.to_thread(self._notes.save, tracked)
             await self._writer.fence(tracked.namespace, name_of(self._cluster, tracked.run))
-        await self._writer.delete_all(list(self._of_run.get(tracked.run, {}).values()), kill=kill)
-        seen = {pod.name for pod in self._of_run.get(tracked.run, {}).values()}
-        for rank in range(len(tracked.nodes)):  # created a moment ago, and not seen yet
-            name = f"{name_of(self._cluster, tracked.run)}-{rank}"
-            if name not in seen:
-                await self._writer.delete(tracked.namespace, name, kill=kill)
+        await self._form(tracked).delete(tracked, list(self._of_run.get(tracked.run, {}).values()), kill=kill)
+
+    def _form(self, tracked: Tracked) -> Form:
+        return self._mpijobs if tracked.mpi else self._bare
 
     async def _forget(self, run: RunId) -> None:
         """The end of the run is on record: nothing of it is needed in the cluster any more."""
@@ -369,7 +389,8 @@ class KubernetesExecutor:
         self._stale_inventory = False
         now_s = self._clock.now_s()
         pods, nodes, runs = self._pods.items.values(), self._nodes.items.values(), list(self._tracked.values())
-        found = inventory.nodes_of(nodes, pods, self._cluster, self._settings, slots_held(runs))
+        held = slots_held(runs)
+        found = inventory.nodes_of(nodes, counted(pods, self._tracked, held), self._cluster, self._settings, held)
         heard = {node.name for node in nodes if node.ready and self._heard}
         found = [replace(n, lease_s=lease_on(n.name, runs, self._settings.lease_s, n.name in heard)) for n in found]
         found[:1] = [replace(node, caps=self.rules.caps(pods, found)) for node in found[:1]]
@@ -389,11 +410,10 @@ class KubernetesExecutor:
         async with tracked.lock:
             if not tracked.launched:
                 return
-            pods = list(self._of_run.get(tracked.run, {}).values())
+            pods = await self._form(tracked).tend(tracked, list(self._of_run.get(tracked.run, {}).values()))
             for pod in pods:
                 await self._judge_pod(tracked, pod)
-            await self._note_missing(tracked, {pod.rank for pod in pods})
-            await self._introduce(tracked, pods)
+            await self._note_missing(tracked, pods)
             self._tell_up(tracked)
             if tracked.ended and not self._of_run.get(tracked.run):
                 self._tell_gone(tracked)
@@ -417,7 +437,8 @@ class KubernetesExecutor:
         ran = {container.rank for container in pod.containers if container.state == "terminated"}
         for end in ends:
             if left or await self._logs.drain(self._source(tracked, pod, end.rank), ran=end.rank in ran):
-                tracked.ends[end.rank] = self._with_cause(tracked.run, end)
+                own = not_its_own(end, tracked, self._of_run.get(tracked.run, {}).values())
+                tracked.ends[end.rank] = self._with_cause(tracked.run, own)
         if ends:
             await asyncio.to_thread(self._notes.save, tracked)
         noted = all(container.rank in tracked.ends for container in pod.containers)
@@ -426,7 +447,8 @@ class KubernetesExecutor:
 
     def _source(self, tracked: Tracked, pod: Pod, rank: int) -> Source:
         directory = self._notes.of(tracked.run) / str(rank)
-        return Source(namespace=pod.namespace, pod=pod.name, container=f"rank-{rank}", directory=directory)
+        name = next((container.name for container in pod.containers if container.rank == rank), "")
+        return Source(namespace=pod.namespace, pod=pod.name, container=name, directory=directory)
 
     def _with_cause(self, run: RunId, end: End) -> End:
         """With the line of its log that says why."""
@@ -435,38 +457,20 @@ class KubernetesExecutor:
         cause = cause_in(str(self._notes.of(run) / str(end.rank) / "log"), [])
         return replace(end, message=f"{end.message}: {cause}") if cause else end
 
-    async def _note_missing(self, tracked: Tracked, there: set[int]) -> None:
-        """Pods that are gone although nobody noted how they ended: asked for by name, for the watch may be behind."""
-        for rank, node in enumerate(tracked.nodes):
-            ranks = [worker for worker in tracked.ranks_on(node) if worker not in tracked.ends]
-            if rank in there or not ranks:
-                continue
-            try:
-                name = f"{name_of(self._cluster, tracked.run)}-{rank}"
-                await self._api.get(namespaced(tracked.namespace, "pods", name))
-            except Refusal as refusal:
-                if refusal.code != 404:
-                    raise
-                for end in self._ends_of_missing(tracked, ranks):
-                    tracked.ends[end.rank] = end
-                await asyncio.to_thread(self._notes.save, tracked)
+    async def _note_missing(self, tracked: Tracked, pods: Sequence[Pod]) -> None:
+        """Pods that are gone although nobody noted how they ended."""
+        ranks = await self._form(tracked).missing(tracked, pods)
+        tracked.ends.update((end.rank, end) for end in self._ends_of_missing(tracked, ranks))
+        if ranks:
+            await asyncio.to_thread(self._notes.save, tracked)
 
     def _ends_of_missing(self, tracked: Tracked, ranks: Sequence[int]) -> list[End]:
         now_s = self._clock.now_s()
         if tracked.failed is not None:
             return [replace(tracked.failed, rank=rank, at_s=now_s) for rank in ranks]
-        if tracked.stop:
+        if tracked.stop or tracked.told_rest:
             return lost(ranks, "stopped before it started", now_s, ExitReason.STOPPED)
         return lost(ranks, "its pod was removed from the cluster by force; no exit code is known", now_s)
-
-    async def _introduce(self, tracked: Tracked, pods: Sequence[Pod]) -> None:
-        """Tell the pods of a run on several nodes each other's addresses, once all have one."""
-        if len(tracked.nodes) < 2 or len(pods) < len(tracked.nodes) or not all(pod.address for pod in pods):
-            return
-        addresses = " ".join(pod.address for pod in sorted(pods, key=lambda pod: pod.rank))
-        for pod in pods:
-            if not pod.addresses:
-                await self._writer.annotate("pods", pod.namespace, pod.name, {ADDRESSES: addresses})
 
     def _tell_up(self, tracked: Tracked) -> None:
         if tracked.up_told or not tracked.up >= set(tracked.roster.ranks):
@@ -499,5 +503,6 @@ class KubernetesExecutor:
         patience_s = tracked.roster.grace_s if breaker.reason is ExitReason.STOPPED else STRAGGLER_S
         if at_once or now_s >= tracked.broken_s + patience_s:
             pods = list(self._of_run.get(tracked.run, {}).values())
-            await self._writer.delete_all(pods, kill=breaker.reason in (ExitReason.START_FAILED, ExitReason.NODE_FULL))
+            kill = breaker.reason in (ExitReason.START_FAILED, ExitReason.NODE_FULL)
+            await self._form(tracked).delete(tracked, pods, kill=kill)
             tracked.told_rest = True

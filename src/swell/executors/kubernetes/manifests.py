@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from swell.core.job import JobSpec, PodOptions, PodVolume
 from swell.core.resources import Node, Part
 from swell.core.state import JobRecord
 from swell.executors.kubernetes.inventory import tolerated
+from swell.executors.kubernetes.mpi_run import Host
 from swell.executors.kubernetes.objects import ADDRESSES, ATTEMPT, CLUSTER, FINALIZER, GPUS, JOB, RANK
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.executors.request import LaunchContext, build_launch
@@ -58,7 +59,9 @@ class RunObjects:
     roster: Roster
     config_map: Manifest
     secret: Manifest
-    pods: tuple[Manifest, ...]
+    pods: tuple[Manifest, ...] = ()
+    mpijob: Manifest | None = None  # in the place of pods: an operator makes them
+    hosts: tuple[Host, ...] = ()  # its workers
 
     @property
     def namespace(self) -> str:
@@ -79,32 +82,40 @@ def labels_of(cluster: str, run: RunId) -> dict[str, str]:
     return {CLUSTER: cluster, JOB: str(run.job), ATTEMPT: str(run.attempt)}
 
 
-def objects_of(record: JobRecord, nodes: Mapping[str, Node], site: Site) -> RunObjects:
-    """Raises Infeasible, with what to do, for what pods cannot run."""
+def objects_of(record: JobRecord, nodes: Mapping[str, Node], site: Site, make: Make | None = None) -> RunObjects:
+    """Raises Infeasible, with what to do, for what pods cannot run. `make` adds what runs; unset: bare pods."""
     assert record.run is not None
     check_storage(record.spec, site.settings)
     names = record.run.allocation.nodes
     placed = {name: replace(nodes[name], address=address_of(rank)) for rank, name in enumerate(names)}
-    return objects_for(record, nodes, build_launch(record, placed, dict.fromkeys(names, _context(site))), site)
+    return objects_for(record, nodes, build_launch(record, placed, dict.fromkeys(names, context(site))), site, make)
 
 
-def objects_for(record: JobRecord, nodes: Mapping[str, Node], launch: Launch, site: Site) -> RunObjects:
+def objects_for(
+    record: JobRecord, nodes: Mapping[str, Node], launch: Launch, site: Site, make: Make | None = None
+) -> RunObjects:
     assert record.run is not None
     run = record.run
     options = record.spec.kubernetes or PodOptions()
     namespace = options.namespace or site.namespace
     meta = {"name": name_of(site.cluster, run.id), "namespace": namespace, "labels": labels_of(site.cluster, run.id)}
-    pods = _Pods(record=record, site=site, meta=meta, nodes=nodes, hidden=frozenset(launch.secrets))
+    pods = Pods(record=record, site=site, meta=meta, nodes=nodes, hidden=frozenset(launch.secrets))
     values = {name: value for worker in launch.workers for name, value in worker.env.items() if name in pods.hidden}
-    return RunObjects(
+    first = RunObjects(
         roster=roster_of(launch),
         config_map={"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}},
         secret={"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": dict(sorted(values.items()))},
-        pods=tuple(
-            pods.pod(rank, part, [worker for worker in launch.workers if worker.node == part.node])
-            for rank, part in enumerate(run.allocation.parts)
-        ),
     )
+    return (make or as_pods)(pods, launch, first)
+
+
+def as_pods(pods: Pods, launch: Launch, first: RunObjects) -> RunObjects:
+    """One pod per node."""
+    assert pods.record.run is not None
+    parts = pods.record.run.allocation.parts
+    workers = [[worker for worker in launch.workers if worker.node == part.node] for part in parts]
+    made = (pods.pod(rank, part, workers[rank]) for rank, part in enumerate(parts))
+    return replace(first, pods=tuple(made))
 
 
 def check_storage(spec: JobSpec, settings: KubernetesSettings) -> None:
@@ -117,7 +128,7 @@ def check_storage(spec: JobSpec, settings: KubernetesSettings) -> None:
         )
 
 
-def _context(site: Site) -> LaunchContext:
+def context(site: Site) -> LaunchContext:
     return LaunchContext(
         url=site.url,
         token=site.token,
@@ -129,7 +140,7 @@ def _context(site: Site) -> LaunchContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pods:
+class Pods:
     """What all pods of a run have in common."""
 
     record: JobRecord
@@ -157,23 +168,23 @@ class _Pods:
                 "annotations": {GPUS: ",".join(map(str, part.gpus))},
                 "finalizers": [FINALIZER],
             },
-            "spec": merged(self._pod_spec(part.node, workers), self.options.overrides),
+            "spec": merged(self.pod_spec(part.node, workers), self.options.overrides),
         }
 
-    def _pod_spec(self, node: str, workers: Sequence[Worker]) -> Manifest:
+    def pod_spec(self, node: str, workers: Sequence[Worker]) -> Manifest:
         options = self.options
         pod: Manifest = {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": max(1, math.ceil(self.spec.grace_s)),
             "enableServiceLinks": False,
             "automountServiceAccountToken": bool(options.service_account),
-            "affinity": _on(node),
+            "affinity": on(node),
             "tolerations": [
                 *_patient(),
                 *({"key": key, "operator": "Exists"} for key in tolerated(self.site.settings)),
             ],
             "volumes": [*_own_volumes(self.site), *(_volume(i, v) for i, v in enumerate(options.volumes))],
-            "containers": [self._container(worker) for worker in workers],
+            "containers": [self.container(worker) for worker in workers],
         }
         if options.service_account:
             pod["serviceAccountName"] = options.service_account
@@ -183,7 +194,7 @@ class _Pods:
             pod["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
         return pod
 
-    def _container(self, worker: Worker) -> Manifest:
+    def container(self, worker: Worker) -> Manifest:
         """Its program is up when `shim/pod.py` has written so: the startup probe asks until then, and never again."""
         job_files = f"{self.site.cluster}/{self.record.id}"
         return {
@@ -192,7 +203,7 @@ class _Pods:
             "command": ["/bin/sh", f"{LIBRARY}/start.sh"],
             "args": [_literal(word) for word in worker.argv],
             "env": [self._variable(name, value) for name, value in self._env(worker).items()],
-            "resources": self._resources(worker),
+            "resources": self.resources(worker),
             "volumeMounts": [*_own_mounts(job_files), *(_mount(i, v) for i, v in enumerate(self.options.volumes))],
             "startupProbe": {
                 "exec": {"command": ["/bin/sh", "-c", f"test -f {RUN_DIR}/up-{worker.rank}"]},
@@ -201,7 +212,7 @@ class _Pods:
             },
         }
 
-    def _resources(self, worker: Worker) -> Manifest:
+    def resources(self, worker: Worker) -> Manifest:
         """CPUs in the measure of the node's real ones, where Swell accounts more (`cpus_of`): else the cluster would
         refuse what was planned. Memory is a limit: a worker that needs more is killed rather than its neighbours."""
         node, gpu_resource = self.nodes[worker.node], self.site.settings.gpu_resource
@@ -236,6 +247,9 @@ class _Pods:
         return {"name": name, "value": _literal(value)}
 
 
+Make = Callable[[Pods, Launch, RunObjects], RunObjects]
+
+
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Manifest:
     """Mappings are merged, lists of named things by name (containers, volumes), everything else is replaced."""
     result = dict(base)
@@ -257,7 +271,7 @@ def _merged_list(base: Sequence[Any], over: Sequence[Any]) -> list[Any]:
     return [*known, *(item for item in over if item.get("name") not in there)]
 
 
-def _on(node: str) -> Manifest:
+def on(node: str) -> Manifest:
     """By the node's name, not by its hostname label, which may differ."""
     wanted = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [wanted]}}}

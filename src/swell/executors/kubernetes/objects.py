@@ -22,6 +22,12 @@ FINALIZER = "swell/record"
 ADDRESSES, GPUS, STOP, LAUNCHED = "swell/addresses", "swell/gpus", "swell/stop", "swell/launched"
 """Annotations. Of a pod: the addresses of its run's pods; the slots that it holds of its node. Of a run's ConfigMap:
 the run was asked to stop; all its pods were created."""
+HOST, HOSTS = "swell/host", "swell/hosts"
+"""Annotations of an MPIJob's pods. Of a worker: the node that it was made for. Of the launcher: the workers that its
+host discovery lists."""
+REPLICA_INDEX = "training.kubeflow.org/replica-index"  # a label, by the operator
+WORKER = "worker"
+"""The container of an MPIJob's workers. Worker i is rank i + 1 of its run, and the launcher rank 0."""
 
 _QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
 _SUFFIX: Mapping[str, float] = {
@@ -74,6 +80,7 @@ class Container:
     """One worker. `state` is waiting, running or terminated; empty before its kubelet has said anything."""
 
     rank: int
+    name: str = ""
     state: str = ""
     started: bool = False  # its program runs, or ran
     reason: str = ""
@@ -89,7 +96,9 @@ class Pod:
     uid: str = ""
     cluster: str = ""
     run: RunId | None = None  # set for pods of Swell only
-    rank: int = 0  # of its node within the run
+    rank: int = 0  # of its node within the run; of its worker, in an MPIJob
+    host: str = ""  # the node that a worker of an MPIJob was made for
+    hosts: str = ""  # the workers that the launcher of an MPIJob discovers
     slots: tuple[int, ...] = ()
     node: str = ""
     phase: str = ""
@@ -110,6 +119,12 @@ class Pod:
     def held(self) -> bool:
         """By Swell, until its end is noted."""
         return FINALIZER in self.finalizers
+
+    @property
+    def up(self) -> bool:
+        """All its programs have started, and run."""
+        running = [container.state == "running" and container.started for container in self.containers]
+        return bool(running) and all(running)
 
     @property
     def over(self) -> bool:
@@ -152,7 +167,9 @@ def pod_of(data: Json, gpu_resource: str) -> Pod:
         uid=meta.get("uid", ""),
         cluster=labels.get(CLUSTER, ""),
         run=_run(labels),
-        rank=_whole(labels.get(RANK)),
+        rank=_rank(labels),
+        host=annotations.get(HOST, ""),
+        hosts=annotations.get(HOSTS, ""),
         slots=tuple(int(slot) for slot in annotations.get(GPUS, "").split(",") if slot.isdecimal()),
         node=spec.get("nodeName", ""),
         phase=status.get("phase", ""),
@@ -167,7 +184,7 @@ def pod_of(data: Json, gpu_resource: str) -> Pod:
         unschedulable=_unplaced(conditions.get("PodScheduled")),
         disrupted=_disruption(conditions.get("DisruptionTarget")),
         uses=_uses(spec, gpu_resource),
-        containers=_containers(spec, status),
+        containers=_containers(spec, status, _rank(labels)),
     )
 
 
@@ -175,6 +192,13 @@ def _run(labels: Json) -> RunId | None:
     job, attempt = labels.get(JOB, ""), labels.get(ATTEMPT, "")
     ours = labels.get(CLUSTER) and job.isdecimal() and attempt.isdecimal()
     return RunId(int(job), int(attempt)) if ours else None
+
+
+def _rank(labels: Json) -> int:
+    """What Swell wrote, else what an operator made of its template."""
+    if RANK not in labels and REPLICA_INDEX in labels:
+        return _whole(labels[REPLICA_INDEX]) + 1
+    return _whole(labels.get(RANK))
 
 
 def _whole(text: str | None) -> int:
@@ -216,20 +240,23 @@ def _requested(container: Json, gpu_resource: str) -> tuple[float, float, float]
     return gpus, cpus, memory / 2**20
 
 
-def _containers(spec: Json, status: Json) -> tuple[Container, ...]:
+def _containers(spec: Json, status: Json, rank: int) -> tuple[Container, ...]:
     """Those that are workers, in order of rank, whether or not their kubelet has said anything of them."""
     told = {found.get("name", ""): found for found in status.get("containerStatuses") or ()}
     names = [container.get("name", "") for container in spec.get("containers") or ()]
     ranks = {name: int(match[1]) for name in names if (match := _RANK_NAME.fullmatch(name))}
-    return tuple(_container(rank, told.get(name) or {}) for name, rank in ranks.items())
+    if WORKER in names:
+        ranks[WORKER] = rank
+    return tuple(_container(rank, name, told.get(name) or {}) for name, rank in ranks.items())
 
 
-def _container(rank: int, told: Json) -> Container:
+def _container(rank: int, name: str, told: Json) -> Container:
     states: Json = told.get("state") or {}
     state = next(iter(states), "")
     found: Json = states.get(state) or {}
     return Container(
         rank=rank,
+        name=name,
         state=state,
         started=bool(told.get("started")),
         reason=found.get("reason", ""),

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import swell.shim
 from swell.core.ids import RunId
+from swell.core.pods import runs_as_mpijob
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, Site, library_of, objects_of
+from swell.executors.kubernetes.mpijob import as_mpijob
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.ports import Order
 
@@ -44,7 +46,7 @@ class PodPreparation:
             token=self._token_of(order.run),
             settings=self._settings,
         )
-        return objects_of(order.record, order.nodes, site)
+        return objects_of(order.record, order.nodes, site, as_mpijob if runs_as_mpijob(order.record.spec) else None)
 
     def library(self, namespace: str) -> Manifest:
         """The ConfigMap that pods of a namespace need first."""

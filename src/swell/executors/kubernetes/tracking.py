@@ -17,6 +17,7 @@ from typing import Any
 
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
+from swell.executors.kubernetes.mpi_run import MpiRun, mpi_run_from_json
 from swell.executors.verdict import End, Roster, roster_from_json
 from swell.shim.files import read_json, write_whole
 
@@ -37,7 +38,7 @@ class Tracked:
     epochs: Mapping[str, Any] | None = None
     broken_s: float | None = None  # monotonic, since when its gang is broken
     told_rest: bool = False
-    asked_s: float = 0.0  # monotonic, when its pods were created
+    mpi: MpiRun | None = None  # set if it runs as an MPIJob
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by who launches, signals or judges it
 
     @property
@@ -73,6 +74,7 @@ class Tracked:
             "lease_s": self.lease_s,
             "leased": sorted(self.leased),
             "ends": [_end_to_json(end) for end in self.ends.values()],
+            "mpi": self.mpi.to_json() if self.mpi else None,
         }
 
 
@@ -108,6 +110,7 @@ def tracked_from_json(data: Mapping[str, Any]) -> Tracked:
         lease_s=data.get("lease_s", 0.0),
         leased=set(data.get("leased", ())),
         ends={end.rank: end for end in ends},
+        mpi=mpi_run_from_json(data["mpi"]) if data.get("mpi") else None,
     )
 
 

@@ -65,7 +65,9 @@ class FakeCluster:
             return
         found = self._found(path)
         meta = found["metadata"]
-        for name, value in body["metadata"].items():
+        if "spec" in body:
+            found["spec"] = patched(found["spec"], body["spec"])
+        for name, value in body.get("metadata", {}).items():
             meta[name] = {**(meta.get(name) or {}), **value} if isinstance(value, dict) else value
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             self._drop(path)
@@ -152,3 +154,10 @@ class FakeCluster:
     def _tell(self, key: str, item: dict[str, Any], what: str) -> None:
         self.changes.append((self.version, key.rsplit("/", 2)[-2], what, copy.deepcopy(item)))
         self.changed.set()
+
+
+def patched(base: Any, over: Any) -> Any:
+    """As a merge patch does."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return copy.deepcopy(over)
+    return {**base, **{name: patched(base.get(name), value) for name, value in over.items()}}
