@@ -35,7 +35,8 @@ def split_batch(batch: int, devices: int, at_most: int) -> Tuple[int, int]:  # n
 
 
 class Order:
-    """The order of `samples` samples in global batches of `batch`. The last batch of a pass may be smaller."""
+    """The order of `samples` samples in global batches of `batch`. Where the batch does not divide the data set, the
+    last two batches of a pass are smaller, and equal up to one sample: a lone rest could leave ranks without any."""
 
     def __init__(self, samples: int, batch: int, *, seed: int = 0, shuffle: bool = True) -> None:
         if samples < 1 or batch < 1:
@@ -48,7 +49,22 @@ class Order:
 
     def after(self, position: int) -> int:
         """The position after the batch that begins at `position`."""
-        return position + min(self.batch, self.samples - position % self.samples)
+        left = self.samples - position % self.samples
+        if left >= 2 * self.batch:
+            return position + self.batch
+        return position + (left if left <= self.batch else -(-left // 2))
+
+    def check(self, world_size: int) -> None:
+        """Every rank has a sample of every batch of a pass, or ValueError: a rank without one cannot do its step, and
+        the others would wait for it."""
+        rest = self.samples % self.batch
+        least = self.samples if self.samples < self.batch else (self.batch + rest) // 2 if rest else self.batch
+        if least < world_size:
+            raise ValueError(
+                f"{self.samples} samples in batches of {self.batch} cannot be divided over {world_size} ranks: a batch "
+                f"of {least} would leave some without a sample. Allow at most {least} GPUs in the job file, or choose "
+                "a larger batch; one that divides the number of samples has no smaller batches at the end of a pass"
+            )
 
     def indices(self, position: int, rank: int = 0, world_size: int = 1) -> List[int]:  # noqa: UP006
         """What this rank takes of the batch that begins at `position`."""
@@ -74,6 +90,7 @@ class Batches:
         self.rank, self.world_size = rank, world_size
 
     def __iter__(self) -> BatchIterator:
+        self.order.check(self.world_size)
         return BatchIterator(self)
 
     def __len__(self) -> int:

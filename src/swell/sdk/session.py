@@ -197,8 +197,8 @@ class Training:
 
     def batches(self, samples: int, batch: int = 0, *, seed: int = 0, shuffle: bool = True) -> Batches:
         """This rank's indices of each global batch of `batch` samples (unset: `batch_size` of the job file), of a data
-        set of `samples`. Each sample comes exactly once in a pass, however often the training is stopped and resized.
-        Iterate over it, or give it to torch's DataLoader as its `batch_sampler`."""
+        set of `samples`. Each sample comes exactly once in a pass, however often the training is stopped and resized,
+        and every rank has some of every batch. Iterate over it, or give it to torch's DataLoader as `batch_sampler`."""
         order = Order(samples, batch or self.batch_size, seed=seed, shuffle=shuffle)
         self._order = order
         return Batches(order, lambda: self.samples_done, self._pass_ends, self.rank, self.world_size)

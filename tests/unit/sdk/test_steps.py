@@ -212,6 +212,36 @@ class TestOrder:
         sizes = [len(range(64)[share_of(64, rank, 3)]) for rank in range(3)]
         assert sizes == [21, 21, 22]
 
+    @pytest.mark.parametrize(("samples", "batch", "world_size"), [(13, 4, 2), (9, 8, 4), (1001, 8, 4), (17, 16, 8)])
+    def test_no_rank_has_an_empty_part_of_a_small_last_batch(self, samples: int, batch: int, world_size: int) -> None:
+        """The defect: 13 samples in batches of 4 left one for two ranks, and DDP averaged with nothing, or hung."""
+        order = Order(samples, batch, seed=1)
+        ranks = [list(Batches(order, lambda: 0, lambda: samples, r, world_size)) for r in range(world_size)]
+        parts = list(zip(*ranks, strict=True))  # strict: every rank does as many steps
+        assert all(part for step in parts for part in step)
+        assert sorted(index for step in parts for part in step for index in part) == list(range(samples))
+        assert len(parts) == len(Batches(order, lambda: 0, lambda: samples, 0, world_size)) == -(-samples // batch)
+        assert max(sum(map(len, step)) for step in parts) <= batch
+
+    @pytest.mark.parametrize(("samples", "batch", "most"), [(16, 4, 4), (13, 4, 2), (15, 4, 3), (3, 8, 3), (8, 8, 8)])
+    def test_more_ranks_than_samples_of_a_batch_are_refused_before_the_first_step(
+        self, samples: int, batch: int, most: int
+    ) -> None:
+        order = Order(samples, batch)
+        assert [len(part) for part in Batches(order, lambda: 0, lambda: samples, 0, most)]
+        with pytest.raises(ValueError, match=f"Allow at most {most} GPUs in the job file"):
+            iter(Batches(order, lambda: 0, lambda: samples, 0, most + 1))
+
+    def test_a_pass_goes_on_as_before_from_any_place_in_it(self) -> None:
+        """Also from where an older version, or another batch, has left it: each sample comes once."""
+        order = Order(29, 8, shuffle=False)
+        for begin in range(29):
+            position, seen = begin, []
+            while position < 29:
+                seen += order.indices(position)
+                position = order.after(position)
+            assert (seen, position) == (list(range(begin, 29)), 29)
+
     def test_refuses_what_it_cannot_do(self) -> None:
         with pytest.raises(ValueError, match="at least 1"):
             Order(0, 1)
