@@ -116,8 +116,6 @@ def _movable(arrangement: Arrangement, tenant: Placed) -> bool:
     place = arrangement.places[tenant.view.id]
     if place.share is not None or not place.gpus or tenant.view.pinned:
         return False
-    if place.gpus != tenant.grant.n:
-        return False
     return place != tenant.view.allocation or arrangement.may_move(tenant.view)
 
 

@@ -1,0 +1,88 @@
+"""Run the tests that execute a mutant's line, in a copy of the tree, until one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from benchmarks.mutants.making import ROOT, Mutant
+
+PR_SET_CHILD_SUBREAPER = 36
+NO_END = "no end"
+SUITES = ("slow", "perf", "chaos", "torch", "frameworks", "web", "ssh", "containers", "kubernetes")
+QUICK = " and ".join(f"not {suite}" for suite in SUITES)
+
+
+def killer(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> str:
+    """The test that fails with this mutant and passes without it; empty if none does. A hang counts as well, unless the
+    tests hang without the mutant too (a slow machine)."""
+    path = tree / mutant.path.relative_to(ROOT)
+    left = list(tests)
+    while left:
+        try:
+            _write(path, mutant.text())
+            found = failing(tree, left, limit_s)
+        finally:
+            _write(path, mutant.path.read_text(encoding="utf-8"))
+        if not found or not failing(tree, left if found not in left else [found], limit_s):
+            return found
+        if found not in left:
+            return ""
+        print(f"{found} fails without any mutant: left out", flush=True)
+        left = left[left.index(found) + 1 :]
+    return ""
+
+
+def failing(tree: Path, tests: Sequence[str], limit_s: float) -> str:
+    """The first of these tests that fails, or how else pytest ended."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-m", QUICK, *tests]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    try:
+        ran = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, timeout=limit_s, check=False, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return NO_END
+    finally:
+        end_orphans()
+    named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ran.stdout, re.MULTILINE)
+    return "" if ran.returncode == 0 else named[0] if named else f"pytest ended with {ran.returncode}"
+
+
+def adopt_orphans() -> None:
+    """From now on what a test leaves behind becomes a child of this process."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """A mutant may keep a daemon, or a shim that spins, from ending."""
+    left = psutil.Process().children(recursive=True)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=10)
+
+
+def _write(path: Path, text: str) -> None:
+    """With no compiled file of what was there before: two versions of one second and one length look alike."""
+    path.write_text(text, encoding="utf-8")
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def copied(directory: Path) -> Path:
+    for name in ("src", "tests", "benchmarks", "examples", "docs", "scripts", "web", "deploy"):
+        ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+        shutil.copytree(ROOT / name, directory / name, ignore=ignored)
+    for path in (*ROOT.glob("*.toml"), *ROOT.glob("*.md"), ROOT / "Makefile"):
+        shutil.copy(path, directory)
+    return directory

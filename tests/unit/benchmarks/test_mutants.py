@@ -1,0 +1,141 @@
+"""What chooses the tests of a mutant, and what counts as killed: docs/figures/mutants.md rests on both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import coverage
+import pytest
+
+from benchmarks.mutants import killing
+from benchmarks.mutants.child import path_in_tree
+from benchmarks.mutants.collect import FUTURE, instrument
+from benchmarks.mutants.killing import NO_END, killer
+from benchmarks.mutants.lines import Collected, executing, quickest_first, statement_lines
+from benchmarks.mutants.making import ROOT, Mutant, compiles, mutants_of, sample
+from benchmarks.mutants.plugin import lines_of_children
+
+CODE = '''
+LIMIT = 3
+
+async def f(a: int = 4) -> int:
+    """At most 5."""
+    await g(a)
+    return min(a, 1) if a > 0 and not b else max(
+        a,
+        2,
+    )
+'''
+A, B, C = "tests/a.py::one", "tests/a.py::two", "tests/c.py::three"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "f.py").write_text(CODE)
+    return tmp_path / "f.py"
+
+
+def test_only_the_body_of_functions_is_mutated_async_ones_too(file: Path) -> None:
+    found = list(mutants_of(file))
+    assert {mutant.line for mutant in found} == {6, 7, 9}
+    changed = [mutant.after.strip() for mutant in found if mutant.line in (6, 9)]
+    assert changed == ["(2 + 1),", "pass"]
+    assert "return min(a, 1) if a > 0 or not b else max(" in [mutant.after.strip() for mutant in found]
+    assert all(compiles(mutant.text()) for mutant in found)
+
+
+def test_a_package_has_the_same_sample_at_every_run() -> None:
+    assert sample("plan", 5, 12) == sample("plan", 5, 12) != sample("plan", 5, 13)
+
+
+def _collected(contexts: dict[str, list[int]]) -> Collected:
+    data = coverage.CoverageData(no_disk=True)
+    for name, lines in contexts.items():
+        data.set_context(name)
+        data.add_lines({"f.py": lines})
+    return Collected(seconds={A: 3.0, B: 1.0, C: 2.0}, lines=data)
+
+
+def test_a_line_has_the_tests_that_execute_it(file: Path) -> None:
+    maps = [_collected({A: [6], B: [6, 7], "": [6]})]
+    assert executing(maps, file, 6, file.parent) == [(B, 1.0), (A, 3.0)]
+
+
+def test_what_a_fixture_of_a_module_executes_belongs_to_all_its_tests(file: Path) -> None:
+    maps = [_collected({"tests/a.py": [6]})]
+    assert executing(maps, file, 6, file.parent) == [(B, 1.0), (A, 3.0)]
+
+
+def test_what_only_imports_execute_belongs_to_every_test(file: Path) -> None:
+    assert len(executing([_collected({"": [6]})], file, 6, file.parent)) == 3
+
+
+def test_a_line_that_is_never_executed_alone_has_the_tests_of_its_statement(file: Path) -> None:
+    maps = [_collected({A: [7], B: [6]})]
+    assert executing(maps, file, 9, file.parent) == [(A, 3.0)]
+    assert executing([_collected({B: [6]})], file, 9, file.parent) == []
+
+
+def test_a_compound_statement_is_its_head() -> None:
+    text = "if (\n  a\n  and b\n):\n  f(\n    1\n  )\n"
+    assert (statement_lines(text, 3), statement_lines(text, 6)) == (range(1, 5), range(5, 8))
+
+
+def test_the_quickest_file_is_first_and_files_stay_together() -> None:
+    assert [test for test, _ in quickest_first({A: 0.1, B: 9.0, C: 2.0})] == [C, A, B]
+
+
+def test_lines_keep_their_numbers_where_processes_note_them(tmp_path: Path) -> None:
+    source = tmp_path / "src" / "swell"
+    source.mkdir(parents=True)
+    text = f'"""A module."""\n\n{FUTURE}\nX = 1\n'
+    (source / "m.py").write_text(text)
+    instrument(tmp_path)
+    changed = (source / "m.py").read_text()
+    assert len(changed.splitlines()) == len(text.splitlines())
+    assert compiles(changed)
+    assert changed != text
+
+
+def test_a_process_notes_files_of_the_package_under_their_name_in_the_tree() -> None:
+    found = [path_in_tree(path, "/t/src/swell/") for path in ("/t/src/swell/policy/swell/x.py", "/usr/lib/os.py")]
+    assert found == ["src/swell/policy/swell/x.py", ""]
+    assert path_in_tree("/home/far/abc/swell/shim/agent.py", "/t/src/swell/") == "src/swell/shim/agent.py"
+
+
+def test_a_note_that_a_kill_cut_off_is_ignored() -> None:
+    assert lines_of_children("3\tf.py\t1\n3\tf.py\t2\n4\tg.py\t7\n4\tg") == {3: {"f.py": {1, 2}}, 4: {"g.py": {7}}}
+
+
+Answers = Callable[[list[str]], str]
+
+
+@pytest.fixture
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answers, Answers], str]]:
+    """A mutant of a real file, judged by what tests answer with it and without it."""
+    path = ROOT / "src" / "swell" / "plan" / "limits.py"
+    mutant = Mutant(path=path, line=1, before="", after="MUTANT")
+    there = tmp_path / path.relative_to(ROOT)
+    there.parent.mkdir(parents=True)
+
+    def judge(with_it: Answers, without: Answers) -> str:
+        def failing(tree: Path, tests: list[str], limit_s: float) -> str:
+            return (with_it if there.read_text().startswith("MUTANT") else without)(tests)
+
+        monkeypatch.setattr(killing, "failing", failing)
+        return killer(mutant, tmp_path, [A, B, C], 1.0)
+
+    yield judge
+    assert there.read_text() == path.read_text()
+
+
+def test_a_test_kills_only_if_it_passes_without_the_mutant(judged: Callable[[Answers, Answers], str]) -> None:
+    assert judged(lambda tests: tests[0], lambda tests: A if A in tests else "") == B
+    assert judged(lambda tests: tests[0], lambda tests: tests[0]) == ""
+    assert judged(lambda tests: "", lambda tests: "") == ""
+
+
+def test_a_hang_kills_only_if_the_tests_end_without_the_mutant(judged: Callable[[Answers, Answers], str]) -> None:
+    assert judged(lambda tests: NO_END, lambda tests: "") == NO_END
+    assert judged(lambda tests: NO_END, lambda tests: NO_END) == ""
