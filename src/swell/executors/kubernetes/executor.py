@@ -40,7 +40,7 @@ from swell.executors.kubernetes.objects import (
     pod_of,
 )
 from swell.executors.kubernetes.settings import KubernetesSettings
-from swell.executors.kubernetes.tracking import Notes, Tracked, lease_on, slots_held
+from swell.executors.kubernetes.tracking import Notes, Tracked, ends_of_missing, lease_on, slots_held
 from swell.executors.kubernetes.verdict import judge, lost
 from swell.executors.kubernetes.watch import Reflector
 from swell.executors.kubernetes.writer import Writer
@@ -460,17 +460,9 @@ class KubernetesExecutor:
     async def _note_missing(self, tracked: Tracked, pods: Sequence[Pod]) -> None:
         """Pods that are gone although nobody noted how they ended."""
         ranks = await self._form(tracked).missing(tracked, pods)
-        tracked.ends.update((end.rank, end) for end in self._ends_of_missing(tracked, ranks))
+        tracked.ends.update((end.rank, end) for end in ends_of_missing(tracked, ranks, self._clock.now_s()))
         if ranks:
             await asyncio.to_thread(self._notes.save, tracked)
-
-    def _ends_of_missing(self, tracked: Tracked, ranks: Sequence[int]) -> list[End]:
-        now_s = self._clock.now_s()
-        if tracked.failed is not None:
-            return [replace(tracked.failed, rank=rank, at_s=now_s) for rank in ranks]
-        if tracked.stop or tracked.told_rest:
-            return lost(ranks, "stopped before it started", now_s, ExitReason.STOPPED)
-        return lost(ranks, "its pod was removed from the cluster by force; no exit code is known", now_s)
 
     def _tell_up(self, tracked: Tracked) -> None:
         if tracked.up_told or not tracked.up >= set(tracked.roster.ranks):

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.executors.kubernetes.mpi_run import MpiRun, mpi_run_from_json
+from swell.executors.kubernetes.verdict import lost
 from swell.executors.verdict import End, Roster, roster_from_json
 from swell.shim.files import read_json, write_whole
 
@@ -135,3 +136,12 @@ class Notes:
             return tracked_from_json(data) if data else None
         except (KeyError, ValueError, TypeError):
             return None
+
+
+def ends_of_missing(tracked: Tracked, ranks: Sequence[int], now_s: float) -> list[End]:
+    """Of workers whose pods are gone although nobody noted how they ended."""
+    if tracked.failed is not None:
+        return [replace(tracked.failed, rank=rank, at_s=now_s) for rank in ranks]
+    if tracked.stop or tracked.told_rest:
+        return lost(ranks, "stopped before it started", now_s, ExitReason.STOPPED)
+    return lost(ranks, "its pod was removed from the cluster by force; no exit code is known", now_s)
