@@ -23,6 +23,7 @@ QUOTA = {
 def test_jobs_beyond_the_quota_wait_with_the_reason_and_start_when_it_is_raised(
     tmp_path: Path, cluster: Cluster
 ) -> None:
+    cluster.as_daemon()  # makes the namespace
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(QUOTA))
     try:
         with lab(tmp_path, cluster) as it:
