@@ -27,7 +27,7 @@ from swell.core.job import (
     Roles,
 )
 from swell.core.lifecycle import apply
-from swell.core.resources import Allocation, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share, Ssh
+from swell.core.resources import Allocation, Cap, Capped, Contact, Gpu, GpuHealth, Node, NodeCondition, Part, Share, Ssh
 from swell.core.state import (
     CheckpointCopy,
     JobRecord,
@@ -91,6 +91,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
             Preemptible,
             RestartPolicy,
             GpuHealth,
+            Capped,
             NodeCondition,
             Contact,
             JobState,
@@ -125,6 +126,7 @@ pod_options = _add(PodOptions)
 roles = _add(Roles)
 job_specs = _add(JobSpec)
 gpus = _add(Gpu)
+caps = _add(Cap)
 ssh_addresses = _add(Ssh)
 nodes = _add(Node)
 shares = _add(Share)

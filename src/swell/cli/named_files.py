@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -173,7 +174,7 @@ def _named_inputs(root: Path, document: Document) -> Iterator[tuple[str, str]]:
     """Options of the first program that name a file to read which is not here, each with it."""
     base = str(document.get("workdir", ""))
     words = _all_words(document) if document.get("script") else _first_command(document.get("command", ""))
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         option, equals, value = word.partition("=")
         name = value if equals else following
         if not _INPUT.fullmatch(option) or PurePosixPath(name).suffix not in _DATA or _elsewhere(name):

@@ -96,7 +96,9 @@ class Stable:
     """`with Stable(python, modules, path) as stable: pid = stable.start(...); code = stable.wait(pid)`."""
 
     def __init__(self, python: str, modules: Sequence[str], path: Sequence[Path]) -> None:
-        env = {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OMP_NUM_THREADS": "1"}
+        # Not the choice of numpy's kernels: a job does not have it, and sums would differ in their last digit.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+        env = {**own, "PYTHONPATH": ":".join(map(str, path)), "OMP_NUM_THREADS": "1"}
         argv = [python, __file__, *modules]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         assert self._process.stdout is not None

@@ -86,3 +86,10 @@ def test_an_empty_directory_is_not_copied_and_nothing_leaves_it_out(here: Path) 
     (here / "out").mkdir()
     (note,) = said(here, "python train.py --into out", "train.py")
     assert "names out, which is empty, and only files are copied" in note
+
+
+def test_a_document_without_a_command_is_left_to_the_check_of_its_fields(here: Path) -> None:
+    documents: list[dict[str, Any]] = [{"comand": "python train.py"}, {"command": ""}, {"command": []}]
+    for document in documents:
+        check_scripts([document], snapshot=True, local=True)
+        assert list(notes_on(here, Packed(hash="", size=0, names=frozenset()), document)) == []
