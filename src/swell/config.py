@@ -93,6 +93,8 @@ class Config:
     checkpoint_copy_mib_per_s: float = 0.0  # of all copies together, both ways; 0: as fast as it goes
     kubernetes: KubernetesSettings | None = None  # nodes of a cluster take part; see below
     hooks: Mapping[str, Hook] = field(default_factory=dict)  # where notices go, by name; see below
+    log_format: str = "text"  # of daemon.log: text, or json, one object per line
+    log_stderr: bool = False  # also to standard error, as containers want it; on a terminal always
     snapshot_max_mib: int = 200  # of working files at submit
     events_keep_days: float = 7.0  # then the log is compacted; what became of jobs is kept. 0: keep all events
     jobs_keep_days: float = 0.0  # ended jobs are removed then, with logs, working copies and checkpoints. 0: keep all
@@ -184,7 +186,8 @@ def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = 
     named = {key: said.pop(name) for name, key in _OF_CLUSTER.items() if name in said}
     if named:
         config = replace(config, kubernetes=replace(config.kubernetes or KubernetesSettings(), **named))
-    return _check_standby(_check_pods_reach(_check_user(_check_exposure(_merge(config, said, "the command line")))))
+    config = _check_exposure(_merge(config, said, "the command line"))
+    return _check_standby(_check_pods_reach(_check_user(_check_log(config))))
 
 
 def is_loopback(host: str) -> bool:
@@ -201,6 +204,12 @@ def _check_exposure(config: Config) -> Config:
             "travel unencrypted; pass --tls, or listen on 127.0.0.1 behind an SSH tunnel, or pass "
             "--insecure-listen (insecure_listen: true) if every machine on that network may read it"
         )
+    return config
+
+
+def _check_log(config: Config) -> Config:
+    if config.log_format not in ("text", "json"):
+        raise ConfigError(f"log_format must be text or json, not {config.log_format!r}")
     return config
 
 

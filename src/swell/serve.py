@@ -46,6 +46,7 @@ from swell.home import (
     write_private,
 )
 from swell.job_directories import checkpoint_dir, collect_outputs, job_dirs, sweep_snapshots
+from swell.own_log import log_to
 from swell.placement.interference import WatchedBook
 from swell.plan.deadlines import Patience
 from swell.policy.custom import load_policy_files
@@ -70,7 +71,7 @@ def main(config: Config) -> int:
     prepare_home(config)
     with held(config):
         keep_slots(config.home, config.gpus)
-        _log_to(config.home / LOG_NAME)
+        log_to(config.home / LOG_NAME, as_json=config.log_format == "json", to_stderr=config.log_stderr)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config))
     return 0
@@ -119,16 +120,6 @@ def _address(config: Config) -> str:
         return str(json.loads(config.address_file.read_text(encoding="utf-8"))["url"])
     except (OSError, ValueError, KeyError):
         return "an address it has not told yet"
-
-
-def _log_to(path: Path) -> None:
-    os.close(open_private(path))
-    handlers: list[logging.Handler] = [logging.FileHandler(path)]
-    if sys.stderr.isatty():
-        handlers.append(logging.StreamHandler())
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)
-    for chatty in ("uvicorn.access", "httpx2", "asyncssh"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
