@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import os
+import shutil
 import sys
 import tempfile
 import time
