@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -45,13 +46,19 @@ class Cluster:
         assert told.returncode == 0, told.stderr
         return told.stdout
 
+    def apply(self, manifest: Path) -> None:
+        """One process at a time: two that create the same object at once are answered `AlreadyExists`."""
+        with (self.directory / "apply.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.kubectl("apply", "-f", str(manifest))
+
     @property
     def server(self) -> str:
         return str(yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"])
 
     def as_daemon(self, server: str = "") -> Path:
         """A kubeconfig with exactly the permissions that deploy/kubernetes gives the daemon. `server`: by that way."""
-        self.kubectl("apply", "-f", str(RBAC))
+        self.apply(RBAC)
         token = self.kubectl("create", "token", "swell", "-n", NAMESPACE, "--duration=2h").strip()
         config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
         config["users"] = [{"name": "swell", "user": {"token": token}}]

@@ -52,7 +52,7 @@ def test_the_daemons_account_may_not_look_around(cluster: Cluster, path: str) ->
 
 
 def test_what_is_deployed_is_valid(cluster: Cluster) -> None:
-    cluster.kubectl("apply", "-f", str(RBAC))  # the namespace, without which the server cannot check the rest
+    cluster.apply(RBAC)  # the namespace, without which the server cannot check the rest
     cluster.kubectl("apply", "--dry-run=server", "-f", str(ROOT / "deploy/kubernetes/swell.yaml"))
 
 
@@ -68,7 +68,7 @@ def test_what_the_chart_renders_is_valid(cluster: Cluster, values: Mapping[str, 
 @pytest.mark.alone
 def test_the_hook_lets_go_of_finalizers_with_the_daemons_permissions(cluster: Cluster) -> None:
     api_of = partial(connect, KubernetesSettings(kubeconfig=str(cluster.as_daemon())))
-    cluster.kubectl("apply", "-f", str(CRD))
+    cluster.apply(CRD)
     held = {"name": "held", "namespace": NAMESPACE, "labels": {"swell/cluster": "c"}}
     pod = {"containers": [{"name": "rank-0", "image": PAUSE}], "restartPolicy": "Never", "nodeName": "nowhere"}
     items = [

@@ -38,7 +38,7 @@ def until_state(found: Lab, name: str, state: str) -> None:
 
 
 def test_kubectl_submits_lists_and_cancels(tmp_path: Path, cluster: Cluster) -> None:
-    cluster.kubectl("apply", "-f", str(CRD))
+    cluster.apply(CRD)
     with lab(tmp_path, cluster) as found:
         applied(found, "wrong", command="true", gpuz=1)
         applied(found, "elsewhere", command="true", kubernetes={"namespace": "default"})

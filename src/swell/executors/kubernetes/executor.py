@@ -132,7 +132,7 @@ class KubernetesExecutor:
         """Of an MPIJob. A run whose state would be lost is stopped instead, and goes on where it was to be."""
         tracked = self._tracked.get(order.run)
         if tracked is None or tracked.mpi is None:
-            return Refused(why="the run has no pods that could be resized")
+            return Done() if tracked else Refused(why="the run has no pods that could be resized")
         try:
             objects = await asyncio.to_thread(self._make, order)
             async with tracked.lock:
