@@ -61,7 +61,7 @@ class Audit:
         if not worth_noting(scope["method"], status, caller):
             return
         entry = Entry(
-            at_s=round(self._now_s(), 3),
+            at_s=round(self._now_s(), 6),  # by which the entries of both files are put in order
             user=caller.user if caller else "",
             way=caller.way if caller else "",
             peer=peer,

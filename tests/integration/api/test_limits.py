@@ -71,6 +71,14 @@ def test_the_audit_log_says_who_did_what_and_who_was_refused(people: People, con
     assert (config.home / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
+def test_what_was_refused_and_what_was_done_within_a_millisecond_stay_in_order(config: Config) -> None:
+    times_s = iter((1_800_000_000.0001, 1_800_000_000.0003))
+    audit = Audit(lambda: config.home, lambda: next(times_s))
+    audit.note({"method": "POST", "path": "/v1/jobs"}, None, "10.0.0.1", 201)
+    audit.note({"method": "GET", "path": "/v1/jobs"}, None, "10.0.0.1", 401)
+    assert [entry["status"] for entry in audit.entries(lambda _: True, 10)] == [401, 201]
+
+
 def test_attempts_that_were_refused_never_push_out_what_was_done(config: Config) -> None:
     audit = Audit(lambda: config.home, lambda: 1.0, max_bytes=1000)
     audit.note({"method": "POST", "path": "/v1/jobs"}, None, "10.0.0.1", 201)
