@@ -417,7 +417,20 @@ class Checkpoints(Protocol):
     async def forget_copy(self, job: JobId) -> None: ...
 
 
-class Executor(Protocol):
+class RunLogs(Protocol):
+    """What workers printed, wherever it is kept."""
+
+    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
+        """Raises OSError if the machine that has the log cannot be reached."""
+        ...
+
+    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
+        """Where in that log begins what was written within the last `age_s`, at the start of a line: a few seconds
+        early, never late. 0 if that is not known. Raises as `log` does."""
+        ...
+
+
+class Executor(RunLogs, Protocol):
     """Starts and stops runs on machines. Commands are idempotent by run id: sent twice, done once. A command never
     raises and never outlasts its time-out; it ends in an `Answer`. What machines see comes back from `observe`."""
 
@@ -438,15 +451,6 @@ class Executor(Protocol):
         """First the truth about `known` runs (adoption after a restart; those never launched are not mentioned), then
         `Adopted` if there were any, then everything that happens, until cancelled. Asking for the next one means that
         the last one is on record. A machine that cannot be reached delays only its own runs."""
-        ...
-
-    async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
-        """Raises OSError if the machine that has the log cannot be reached."""
-        ...
-
-    async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
-        """Where in that log begins what was written within the last `age_s`, at the start of a line: a few seconds
-        early, never late. 0 if that is not known. Raises as `log` does."""
         ...
 
     async def remove(self, job: JobId) -> Answer:

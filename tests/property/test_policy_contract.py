@@ -18,10 +18,9 @@ from swell.core.decision import Decision, ReasonCode
 from swell.core.snapshot import JobView, Snapshot
 from swell.policy import layers
 from swell.policy.base import speed_at
-from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import POLICIES, policy_named
 from unit.policy.strategies import EXAMPLES, MARKS, Kinds, snapshots
-from unit.policy.views import NOW_S, decide
+from unit.policy.views import NOW_S, Inelastic, decide
 
 pytestmark = MARKS
 ALL = sorted(POLICIES)
@@ -161,13 +160,8 @@ def test_never_beyond_a_quota_while_others_with_a_right_wait(name: str, taken: S
             assert free + borrowed < need
 
 
-class Nobody:
+class Nobody(Inelastic):
     """Not elastic, and starts nothing."""
-
-    name = "nobody"
-    elastic = False
-    weighs_restarts = False
-    OPTIONS = NO_OPTIONS
 
     def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
         return Decision(grants={}, memory=memory)

@@ -257,9 +257,9 @@ async def _answer(request: Request, job: str) -> Response:
 
 @router.get("/v1/jobs/{job}/explain")
 async def explain_job(request: Request, job: str) -> Response:
-    """Why it waits, or has what it has: every reason with numbers, who is ahead (the first 100, `ahead_count` of them),
-    when it will start, and the cheapest change that would start it. Of the last pass, at once; until the change is
-    worked out, `missing` says so: ask again. `trouble`: why nothing is decided."""
+    """Why the job waits, or why it has what it has: every reason with numbers, the jobs ahead (the first 100;
+    `ahead_count` counts all), when it will start, and the cheapest change that would start it. All of it is of the last
+    pass. While that change is being worked out, `missing` says so: ask again. `trouble`: why nothing is decided."""
     engine = engine_of(request)
     return json_response(await engine.explain(find_job(engine, job)))
 
@@ -322,7 +322,7 @@ async def get_logs(
             f"job {record.id} has no attempt {attempt}, of {record.attempts}; `swell show {record.id}` lists them"
         )
     which = None if rank == "all" else rank
-    if which is not None:
+    if which:  # every attempt has rank 0
         await logs.check_rank(engine, record, which, attempt, follow=follow)
     if since and (offset or tail):
         raise ApiError(422, "Where to begin?", "since goes without offset and tail")

@@ -72,7 +72,8 @@ async def place_since(engine: Engine, record: JobRecord, rank: int | None, since
     for number in wanted:
         if number in runs and ((ended_s := runs[number].ended_s) is None or ended_s >= since_s):
             place = Place(number)
-            for index, one in enumerate(await _ranks(engine, record, rank, number)):
+            ranks = range(_processes(record, runs[number])) if rank is None else (rank,)
+            for index, one in enumerate(ranks):
                 place = place.at(index, await engine.log_since(runs[number].id, one, since_s))
             return place
     return Place(max(attempt, record.attempts) + 1)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected, print_json, table
 from swell.cli.terminal import safe, say
+from swell.client.http import job_path
 
 SHOWN = 10
 AGAIN_S = 0.3
 TRIES = 6
-"""Advice that takes longer is said to be missing."""
+"""How often the daemon is asked for advice before the answer is shown without it."""
 
 
 @click.command()
@@ -23,7 +23,7 @@ TRIES = 6
 @connected
 def explain(home: Path | None, as_json: bool, job: str) -> None:
     """Say why JOB waits, or has what it has, with numbers."""
-    path = f"/v1/jobs/{quote(job, safe='')}/explain"
+    path = job_path(job, "explain")
     view = client(home).get(path)
     for _ in range(TRIES - 1):
         if not view.get("missing") or view.get("advice"):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from typing import IO, Any
-from urllib.parse import quote
 
 from swell.cli.tables import holds
 from swell.cli.terminal import LogWriter, safe, say
-from swell.client.http import Client
+from swell.client.http import Client, job_path
 
 End = Mapping[str, Any]
 ENDED = frozenset({"completed", "failed", "cancelled", "lost"})
@@ -47,9 +46,8 @@ def follow(
     target = LogWriter(out or sys.stdout)
     lines = Lines(target) if rank == "all" else None
     shown = ""
-    path = f"/v1/jobs/{quote(str(ref), safe='')}/logs"
     begin: dict[str, float] = {"attempt": attempt, "offset": offset, "tail": tail, "since": since}
-    for message in client.stream(path, until="end", follow=True, rank=rank, **begin):
+    for message in client.stream(job_path(ref, "logs"), until="end", follow=True, rank=rank, **begin):
         if message.event == "log":
             if lines:
                 lines.write(message.data)

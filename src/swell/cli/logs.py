@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -18,7 +17,7 @@ from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.run import EXIT_DETACHED
 from swell.cli.terminal import LogWriter, say
 from swell.cli.times import FORMS, Moment
-from swell.client.http import Client
+from swell.client.http import Client, job_path
 
 
 class Pattern(click.ParamType[re.Pattern[bytes]]):
@@ -72,7 +71,7 @@ def logs(
         raise click.UsageError("-n with -f goes with neither --since nor --rank all; leave one out")
     if follows:
         sys.exit(_to_the_end(found, job, as_json=as_json, rank=rank, attempt=attempt, tail=tail or 0, since=since))
-    chunks = found.raw(_path(job), rank=rank, attempt=attempt, since=since)
+    chunks = found.raw(job_path(job, "logs"), rank=rank, attempt=attempt, since=since)
     chosen = (line for line in _lines(chunks) if grep.search(line)) if grep else chunks
     wanted = deque(_lines(chosen), maxlen=tail) if tail else chosen
     if as_json:
@@ -82,10 +81,6 @@ def logs(
     for data in wanted:
         out.write_bytes(data)
     out.flush()
-
-
-def _path(job: str | int) -> str:
-    return f"/v1/jobs/{quote(str(job), safe='')}/logs"
 
 
 def _to_the_end(found: Client, job: str, *, as_json: bool, rank: str, attempt: int, tail: int, since: float) -> int:
@@ -109,7 +104,7 @@ def _show_last(found: Client, job: str, rank: str, attempt: int, count: int, out
     """Its last lines; how many bytes there are before what comes next."""
     size, last = 0, deque[bytes](maxlen=count)
     if attempt:
-        for line in _lines(found.raw(_path(job), rank=rank, attempt=attempt)):
+        for line in _lines(found.raw(job_path(job, "logs"), rank=rank, attempt=attempt)):
             size += len(line)
             last.append(line)
     for line in last:

@@ -82,8 +82,8 @@ def _instead(base: Path, script: str) -> str:
 
 
 def script_of(document: Document) -> str:
-    """The file that the job's first program is, or is told to run; empty if that cannot be seen. What comes first in a
-    line cannot have been made by the line itself."""
+    """The script that the job starts with; empty if its command does not show one. Only the first program of a line is
+    looked at: later ones may run what earlier ones made."""
     script = document.get("script")
     if isinstance(script, str) and script:
         return script

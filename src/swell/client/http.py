@@ -270,17 +270,17 @@ class Client:
         return page["jobs"], page["next"]
 
     def job(self, ref: str | int) -> Job:
-        found: Job = self.get(f"/v1/jobs/{quote(str(ref), safe='')}")
+        found: Job = self.get(job_path(ref))
         return found
 
     def act(self, ref: str | int, verb: str, body: object = None) -> Job:
         """cancel, pause, resume, priority."""
-        found: Job = self.post(f"/v1/jobs/{quote(str(ref), safe='')}/{verb}", body)
+        found: Job = self.post(job_path(ref, verb), body)
         return found
 
     def remove(self, ref: str | int) -> None:
         """Stop it now if it has not ended, else take it out of the record."""
-        self.request("DELETE", f"/v1/jobs/{quote(str(ref), safe='')}")
+        self.request("DELETE", job_path(ref))
 
     def has_files(self, content_hash: str) -> bool:
         try:
@@ -300,6 +300,11 @@ def _secure(url: str) -> bool:
     """Nobody can read along: encrypted, or on this machine."""
     parts = urlsplit(url)
     return parts.scheme in ("https", "unix") or parts.hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def job_path(ref: str | int, rest: str = "") -> str:
+    """Of a job, by number or name; `rest`: of what belongs to it, as in "logs"."""
+    return f"/v1/jobs/{quote(str(ref), safe='')}" + (f"/{rest}" if rest else "")
 
 
 def _encoded(body: object) -> bytes | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from swell.core.capacity import processes_of
 from swell.core.decision import Detail, Reason, ReasonCode
 from swell.core.job import JobSpec
+from swell.core.pods import runs_pods
 from swell.core.resources import Allocation, Cap, Capped, Node
 
 Amounts = Mapping[Capped, int]
@@ -37,6 +38,11 @@ def needs_of(spec: JobSpec, n: int, gpus_per_node: int) -> Amounts:
         Capped.CPUS: processes * spec.cpus,
         Capped.MEMORY: processes * spec.memory_mib,
     }
+
+
+def largest_node(nodes: Iterable[Node]) -> int:
+    """GPUs of the largest node that runs pods."""
+    return max((len(node.gpus) for node in nodes if runs_pods(node)), default=0)
 
 
 def held_by(allocation: Allocation) -> Amounts:

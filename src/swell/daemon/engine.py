@@ -163,9 +163,7 @@ class Engine:
         self._gone = False
         self._outputs = Outputs(lambda: self.state, collect or _collect_nothing, self._commit, clock.now_s)
         self._ids = JobIdWatermark(settings.id_file)
-        self._kept_here = kept_here
-        self._declare = declare
-        self._machines = machines
+        self._kept_here, self._declare, self._machines = kept_here, declare, machines
         if machines is not None:
             committer.listeners += [self._nodes_changed]
         committer.listeners += [self._stops.wake, self._cleanup.happened, self._outputs.happened, self._ids.happened]

@@ -20,6 +20,7 @@ from swell.core.ids import JobId, RunId
 from swell.core.observations import Adopted, CheckpointKept, FilesFound, NodeHeard, Observation
 from swell.core.resources import Node
 from swell.core.state import JobRecord
+from swell.executors.answers import answer_of, refused
 from swell.executors.carriage import Carriage
 from swell.executors.judging import Judge
 from swell.executors.places import Floor, Place, all_of
@@ -27,7 +28,7 @@ from swell.executors.request import LaunchContext
 from swell.executors.tracking import Tracked, Tuning
 from swell.executors.transport import LocalTransport, Look, Unreachable
 from swell.executors.verdict import Roster, roster_from_json, roster_of, sight_from_json, together
-from swell.ports import Answer, Clock, Done, JobTree, Launch, LogChunk, Order, Piece, Refused, Unknown, Worker
+from swell.ports import Answer, Clock, Done, JobTree, Launch, LogChunk, Order, Piece, Unknown, Worker
 
 log = logging.getLogger(__name__)
 Prepare = Callable[[Order], Awaitable[Launch]]
@@ -114,7 +115,7 @@ class HostExecutor:
         except Unreachable as error:
             return Unknown(why=str(error))
         except Exception as error:
-            return _refused(error)
+            return refused(error)
         tracked = self._floor.tracked.setdefault(launch.run, Tracked(roster=roster_of(launch)))
         async with tracked.lock:
             tracked.requests = {worker.rank: _request(launch, worker) for worker in launch.workers}
@@ -166,11 +167,11 @@ class HostExecutor:
         async def prepare() -> None:
             await self._put_discovery(await self._prepare(order))
 
-        return await _answer_of(prepare(), refusals=Exception)
+        return await answer_of(prepare(), refusals=Exception)
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:
-            return await _answer_of(self._stop(run, kill=kill))
+            return await answer_of(self._stop(run, kill=kill))
         finally:
             self._floor.hint(run)
 
@@ -239,7 +240,7 @@ class HostExecutor:
     async def remove(self, job: JobId) -> Answer:
         if any(run.job == job for run in self._floor.tracked):
             return Done()
-        return await _answer_of(self._remove_everywhere(job))
+        return await answer_of(self._remove_everywhere(job))
 
     async def _remove_everywhere(self, job: JobId) -> None:
         await all_of(self._floor.reach(place.transport.remove(job)) for place in self._floor.places())
@@ -430,21 +431,6 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _answer_of(work: Awaitable[None], refusals: type[Exception] = OSError) -> Answer:
-    """Done; unknown if a machine does not answer; refused for these errors."""
-    try:
-        await work
-    except Unreachable as error:
-        return Unknown(why=str(error))
-    except refusals as error:
-        return _refused(error)
-    return Done()
-
-
-def _refused(error: Exception) -> Refused:
-    return Refused(why=str(error), errno=error.errno if isinstance(error, OSError) else None)
 
 
 def _request(launch: Launch, worker: Worker) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from swell.core.capacity import Need, need_of_spec
-from swell.core.caps import Left, needs_of
+from swell.core.caps import Left, largest_node, needs_of
 from swell.core.decision import Grant, Layout
 from swell.core.ids import JobId
-from swell.core.pods import runs_pods
 from swell.core.resources import Cap
 from swell.core.snapshot import Capacity, JobView, Snapshot
 
@@ -63,8 +62,9 @@ def spare(
 
 
 def _caps_left(snapshot: Snapshot, grants: Mapping[JobId, Grant], served: tuple[JobView, ...]) -> tuple[Cap, ...]:
-    left = Left(snapshot.caps)
-    largest = max((len(node.gpus) for node in snapshot.nodes if runs_pods(node)), default=0) if snapshot.caps else 0
-    for job in served if snapshot.caps else ():
+    if not snapshot.caps:
+        return ()
+    left, largest = Left(snapshot.caps), largest_node(snapshot.nodes)
+    for job in served:
         left.take(job.spec, needs_of(job.spec, grants[job.id].n, largest))
     return left.caps()

@@ -197,6 +197,8 @@ class _Capped:
 
     def bars(self, draft: _Draft, job: JobView, target: Allocation, held: Held) -> bool:
         """Whether a cap keeps the job from having this now: then it waits for those that leave, or with the reason."""
+        if not self._left.concerns(job.spec):
+            return False
         had = held_by(job.allocation) if job.allocation is not None else None
         if had:
             self._left.take(job.spec, had, -1)

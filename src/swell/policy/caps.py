@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from swell.core.caps import Left, needs_of, under
+from swell.core.caps import Left, largest_node, needs_of, under
 from swell.core.decision import Reason
 from swell.core.pods import runs_pods
 from swell.core.resources import GPU_MILLI, Capped
@@ -40,7 +40,7 @@ class Within:
     def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
         self._ledger = ledger
         self._caps = snapshot.caps
-        self._largest = max((len(node.gpus) for node in snapshot.nodes if runs_pods(node)), default=0)
+        self._largest = largest_node(snapshot.nodes) if snapshot.caps else 0
         self.left = Left(snapshot.caps)
 
     def possible(self, jobs: Jobs) -> Jobs:
@@ -98,6 +98,8 @@ class Within:
         return 0
 
     def _short(self, job: JobView, n: int) -> Reason | None:
+        if not self.left.concerns(job.spec):
+            return None
         return self.left.short(job.spec, needs_of(job.spec, n, self._largest))
 
     def _take(self, job: JobView, n: int, sign: int = 1) -> None:

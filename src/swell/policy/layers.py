@@ -2,11 +2,11 @@
 
 Order: runs that may not be stopped, runs that changed a moment ago and runs on cordoned nodes keep exactly what they
 hold. Teams that have used up their GPU hours get nothing (`policy.budgets`), nor do jobs beyond what their namespace
-may have (`policy.caps`). Where an earlier plan stands, so do all
-that it gave and left alone (`core.targets`). Then each priority class, highest first, on what is left: starving jobs
-(`policy.starvation`); the policy, team by team where there are quotas (`policy.quotas`); changes of running jobs that
-do not pay are undone (`policy.resizing`). What that leaves goes, with an elastic policy, to whoever gains from it; a
-policy that is not elastic is asked again, since it may hold jobs back. Every job that gets nothing has a reason.
+may have (`policy.caps`). Where an earlier plan stands, so do all that it gave and left alone (`core.targets`). Then
+each priority class, highest first, on what is left: starving jobs (`policy.starvation`); the policy, team by team where
+there are quotas (`policy.quotas`); changes of running jobs that do not pay are undone (`policy.resizing`). What that
+leaves goes, with an elastic policy, to whoever gains from it; an inelastic policy is asked again, since it may hold
+jobs back. Every job that gets nothing has a reason.
 
 A policy that weighs the cost of restarts itself declares `weighs_restarts = True`: its sizes of running jobs are left
 alone. All of it is O(jobs) beside the policy.
@@ -96,8 +96,8 @@ class _Table:
         return groups.by_right()
 
     def settle(self, jobs: Sequence[JobView], by_right: Sequence[JobView]) -> None:
-        """Undo changes that do not pay, give jobs within their quota what others borrowed, use what is left. A policy
-        that is not elastic chooses who gets it: it may hold jobs back although there is room."""
+        """Undo changes that do not pay, give jobs within their quota what others borrowed, use what is left. An
+        inelastic policy is asked who gets that: it may hold jobs back although there is room."""
         policy, ledger, snapshot = self._policy, self._ledger, self._snapshot
         undone = self._weigh(jobs)
         if policy.elastic:

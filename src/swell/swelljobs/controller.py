@@ -17,7 +17,7 @@ from swell.core.errors import Conflict, NotFound, SwellError
 from swell.core.events import Event, job_of
 from swell.core.ids import JobId
 from swell.core.state import JobRecord
-from swell.executors.kubernetes.api import Api, Refusal
+from swell.executors.kubernetes.api import Api, Refusal, namespaced
 from swell.executors.kubernetes.watch import Reflector
 from swell.executors.transport import Unreachable
 from swell.jobfile.expand import Given, expand
@@ -51,7 +51,7 @@ class SwellJobs:
         self._api = api
         self._engine = engine
         self._cluster = cluster
-        self._path = f"/apis/{GROUP}/{VERSION}/namespaces/{api.namespace}/{PLURAL}"
+        self._path = namespaced(api.namespace, PLURAL, group=f"{GROUP}/{VERSION}")
         self._objects = Reflector(api, self._path, swell_job_of, self._changed)
         self._dirty: dict[str, None] = {}
         self._of_job: dict[JobId, str] = {}

@@ -22,7 +22,7 @@ async def let_go(api: Api) -> int:
     pods = await api.get("/api/v1/pods", labelSelector=CLUSTER)
     here = [item for item in pods["items"] if item["metadata"]["namespace"] == api.namespace]
     count = [await _without(api, namespaced(api.namespace, "pods"), item, OF_POD) for item in here]
-    path = f"/apis/{GROUP}/{VERSION}/namespaces/{api.namespace}/{PLURAL}"
+    path = namespaced(api.namespace, PLURAL, group=f"{GROUP}/{VERSION}")
     try:
         jobs = await api.get(path)
     except Refusal:  # the custom resource is not there

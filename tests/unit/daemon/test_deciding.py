@@ -21,9 +21,9 @@ from swell.core.snapshot import Capacity, Options, Snapshot
 from swell.daemon.deciding import Decider, NoDecision, Superseded
 from swell.plan.snapshotter import Snapshotter
 from swell.policy import registry
-from swell.policy.options import NO_OPTIONS
 from swell.ports import Policy, Random
 from swell.speed.book import Book
+from unit.policy.views import Inelastic
 
 
 def with_a_job() -> Snapshot:
@@ -41,13 +41,10 @@ ANSWERS_S = 30.0
 """Far more than anything here takes, so that only what never comes is missed."""
 
 
-class Sleeper:
+class Sleeper(Inelastic):
     """Decides when it is woken."""
 
     name = "sleeper"
-    elastic = False
-    weighs_restarts = False
-    OPTIONS = NO_OPTIONS
     awake = threading.Event()
     asked = 0
 
@@ -57,11 +54,8 @@ class Sleeper:
         return Decision(grants={})
 
 
-class Crasher:
+class Crasher(Inelastic):
     name = "crasher"
-    elastic = False
-    weighs_restarts = False
-    OPTIONS = NO_OPTIONS
     how: Callable[[], object] = staticmethod(lambda: None)
 
     def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision:

@@ -18,11 +18,11 @@ from swell.daemon.effects import Effects
 from swell.daemon.passes import Passes, Timing
 from swell.plan.snapshotter import Snapshotter
 from swell.policy import registry
-from swell.policy.options import NO_OPTIONS
 from swell.ports import Policy, Random
 from swell.speed.book import Book
 from swell.store.journal import Journal
 from swell.store.memory import MemoryStore
+from unit.policy.views import Inelastic
 
 NOW_S = 1000.0
 
@@ -37,13 +37,10 @@ class Still:
         return 5.0
 
 
-class Waker:
+class Waker(Inelastic):
     """Gives nobody anything and wants to be asked again at `wake_s`."""
 
     name = "waker"
-    elastic = False
-    weighs_restarts = False
-    OPTIONS = NO_OPTIONS
     wake_s: float | None = None
 
     def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: Random) -> Decision:

@@ -1,4 +1,4 @@
-"""Caps on what jobs of one Kubernetes namespace may have together hold for every policy, and waiting jobs say so."""
+"""No policy gives jobs of a Kubernetes namespace more than its caps; a job that waits for a cap names it."""
 
 from __future__ import annotations
 

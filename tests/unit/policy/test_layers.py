@@ -17,9 +17,8 @@ from swell.plan.explain import sentence
 from swell.policy import layers, quotas
 from swell.policy.base import Purse
 from swell.policy.ledger import Ledger
-from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import POLICIES
-from unit.policy.views import NOW_S, counts, decide, power, snapshot, view
+from unit.policy.views import NOW_S, Inelastic, counts, decide, power, snapshot, view
 
 LONG_S = Options().starvation_s + 3600.0
 UNSTOPPABLE = JobSpec(name="fixed", command=("true",))
@@ -46,12 +45,7 @@ class TestKept:
         assert decision.wake_s == NOW_S + 7.0
 
     def test_a_policy_of_ones_own_says_when_to_ask_it_again(self) -> None:
-        class Later:
-            name = "later"
-            elastic = False
-            weighs_restarts = False
-            OPTIONS = NO_OPTIONS
-
+        class Later(Inelastic):
             def decide(self, snapshot: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
                 return Decision(grants={}, wake_s=snapshot.now_s + 60.0)
 
@@ -154,13 +148,8 @@ class TestQuotas:
         assert ledger.used["a"] == 1000 * sum(expected[:2])
 
 
-class InOrder:
+class InOrder(Inelastic):
     """First in, first out, not elastic: nobody passes a job that waits for room, and at most `most` of one team run."""
-
-    name = "in-order"
-    elastic = False
-    weighs_restarts = False
-    OPTIONS = NO_OPTIONS
 
     def __init__(self, most: int = 1000, team: str = "a") -> None:
         self.most, self.team = most, team
@@ -400,12 +389,7 @@ class TestPoliciesThatErr:
         "given", [Grant(n=5, gpu_type="gpu"), Grant(n=1, gpu_type="gpu"), Grant(n=4, gpu_type="b")]
     )
     def test_never_gives_what_is_not_there_or_not_allowed(self, given: Grant) -> None:
-        class Wild:
-            name = "wild"
-            elastic = False
-            weighs_restarts = False
-            OPTIONS = NO_OPTIONS
-
+        class Wild(Inelastic):
             def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
                 return Decision(grants={job.id: given for job in taken.jobs}, memory=memory)
 

@@ -13,9 +13,19 @@ from swell.core.resources import Allocation, Part
 from swell.core.snapshot import Capacity, Curve, JobView, Options, Snapshot
 from swell.core.state import JobState
 from swell.policy import layers
+from swell.policy.options import NO_OPTIONS
 from swell.policy.registry import policy_named
 
 NOW_S = 1_000_000.0
+
+
+class Inelastic:
+    """What a policy of a test has besides its `decide`."""
+
+    name = "of-a-test"
+    elastic = False
+    weighs_restarts = False
+    OPTIONS = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)

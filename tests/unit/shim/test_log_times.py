@@ -10,7 +10,7 @@ from swell.shim.log_times import NAME, LogTimes, begin_of
 
 
 def written(directory: Path, *parts: tuple[float, bytes]) -> None:
-    """A log that grew by these parts, each so many seconds ago."""
+    """Make a log to which each part was appended that many seconds ago."""
     times, now_s = LogTimes(str(directory), 1.0), time.time()
     data = b""
     for ago_s, part in parts:

@@ -47,8 +47,10 @@ class Expired(Refusal):
     """What a watch wants to go on from is too old: everything is to be listed again."""
 
 
-def namespaced(namespace: str, kind: str, name: str = "") -> str:
-    return f"/api/v1/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")
+def namespaced(namespace: str, kind: str, name: str = "", group: str = "") -> str:
+    """`group`: with its version, as in "kubeflow.org/v2beta1"; unset: the core of Kubernetes."""
+    root = f"/apis/{group}" if group else "/api/v1"
+    return f"{root}/namespaces/{namespace}/{kind}" + (f"/{name}" if name else "")
 
 
 class Api:

@@ -24,6 +24,7 @@ from swell.core.observations import (
     RunUp,
 )
 from swell.core.resources import Node
+from swell.executors.answers import answer_of, refused
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
 from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, counted, not_its_own
@@ -53,6 +54,8 @@ from swell.shim.log_times import begin_of
 
 log = logging.getLogger(__name__)
 
+CANNOT_BE_MADE = (SwellError, OSError, ValueError)
+"""Of the objects of a run: nothing of it was sent."""
 POLL_S = 2.0
 """Runs are judged so often, events or not: some things follow from time alone."""
 HEARTBEAT_S = 5.0
@@ -118,8 +121,8 @@ class KubernetesExecutor:
                 await self._mpijobs.check()
         except Unreachable as error:
             return Unknown(why=str(error))
-        except (SwellError, OSError, ValueError) as error:
-            return Refused(why=str(error), errno=error.errno if isinstance(error, OSError) else None)
+        except CANNOT_BE_MADE as error:
+            return refused(error)
         fresh = Tracked(roster=objects.roster, namespace=objects.namespace, lease_s=self._settings.lease_s)
         fresh.mpi = MpiRun(hosts=objects.hosts) if objects.hosts else None
         tracked = self._tracked.setdefault(run, fresh)
@@ -133,37 +136,32 @@ class KubernetesExecutor:
         tracked = self._tracked.get(order.run)
         if tracked is None or tracked.mpi is None:
             return Done() if tracked else Refused(why="the run has no pods that could be resized")
-        try:
-            objects = await asyncio.to_thread(self._make, order)
-            async with tracked.lock:
-                pods = list(self._of_run.get(order.run, {}).values())
-                if not await self._mpijobs.resize(tracked, objects.hosts, pods):
-                    await self._stop(tracked, kill=False)
-        except Unreachable as error:
-            return Unknown(why=str(error))
-        except (SwellError, OSError, ValueError) as error:
-            return Refused(why=str(error))
+        return await answer_of(self._resize(tracked, order), CANNOT_BE_MADE)
+
+    async def _resize(self, tracked: Tracked, order: Order) -> None:
+        objects = await asyncio.to_thread(self._make, order)
+        async with tracked.lock:
+            pods = list(self._of_run.get(order.run, {}).values())
+            if not await self._mpijobs.resize(tracked, objects.hosts, pods):
+                await self._stop(tracked, kill=False)
         self._stale_inventory = True
         self._hint(order.run)
-        return Done()
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:
-            tracked = self._tracked.get(run) or await self._found(run)
-            if tracked is None or (tracked.ended and run not in self._tracked):
-                await self._writer.delete_all(list(self._of_run.get(run, {}).values()), kill=kill)
-                return Done()
-            async with tracked.lock:
-                await self._stop(tracked, kill=kill)
-                tracked.launched = True  # what was not created by now never will be: its end can be reported
-                self._tracked.setdefault(run, tracked)
-        except Unreachable as error:
-            return Unknown(why=str(error))
-        except OSError as error:
-            return Refused(why=str(error))
+            return await answer_of(self._signal(run, kill=kill))
         finally:
             self._hint(run)
-        return Done()
+
+    async def _signal(self, run: RunId, *, kill: bool) -> None:
+        tracked = self._tracked.get(run) or await self._found(run)
+        if tracked is None or (tracked.ended and run not in self._tracked):
+            await self._writer.delete_all(list(self._of_run.get(run, {}).values()), kill=kill)
+            return
+        async with tracked.lock:
+            await self._stop(tracked, kill=kill)
+            tracked.launched = True  # what was not created by now never will be: its end can be reported
+            self._tracked.setdefault(run, tracked)
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         work = (self._pods.run, self._nodes.run, self.rules.run, self._keep_judging, self._keep_hearing)
@@ -198,11 +196,7 @@ class KubernetesExecutor:
         """What the daemon keeps of it. Its directory on the cluster's storage is left: nothing of ours runs there."""
         if any(run.job == job for run in self._tracked):
             return Done()
-        try:
-            await asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).delete, job)
-        except OSError as error:
-            return Refused(why=str(error))
-        return Done()
+        return await answer_of(asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).delete, job))
 
     def leased(self, run: RunId, node: str) -> None:
         """Its pod there has asked for its lease, and obeys it. Noted before it is answered."""

@@ -20,6 +20,7 @@ from swell.executors.kubernetes.mpi_run import (
     MpiRun,
     goes_on,
     misplaced,
+    moved_ranks,
     reassigned,
     roster_with,
     stage,
@@ -78,7 +79,7 @@ class BarePods:
         await self._writer.delete_all(pods, kill=kill)
         seen = {pod.name for pod in pods}
         for rank in range(len(tracked.nodes)):  # created a moment ago, and not seen yet
-            name = f"{name_of(self._cluster, tracked.run)}-{rank}"
+            name = self._name(tracked, rank)
             if name not in seen:
                 await self._writer.delete(tracked.namespace, name, kill=kill)
 
@@ -103,12 +104,15 @@ class BarePods:
 
     async def _exists(self, tracked: Tracked, rank: int) -> bool:
         try:
-            await self._api.get(namespaced(tracked.namespace, "pods", f"{name_of(self._cluster, tracked.run)}-{rank}"))
+            await self._api.get(namespaced(tracked.namespace, "pods", self._name(tracked, rank)))
         except Refusal as refusal:
             if refusal.code != 404:
                 raise
             return False
         return True
+
+    def _name(self, tracked: Tracked, rank: int) -> str:
+        return f"{name_of(self._cluster, tracked.run)}-{rank}"
 
 
 class MpiJobs:
@@ -145,7 +149,7 @@ class MpiJobs:
         hosts = reassigned(mpi.hosts, wanted)
         if not goes_on(mpi.hosts, hosts, tracked.roster.members[0].node):
             return False
-        moved = {index + 1 for index, host in enumerate(mpi.hosts) if host.kind not in _kinds(hosts, index)}
+        moved = moved_ranks(mpi.hosts, hosts)
         mpi.left |= {pod.uid for pod in pods if pod.rank in moved}
         mpi.hosts, mpi.waits_s = hosts, None
         mpi.seen -= moved
@@ -266,10 +270,6 @@ class MpiJobs:
 def _mpi(tracked: Tracked) -> MpiRun:
     assert tracked.mpi is not None
     return tracked.mpi
-
-
-def _kinds(hosts: Sequence[Host], index: int) -> set[tuple[str, int]]:
-    return {hosts[index].kind} if index < len(hosts) else set()
 
 
 async def _unless_gone(work: Awaitable[object]) -> None:

@@ -93,6 +93,11 @@ def goes_on(now: Sequence[Host], then: Sequence[Host], launcher: str) -> bool:
     return stays and launcher in {host.node for host in then}
 
 
+def moved_ranks(now: Sequence[Host], then: Sequence[Host]) -> set[int]:
+    """Workers that do not stay where they are."""
+    return {i + 1 for i, host in enumerate(now) if i >= len(then) or host.kind != then[i].kind}
+
+
 def stage(hosts: Sequence[Host], workers: Mapping[int, Pod]) -> tuple[int, Host]:
     """How many workers the object shall ask for now, and the host that its template shall be for: the first that is
     missing or elsewhere. Those after it of its kind come with it. `workers` by index."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from swell.core.job import JobSpec, Launcher
 from swell.core.resources import Part
+from swell.executors.kubernetes.api import namespaced
 from swell.executors.kubernetes.manifests import POD_INFO, RUN_DIR, Manifest, Pods, RunObjects, address_of, merged, on
-from swell.executors.kubernetes.mpi_run import Host, roster_with
+from swell.executors.kubernetes.mpi_run import Host, roster_with, stage
 from swell.executors.kubernetes.objects import HOST, RANK, WORKER
 from swell.executors.launchers import horovod_argv, mpi_argv
 from swell.ports import Launch, Worker
@@ -26,26 +27,28 @@ DISCOVERY = "/etc/mpi/discover_hosts.sh"
 """Where the operator mounts what lists the workers that run."""
 SSH_SERVER = ("/usr/sbin/sshd", "-De")
 _HOSTS_COME_BACK = ("--slots-per-host", "1", "--blacklist-cooldown-range", "30", "100")
-"""A worker that was taken away and made again has the same name: horovodrun tries it again after so many seconds."""
+"""horovodrun bans a host that failed. A worker that is made again has the name of the old one, so the ban has to end:
+after 30 to 100 s."""
 _AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Containers often have no other user, and mpirun refuses it without."""
 _UNPLACED = address_of(0).split("0", maxsplit=1)[0]
 
 
 def path_of(namespace: str, name: str = "") -> str:
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}" + (f"/{name}" if name else "")
+    return namespaced(namespace, PLURAL, name, group=f"{GROUP}/{VERSION}")
 
 
 def as_mpijob(pods: Pods, launch: Launch, first: RunObjects) -> RunObjects:
     """See `manifests.objects_of`: `launch` has one worker, which is what the launcher runs."""
     (process,) = launch.workers
     hosts = hosts_of(pods, process)
+    count, host = stage(hosts, {})
     spec = {
         "slotsPerWorker": max(1, len(hosts[0].gpus)),
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
         "mpiReplicaSpecs": {
             "Launcher": _replicas(1, _launcher(pods, process, hosts)),
-            "Worker": _replicas(_alike(hosts), _worker(pods, process, hosts[0])),
+            "Worker": _replicas(count, _worker(pods, process, host)),
         },
     }
     meta = {name: pods.meta[name] for name in ("name", "namespace", "labels")}
@@ -72,11 +75,6 @@ def _host(pods: Pods, process: Worker, part: Part, gpus: tuple[int, ...]) -> Hos
         memory_mib=processes * process.memory_mib,
     )
     return Host(node=part.node, gpus=gpus, resources=pods.resources(asks))
-
-
-def _alike(hosts: tuple[Host, ...]) -> int:
-    """How many are made from the first template (`mpi_run.stage` goes on from there)."""
-    return next((index for index, host in enumerate(hosts) if host.kind != hosts[0].kind), len(hosts))
 
 
 def _replicas(count: int, template: Manifest) -> Manifest:
@@ -147,8 +145,7 @@ def _overrides(overrides: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def staged(found: Manifest, replicas: int, host: Host) -> Manifest | None:
-    """The patch that makes a found MPIJob ask for so many workers, new ones from a template for this host; None: it
-    does."""
+    """The patch after which the MPIJob asks for `replicas` workers and makes new ones for this host; None: it does."""
     worker = found["spec"]["mpiReplicaSpecs"]["Worker"]
     template = worker["template"]
     container = {**template["spec"]["containers"][0], "resources": host.resources}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from swell.core.resources import Cap, Node
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
-from swell.executors.kubernetes.objects import Pod
+from swell.executors.kubernetes.objects import Json, Pod
 from swell.executors.kubernetes.rules import ResourceQuota, caps_from, kueue_cap, managed_by, quota_of
 from swell.executors.kubernetes.watch import Reflector
 from swell.executors.transport import Unreachable
@@ -69,7 +69,7 @@ class NamespaceRules:
         self._news = True
 
     async def _keep_quotas(self) -> None:
-        while not await self._may("resourcequotas", "ResourceQuotas", self._path):
+        while await self._read("resourcequotas", "ResourceQuotas", self._path, limit=1) is None:
             self._looked[0].set()
             await asyncio.sleep(LOOK_S)
         watching = asyncio.create_task(self._quotas.run())
@@ -80,20 +80,20 @@ class NamespaceRules:
         finally:
             watching.cancel()
 
-    async def _may(self, name: str, what: str, path: str) -> bool:
-        """Whether objects can be read, once the API server answers. If not, the reason is among the findings."""
+    async def _read(self, name: str, what: str, path: str, **query: int) -> Json | None:
+        """What is there, once the API server answers. None: it refuses; a missing permission becomes a finding."""
         while True:
             try:
-                await self._api.get(path, limit=1)
+                found: Json = await self._api.get(path, **query)
             except Refusal as refusal:
                 if refusal.code == 403:
                     self._cannot(name, f"the daemon may not read {what} of namespace {self._api.namespace}")
-                return False
+                return None
             except Unreachable:
                 await asyncio.sleep(RETRY_S)
                 continue
             self.findings.pop(name, None)
-            return True
+            return found
 
     def _cannot(self, name: str, words: str) -> None:
         if name not in self.findings:
@@ -113,11 +113,8 @@ class NamespaceRules:
             await asyncio.sleep(LOOK_S)
 
     async def _labels(self) -> dict[str, str]:
-        path = f"/api/v1/namespaces/{self._api.namespace}"
-        if not await self._may("namespace", "the labels", path):
-            return {}
-        labels: dict[str, str] = (await self._api.get(path))["metadata"].get("labels") or {}
-        return labels
+        found = await self._read("namespace", "the labels", f"/api/v1/namespaces/{self._api.namespace}")
+        return found["metadata"].get("labels") or {} if found else {}
 
     async def _queues(self) -> list[str]:
         try:
@@ -125,7 +122,6 @@ class NamespaceRules:
         except Refusal:  # Kueue is not installed
             return []
         version = group["preferredVersion"]["groupVersion"]
-        path = f"/apis/{version}/namespaces/{self._api.namespace}/localqueues"
-        if not await self._may("localqueues", "LocalQueues", path):
-            return []
-        return [item["metadata"]["name"] for item in (await self._api.get(path))["items"]]
+        path = namespaced(self._api.namespace, "localqueues", group=version)
+        found = await self._read("localqueues", "LocalQueues", path)
+        return [item["metadata"]["name"] for item in found["items"]] if found else []

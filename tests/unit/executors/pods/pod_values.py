@@ -5,11 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from swell.executors.kubernetes.manifests import Site
 from swell.executors.kubernetes.objects import KubeNode, Pod, node_of, pod_of
+from swell.executors.kubernetes.settings import KubernetesSettings
 
 CLUSTER = "c0ffee00c0ffee00"
 CREATED_S = 1_800_000_000.0
 GPU = "nvidia.com/gpu"
+SITE = Site(
+    cluster=CLUSTER,
+    namespace="default",
+    library="lib",
+    library_paths={},
+    url="http://10.0.0.1:1",
+    token="t",
+    settings=KubernetesSettings(),
+)
 
 
 def kube_node(name: str = "a", gpus: int = 4, **more: Any) -> KubeNode:

@@ -18,13 +18,12 @@ from swell.core.observations import RunGone, RunUp
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.kubernetes import executor as module
-from swell.executors.kubernetes.manifests import RunObjects, Site, objects_of
+from swell.executors.kubernetes.manifests import RunObjects, objects_of
 from swell.executors.kubernetes.mpi_run import Host, goes_on, reassigned, stage
 from swell.executors.kubernetes.mpijob import as_mpijob, path_of
-from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.ports import Done, Order, Refused
 from unit.executors.pods.fake_cluster import FakeCluster
-from unit.executors.pods.pod_values import CLUSTER, last_word, terminated
+from unit.executors.pods.pod_values import CLUSTER, SITE, last_word, terminated
 from unit.executors.pods.test_pod_executor import RUNNING, Stage, _here, gone, play
 
 RUN = RunId(7, 1)
@@ -34,15 +33,6 @@ PODS = "/api/v1/namespaces/default/pods"
 NODES = {
     name: Node(name=name, executor="kubernetes", gpus=tuple(Gpu(index=i) for i in range(4)), cpus=8) for name in "ab"
 }
-SITE = Site(
-    cluster=CLUSTER,
-    namespace="default",
-    library="lib",
-    library_paths={},
-    url="http://10.0.0.1:1",
-    token="t",
-    settings=KubernetesSettings(),
-)
 
 
 def order(*parts: Part, launcher: Launcher = Launcher.HOROVOD) -> Order:

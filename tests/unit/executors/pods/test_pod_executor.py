@@ -20,12 +20,11 @@ from swell.core.state import JobRecord, Run
 from swell.executors.kubernetes import executor as module
 from swell.executors.kubernetes.api import Refusal
 from swell.executors.kubernetes.executor import KubernetesExecutor
-from swell.executors.kubernetes.manifests import Site, library_of, objects_of
-from swell.executors.kubernetes.settings import KubernetesSettings
+from swell.executors.kubernetes.manifests import library_of, objects_of
 from swell.executors.kubernetes.tracking import Notes
 from swell.ports import Done, Order, Unknown
 from unit.executors.pods.fake_cluster import FakeCluster
-from unit.executors.pods.pod_values import CLUSTER, GPU, last_word, terminated
+from unit.executors.pods.pod_values import CLUSTER, GPU, SITE, last_word, terminated
 
 RUN = RunId(7, 1)
 RUNNING = {"running": {"startedAt": "2027-01-15T08:00:01Z"}}
@@ -50,23 +49,13 @@ def order(nodes: tuple[str, ...] = ("a",)) -> Order:
 class Stage:
     def __init__(self, home: Path, cluster: FakeCluster) -> None:
         self.cluster = cluster
-        settings = KubernetesSettings()
-        site = Site(
-            cluster=CLUSTER,
-            namespace="default",
-            library="lib",
-            library_paths={},
-            url="http://10.0.0.1:1",
-            token="t",
-            settings=settings,
-        )
         self.executor = KubernetesExecutor(
             cluster,  # type: ignore[arg-type]
             Clock(),
             CLUSTER,
-            lambda asked: objects_of(asked.record, asked.nodes, site),
+            lambda asked: objects_of(asked.record, asked.nodes, SITE),
             lambda namespace: library_of({"start.sh": b""}, CLUSTER, namespace)[0],
-            settings=settings,
+            settings=SITE.settings,
             directory=home / "pods",
         )
         self.told: list[Observation] = []
