@@ -95,6 +95,7 @@ class Config:
     hooks: Mapping[str, Hook] = field(default_factory=dict)  # where notices go, by name; see below
     log_format: str = "text"  # of daemon.log: text, or json, one object per line
     log_stderr: bool = False  # also to standard error, as containers want it; on a terminal always
+    otlp_endpoint: str = ""  # OTLP/HTTP receiver of spans; empty: $OTEL_EXPORTER_OTLP_ENDPOINT, or none
     snapshot_max_mib: int = 200  # of working files at submit
     events_keep_days: float = 7.0  # then the log is compacted; what became of jobs is kept. 0: keep all events
     jobs_keep_days: float = 0.0  # ended jobs are removed then, with logs, working copies and checkpoints. 0: keep all
@@ -187,7 +188,7 @@ def load_config(home: Path | None = None, overrides: Mapping[str, Any] | None = 
     if named:
         config = replace(config, kubernetes=replace(config.kubernetes or KubernetesSettings(), **named))
     config = _check_exposure(_merge(config, said, "the command line"))
-    return _check_standby(_check_pods_reach(_check_user(_check_log(config))))
+    return _check_standby(_check_pods_reach(_check_user(_check_watching(config))))
 
 
 def is_loopback(host: str) -> bool:
@@ -207,9 +208,12 @@ def _check_exposure(config: Config) -> Config:
     return config
 
 
-def _check_log(config: Config) -> Config:
+def _check_watching(config: Config) -> Config:
     if config.log_format not in ("text", "json"):
         raise ConfigError(f"log_format must be text or json, not {config.log_format!r}")
+    parts = urlsplit(config.otlp_endpoint)
+    if config.otlp_endpoint and not (parts.scheme in ("http", "https") and parts.hostname):
+        raise ConfigError(f"otlp_endpoint must be as http://127.0.0.1:4318, not {config.otlp_endpoint!r}")
     return config
 
 

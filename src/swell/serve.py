@@ -11,13 +11,15 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from swell import __version__, listening, standing_by
 from swell.api.app import create_app
-from swell.config import Config
+from swell.config import Config, ConfigError
 from swell.core.errors import Conflict, StoreError, StoreFenced
 from swell.core.resources import Node
 from swell.daemon.clock import SystemClock
@@ -59,6 +61,9 @@ from swell.store.sql import SqlStore
 from swell.swelljobs.controller import SwellJobs
 
 log = logging.getLogger(__name__)
+
+OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""Where spans go, if the configuration does not say: standard names, read by OpenTelemetry itself."""
 
 
 class AlreadyServed(Conflict):
@@ -139,7 +144,7 @@ async def _serve(config: Config) -> None:
     if store is None:
         return
     lost: list[StoreFenced] = []
-    async with running_engine(config, doors.url, secret, store) as engine:
+    async with AsyncExitStack() as closing, running_engine(config, doors.url, secret, store) as engine:
         app = create_app(engine, secret, config, metrics_token=metrics_token, machines=SshMachines(engine.cluster_id))
         app.state.hooks = hooks = _hooks(config, engine)
         if config.hooks:
@@ -149,7 +154,8 @@ async def _serve(config: Config) -> None:
             swell_jobs = SwellJobs(connect(for_swelljobs(config.kubernetes)), engine, engine.cluster_id)
             engine.watch(swell_jobs.happened, lambda _: None)
             engine.tasks.start("swelljobs", swell_jobs.run)
-        server = listening.server_of(app)
+        served = _traced(config, engine, app, closing)
+        server = listening.server_of(served)
         leaving = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, leaving.set)
@@ -162,12 +168,31 @@ async def _serve(config: Config) -> None:
             print(f"swell: warning: {told['warning']}", file=sys.stderr, flush=True)
         watching = [_leave_when_lost(engine, server, lost), _leave_when_asked(engine, server, leaving)]
         tasks = [asyncio.create_task(watch) for watch in watching]
-        async with listening.also_open(app, doors):
+        async with listening.also_open(served, doors):
             await server.serve(sockets=[doors.plain])
         for task in tasks:
             task.cancel()
     if lost:
         raise lost[0]
+
+
+def _traced(config: Config, engine: Engine, app: ASGIApp, closing: AsyncExitStack) -> ASGIApp:
+    """With spans of what it does, where somebody receives them; else the application as it is, and nothing imported."""
+    named = next((name for name in OTLP_VARIABLES if os.environ.get(name)), "")
+    if not config.otlp_endpoint and not named:
+        return app
+    try:
+        from swell.tracing import Tracing
+    except ImportError as error:
+        text = "OpenTelemetry is not installed, so there are no spans; run: pip install 'swell[otel]'"
+        if config.otlp_endpoint:
+            raise ConfigError(f"otlp_endpoint is set: {text}") from error
+        log.warning("%s is set: %s", named, text)
+        return app
+    tracing = Tracing(config.otlp_endpoint, engine.cluster_id)
+    engine.watch(tracing.happened, tracing.passed)
+    closing.push_async_callback(asyncio.to_thread, tracing.close)
+    return tracing.around(app)
 
 
 async def _leave_when_asked(engine: Engine, server: listening.Server, asked: asyncio.Event) -> None:

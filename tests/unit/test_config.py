@@ -67,6 +67,7 @@ def test_options_of_the_command_win_unless_they_are_not_said(tmp_path: Path) -> 
         ("policy: 5", "policy must be text"),
         ("policy_files: mine.py", "policy_files must be a list"),
         ("log_format: xml", "log_format must be text or json"),
+        ("otlp_endpoint: localhost:4318", "otlp_endpoint must be as http://"),
         ("options: 5", "options must hold settings"),
         ("options: {starvation: 5}", "did you mean starvation_s?"),
         ("options: {budgets: 8}", "must name teams with their GPU hours"),

@@ -12,7 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, compile_path
+from starlette.routing import Match, Route, compile_path
+from starlette.types import Scope
 
 from swell import __version__
 from swell.api import (
@@ -52,6 +53,14 @@ from swell.ports import Machines
 from swell.web.assets import Assets
 
 
+class PlainRoute(Route):
+    """A route without FastAPI's parsing. Like FastAPI's own it names itself in the scope: spans need its path."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        return match, {**child, "route": self}
+
+
 def create_app(
     engine: Engine, token: str, config: Config, metrics_token: str = "", machines: Machines | None = None
 ) -> FastAPI:
@@ -79,11 +88,11 @@ def create_app(
     app.state.hooks = None
     app.state.metrics = measured = metrics.Metrics(lambda: app.state.context.engine)
     app.router.routes[:0] = [  # before all others: matched first, and often
-        Route("/v1/runs/{run}/report", inside.report, methods=["POST"]),
-        Route("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
-        Route("/v1/runs/{run}/lease", inside.lease, methods=["POST"]),
-        Route("/v1/runs/{run}/files", inside.files, methods=["GET"]),
-        Route("/v1/jobs", submit, methods=["POST"]),
+        PlainRoute("/v1/runs/{run}/report", inside.report, methods=["POST"]),
+        PlainRoute("/v1/runs/{run}/stop", inside.stop, methods=["GET"]),
+        PlainRoute("/v1/runs/{run}/lease", inside.lease, methods=["POST"]),
+        PlainRoute("/v1/runs/{run}/files", inside.files, methods=["GET"]),
+        PlainRoute("/v1/jobs", submit, methods=["POST"]),
     ]
     app.include_router(jobs.router)
     app.include_router(job_files.router)
