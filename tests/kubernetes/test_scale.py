@@ -12,6 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from swell.core.job import JobSpec, PodOptions
 from swell.core.observations import RunUp
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
-from swell.executors.kubernetes.api import Api, connect
+from swell.executors.kubernetes.api import Api, Refusal, connect
 from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, Site, library_of, objects_of
 from swell.executors.kubernetes.settings import KubernetesSettings
@@ -118,8 +119,9 @@ async def clean(cluster_id: str, cluster: Cluster) -> None:
         path = f"/api/v1/namespaces/default/{kind}"
         for item in (await api.get(path, labelSelector=f"swell/cluster={cluster_id}"))["items"]:
             name = f"{path}/{item['metadata']['name']}"
-            await api.patch(name, {"metadata": {"finalizers": None}})
-            await api.delete(name, 0)
+            with suppress(Refusal):  # the cluster collects what a ConfigMap owned by itself
+                await api.patch(name, {"metadata": {"finalizers": None}})
+                await api.delete(name, 0)
     await api.close()
 
 
