@@ -1,7 +1,7 @@
 """Daemons and shims are killed, helpers stopped, trainings paused, the database taken away; see `campaign`.
 
 The everyday version takes about a minute. `make chaos` (SWELL_CHAOS=full) makes 1,000 kills of the daemon and 500 of
-shims over 5,000 jobs, and 50 outages of PostgreSQL; SWELL_CHAOS_PERCENT makes it shorter.
+shims over 5,000 jobs, and 50 outages of PostgreSQL; SWELL_CHAOS_PERCENT makes it shorter, with as many outages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contract import postgres_server
 
 FULL = os.environ.get("SWELL_CHAOS") == "full"
 PERCENT = int(os.environ.get("SWELL_CHAOS_PERCENT", "100"))
-JOBS, DAEMON_KILLS, SHIM_KILLS = (50 * PERCENT, 10 * PERCENT, 5 * PERCENT) if FULL else (28, 6, 6)
+JOBS, DAEMON_KILLS, SHIM_KILLS, OUTAGES = (50 * PERCENT, 10 * PERCENT, 5 * PERCENT, 50) if FULL else (28, 6, 6, 2)
 
 
 def judge(campaign: Campaign) -> None:
@@ -61,7 +61,7 @@ def test_nothing_is_lost_either_when_the_database_goes_away_as_well(tmp_path: Pa
                 daemon_kills=DAEMON_KILLS,
                 shim_kills=SHIM_KILLS,
                 server=server,
-                outages=max(2, DAEMON_KILLS // 20),
+                outages=OUTAGES,
                 limit_s=120 + 30 * JOBS,
             )
         )
