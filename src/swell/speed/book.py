@@ -269,7 +269,7 @@ class Book:
         if entry.home is not None:
             known = entry.fit or entry.home.fit or NOTHING_KNOWN
             estimated_1_s = entry.estimated_s / known.shape.time(entry.asked_gpus, 1)
-            self._lengths.saw(job, entry.home.name, work_1_s, estimated_1_s)
+            self._lengths.saw(job, entry.home.name, work_1_s, estimated_1_s, entry.epochs_total)
 
     def _forget(self, job: JobId) -> None:
         self._jobs.pop(job, None)

@@ -3,7 +3,8 @@
 `speed.book` tells it every length that becomes known; `speed.remaining` asks it about jobs of which nothing is measured
 yet. Logarithms of lengths (seconds of work at speed 1) are taken to be normal: lengths of jobs are heavy-tailed, most
 are short and a few are a hundred times as long. Each source weighs as much as it was right so far: a family whose
-members have nothing in common says nothing, and neither do estimates that are off by a factor of a hundred.
+members have nothing in common says nothing, and neither do estimates that are off by a factor of a hundred. Members are
+compared by their whole lengths or by their lengths per epoch, whichever predicted the later ones better.
 """
 
 from __future__ import annotations
@@ -51,6 +52,15 @@ class _Seen:
     family: str
     log_s: float
     log_estimate: float | None
+    log_epochs: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Families:
+    """Logarithms of what their last members took, and the variance of the next one."""
+
+    members: dict[str, list[float]]
+    within: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +69,10 @@ class _Spread:
 
     mean: float
     variance: float
-    within: float
+    whole: _Families
+    per_epoch: _Families
     bias: float  # of estimates: log of length over estimate
     estimate_variance: float
-    families: dict[str, list[float]]
 
 
 class Lengths:
@@ -72,13 +82,13 @@ class Lengths:
         self._news = 0  # lengths since what is said of jobs was last said anew
         self.edition = 0  # grows when it is
 
-    def saw(self, job: int, family: str, work_1_s: float, estimated_1_s: float) -> None:
+    def saw(self, job: int, family: str, work_1_s: float, estimated_1_s: float, epochs: int = 0) -> None:
         """A job's length is known: by its epochs, or because it ended. The last word on it counts."""
         if work_1_s <= 0.0:
             return
         estimate = log(estimated_1_s) if estimated_1_s > 0.0 else None
         self._seen.pop(job, None)
-        self._seen[job] = _Seen(family, log(work_1_s), estimate)
+        self._seen[job] = _Seen(family, log(work_1_s), estimate, log(epochs) if epochs else None)
         if len(self._seen) > KEEP:
             del self._seen[next(iter(self._seen))]
         self._news += 1
@@ -86,10 +96,12 @@ class Lengths:
             self._news, self._spread = 0, None
             self.edition += 1
 
-    def of(self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0) -> Length:
+    def of(
+        self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0, *, epochs: int = 0
+    ) -> Length:
         """Of a job of which nothing was measured. `family_guess_1_s`: by what members have shown that run still."""
         spread = self._spread = self._spread or _spread(list(self._seen.values()))
-        mean, variance = _of_family(spread, family, family_guess_1_s)
+        mean, variance = _of_family(spread, family, family_guess_1_s, epochs)
         if estimated_1_s > 0.0:
             said = log(estimated_1_s) + spread.bias
             weight = variance / (variance + spread.estimate_variance)
@@ -97,22 +109,41 @@ class Lengths:
         return Length(exp(mean), min(max(sqrt(variance), LEAST_SIGMA), MOST_SIGMA))
 
 
-def _of_family(spread: _Spread, family: str, guess_1_s: float) -> tuple[float, float]:
+def _of_family(spread: _Spread, family: str, guess_1_s: float, epochs: int) -> tuple[float, float]:
     """Mean and variance, between those of all jobs and those of the family's last members."""
-    members = spread.families.get(family) or ([log(guess_1_s)] if guess_1_s > 0.0 else [])
-    between = max(spread.variance - spread.within, 0.0)
+    members, within = spread.whole.members.get(family, []), spread.whole.within
+    if epochs and family in spread.per_epoch.members and spread.per_epoch.within <= within:
+        members, within = [one + log(epochs) for one in spread.per_epoch.members[family]], spread.per_epoch.within
+    if not members and guess_1_s > 0.0:
+        members = [log(guess_1_s)]
+    between = max(spread.variance - within, 0.0)
     if not members or not between:
         return spread.mean, spread.variance
-    weight = between / (between + spread.within / len(members))
-    return spread.mean + weight * (fmean(members) - spread.mean), spread.within + between * (1.0 - weight)
+    weight = between / (between + within / len(members))
+    return spread.mean + weight * (fmean(members) - spread.mean), within + between * (1.0 - weight)
 
 
 def _spread(seen: Sequence[_Seen]) -> _Spread:
-    families: defaultdict[str, list[float]] = defaultdict(list)
-    for one in seen:
-        families[one.family].append(one.log_s)
     mean = _towards([one.log_s for one in seen], log(PRIOR_MEDIAN_S))
     variance = _towards([(one.log_s - mean) ** 2 for one in seen], PRIOR_SIGMA**2)
+    off = [one.log_s - one.log_estimate for one in seen if one.log_estimate is not None]
+    bias = _towards(off, 0.0)
+    return _Spread(
+        mean=mean,
+        variance=variance,
+        whole=_families([(one.family, one.log_s) for one in seen], variance),
+        per_epoch=_families(
+            [(one.family, one.log_s - one.log_epochs) for one in seen if one.log_epochs is not None], variance
+        ),
+        bias=bias,
+        estimate_variance=_towards([(one - bias) ** 2 for one in off], ESTIMATE_SIGMA**2),
+    )
+
+
+def _families(seen: Sequence[tuple[str, float]], variance: float) -> _Families:
+    families: defaultdict[str, list[float]] = defaultdict(list)
+    for name, log_s in seen:
+        families[name].append(log_s)
     # By how much each member was off what the members before it said: also what changes with time is off.
     errors = [
         (log_s - fmean(before)) ** 2 * n / (n + 1)
@@ -121,16 +152,7 @@ def _spread(seen: Sequence[_Seen]) -> _Spread:
         if n and (before := members[max(0, n - KEEP_OF_FAMILY) : n])
     ]
     within = min(_towards(errors, (1.0 - FAMILY_PART) * variance), variance)
-    off = [one.log_s - one.log_estimate for one in seen if one.log_estimate is not None]
-    bias = _towards(off, 0.0)
-    return _Spread(
-        mean=mean,
-        variance=variance,
-        within=within,
-        bias=bias,
-        estimate_variance=_towards([(one - bias) ** 2 for one in off], ESTIMATE_SIGMA**2),
-        families={name: members[-KEEP_OF_FAMILY:] for name, members in families.items()},
-    )
+    return _Families({name: members[-KEEP_OF_FAMILY:] for name, members in families.items()}, within)
 
 
 def _towards(values: Sequence[float], prior: float) -> float:

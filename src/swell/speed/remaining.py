@@ -43,7 +43,8 @@ def estimate(
         return measured
     expected = _expected(job, measurements, speed, family, done_1_s)
     estimated_1_s = job.spec.estimated_s * _requested_speed(job, speed)
-    length = lengths.of(family.name, estimated_1_s, _by_first_epochs_s(job, family))
+    guess_1_s = _by_first_epochs_s(job, family)
+    length = lengths.of(family.name, estimated_1_s, guess_1_s, epochs=job.epochs_total)
     done_1_s = max(done_1_s, measurements.work_1_s(speed.fit.unit_1_s)) if job.may_be_stopped else 0.0
     return replace(expected, length_median_1_s=length.median_s, length_sigma=length.sigma, done_1_s=done_1_s)
 

@@ -68,3 +68,25 @@ def test_a_length_that_becomes_known_better_replaces_what_was_seen_of_the_job() 
     lengths.saw(1, "f", 1000.0, 0.0)
     once.saw(1, "f", 1000.0, 0.0)
     assert lengths.of("f") == once.of("f")
+
+
+def _by_epochs(*, say: bool) -> Lengths:
+    """One family, passes over its data from 3 to 300, each of 10 s; or lengths that have nothing to do with them."""
+    rng, lengths = random.Random(3), Lengths()
+    for job in range(60):
+        epochs = round(exp(rng.uniform(log(3), log(300))))
+        work_s = 10.0 * (epochs if say else exp(rng.uniform(log(3), log(300)))) * exp(rng.gauss(0, 0.1))
+        lengths.saw(job, "f", work_s, 0.0, epochs)
+    return lengths
+
+
+def test_members_whose_epochs_are_alike_say_how_long_one_with_more_epochs_is() -> None:
+    short, long = (_by_epochs(say=True).of("f", epochs=epochs) for epochs in (5, 200))
+    assert short.median_s == pytest.approx(50.0, rel=0.5)
+    assert long.median_s == pytest.approx(2000.0, rel=0.5)
+    assert long.sigma < 0.8
+
+
+def test_numbers_of_epochs_that_say_nothing_are_not_believed() -> None:
+    lengths = _by_epochs(say=False)
+    assert lengths.of("f", epochs=200) == lengths.of("f", epochs=5) == lengths.of("f")
