@@ -96,9 +96,7 @@ class Lengths:
             self._news, self._spread = 0, None
             self.edition += 1
 
-    def of(
-        self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0, *, epochs: int = 0
-    ) -> Length:
+    def of(self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0, *, epochs: int = 0) -> Length:
         """Of a job of which nothing was measured. `family_guess_1_s`: by what members have shown that run still."""
         spread = self._spread = self._spread or _spread(list(self._seen.values()))
         mean, variance = _of_family(spread, family, family_guess_1_s, epochs)
