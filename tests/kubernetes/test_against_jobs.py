@@ -1,6 +1,7 @@
 """The same trainings as plain Jobs under the cluster's own scheduler, then by Swell with its default policy.
 
-`SWELL_KUBERNETES_TRAININGS=30` (half an hour). Steps sleep as long as GPUs would compute: n GPUs take (0.1 + 0.9 / n)
+`SWELL_KUBERNETES_TRAININGS=30` (15 minutes); `SWELL_KUBERNETES_LONGER=3`: all times but those of starting pods are three
+times as long, nearer to real trainings, of which a restart is a small part. Steps sleep as long as GPUs would compute: n GPUs take (0.1 + 0.9 / n)
 of what one takes, which Swell has to measure. A Job has as many GPUs as its user asked for; Swell may give any training
 1 to 4. Which GPUs are bound is read from the API server, for both in the same way.
 """
@@ -36,6 +37,7 @@ from kubernetes.lab import lab
 from swell.sdk import ship
 
 TRAININGS = int(os.environ.get("SWELL_KUBERNETES_TRAININGS", "0"))
+LONGER = float(os.environ.get("SWELL_KUBERNETES_LONGER", "1"))
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.alone,
@@ -44,7 +46,7 @@ pytestmark = [
 ]
 BETTER = 1.5
 PATIENT_S = 3600.0
-EPOCH_S, STEPS, MOST = 3.0, 2, 4
+EPOCH_S, STEPS, MOST = 3.0 * LONGER, 2, 4
 SCALED = """
 import os, runpy, sys, time
 wait, workers = time.sleep, int(os.environ["WORLD_SIZE"])
@@ -64,13 +66,13 @@ class Training:
 
 
 def trainings(count: int) -> list[Training]:
-    """Half are shorter than a minute on one GPU, some take several: as in traces of clusters. One every 3 s."""
+    """Half are shorter than 20 epochs, some have 100: as in traces of clusters. One as often as an epoch lasts."""
     draw, after_s, found = random.Random(17), 0.0, []
     for number in range(count):
-        seconds = min(300.0, max(20.0, draw.lognormvariate(4.1, 0.8)))
+        seconds = LONGER * min(300.0, max(20.0, draw.lognormvariate(4.1, 0.8)))
         epochs, asked = max(1, round(seconds / EPOCH_S)), draw.randint(1, MOST)
         found.append(Training(name=f"t{number}", after_s=after_s, epochs=epochs, asked=asked))
-        after_s += draw.expovariate(1 / 3.0)
+        after_s += draw.expovariate(1 / EPOCH_S)
     return found
 
 
