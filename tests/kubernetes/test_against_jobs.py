@@ -1,6 +1,6 @@
 """The same trainings as plain Jobs under the cluster's own scheduler, then by Swell with its default policy.
 
-`SWELL_KUBERNETES_TRAININGS=30` (15 minutes). `SWELL_KUBERNETES_LONGER=3`: all times but those of starting pods are three
+`SWELL_KUBERNETES_TRAININGS=30` (15 minutes). `SWELL_KUBERNETES_LONGER=3`: all times but the start of pods are three
 times as long, nearer to real trainings, of which a restart is a small part. Steps sleep as long as GPUs would compute:
 n GPUs take (0.1 + 0.9 / n) of what one takes, which Swell has to measure. A Job has as many GPUs as its user asked for;
 Swell may give any training 1 to 4. Which GPUs are bound is read from the API server, for both in the same way.
