@@ -83,7 +83,14 @@ results_option = click.option(
     help="Where results are brought.",
 )
 OPTIONS = (
-    click.option("--machines", multiple=True, metavar="M...", help="Only these; added first if they are new."),
+    click.option(
+        "--machines",
+        "--machine",
+        "machines",
+        multiple=True,
+        metavar="M...",
+        help="Only these; new ones are added first.",
+    ),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label."),
     click.option("--gpus", type=click.IntRange(1), help="GPUs of each job.  [default: 1, with --reserve all]"),
     click.option("--no-gpu-required", is_flag=True, help="Jobs need no GPU."),
