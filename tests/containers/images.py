@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 BUSYBOX = "localhost/swell-test-busybox:2"
-PYTHON = "localhost/swell-test-python"
+PYTHON = "localhost/swell-test-python:2"
 OPTIONS = ("--runtime=runc", "--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096")
 """What a container needs on the machines of the tests: their operator's choice, as in a configuration."""
 
@@ -60,15 +60,16 @@ def _fill_busybox(root: Path) -> None:
 
 @functools.cache
 def python() -> str:
-    """180 MB: Debian with Python and numpy; takes about two minutes to make, once."""
+    """200 MB: Debian with Python, pip and numpy; takes about two minutes to make, once."""
     _need("debootstrap")
     return _import(PYTHON, _fill_python)
 
 
 def _fill_python(root: Path) -> None:
-    words = ["--variant=minbase", "--include=python3,python3-numpy", "bookworm", str(root)]
+    words = ["--variant=minbase", "--include=python3,python3-numpy,python3-pip", "bookworm", str(root)]
     subprocess.run(["debootstrap", *words], check=True, stdout=subprocess.DEVNULL)
     (root / "usr/bin/python").symlink_to("python3")
+    (root / "usr/lib/python3.11/EXTERNALLY-MANAGED").unlink()  # pip installs, as in Docker's own images of Python
     for rest in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
         shutil.rmtree(root / rest, ignore_errors=True)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from containers.images import busybox
+from containers.images import busybox, podman
 from containers.jobs import containers_of, ended, log_of, serving
 from harness import eventually
 
@@ -65,6 +67,55 @@ def test_a_registry_that_is_down_is_no_fault_of_the_job(tmp_path: Path) -> None:
         seen = served.get(f"/v1/jobs/{job}")
         assert "cannot be pulled now" in str(seen)
         served.post(f"/v1/jobs/{job}/cancel")
+
+
+FULL_DISK = """#!/bin/sh
+# podman, on a machine whose disk is full
+if [ "$1" = pull ]; then
+    echo "Error: writing blob: storing blob to file: write /var/tmp/storage1: no space left on device" >&2
+    exit 125
+fi
+exec podman "$@"
+"""
+
+
+def test_a_node_without_room_for_the_image_is_no_fault_of_the_job(tmp_path: Path) -> None:
+    runtime = tmp_path / "podman-full"
+    runtime.write_text(FULL_DISK)
+    runtime.chmod(0o755)
+    with serving(tmp_path / "home", container_runtime=str(runtime)) as served:
+        (job,) = served.submit(command="true", image="registry.test/too/large:1", gpus=0)
+        eventually(lambda: served.get(f"/v1/jobs/{job}")["attempts"] >= 1, 20.0)
+        eventually(lambda: served.get(f"/v1/jobs/{job}")["state"] == "queued", 60.0, what="it waits to be tried again")
+        seen = served.get(f"/v1/jobs/{job}")
+        assert seen["failures"] == 0
+        assert "the node has no room for the container" in str(seen)
+        served.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_an_image_for_another_architecture_is_told_before_it_is_started(tmp_path: Path) -> None:
+    name = f"localhost/swell-test-{secrets.token_hex(4)}:1"
+    with tarfile.open(tmp_path / "root.tar", "w") as root:
+        root.add(tmp_path, "etc", recursive=False)
+    made = podman("import", "--arch=arm64", str(tmp_path / "root.tar"), name)
+    assert made.returncode == 0, made.stderr
+    try:
+        with serving(tmp_path / "home") as served:
+            (job,) = served.submit(command="true", image=name, gpus=0)
+            told = ended(served, job)
+            assert told["state"] == "failed"
+            assert f"the image {name} is not for this node (it is for linux/arm64" in told["message"]
+    finally:
+        podman("rmi", name)
+
+
+def test_shared_memory_and_processes_are_limited_as_the_operator_says(tmp_path: Path) -> None:
+    with serving(tmp_path / "home", container_shm_mib=48, container_pids=37) as served:
+        line = "df -m /dev/shm | tail -1; cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null; exit 0"
+        (job,) = served.submit(command=line, image=busybox(), gpus=0)
+        assert ended(served, job)["state"] == "completed"
+        shm, pids = log_of(served.home, job).splitlines()
+        assert (shm.split()[1], pids) == ("48", "37")
 
 
 def test_memory_is_a_limit_and_its_excess_is_told_as_such(tmp_path: Path) -> None:

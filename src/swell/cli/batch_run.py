@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -16,7 +16,6 @@ from swell.cli.batch_machines import connect
 from swell.cli.batch_results import Results
 from swell.cli.common import connected, plural, print_json, table
 from swell.cli.dry_run import dry_run
-from swell.cli.named_files import MissingScript
 from swell.cli.node_add import pairs
 from swell.cli.sending import Document, described, prepare, send
 from swell.cli.tables import NODE_HEAD, node_row
@@ -84,16 +83,23 @@ results_option = click.option(
     help="Where results are brought.",
 )
 OPTIONS = (
-    click.option("--machines", multiple=True, metavar="M...", help="Only these; added first if they are new."),
+    click.option(
+        "--machines",
+        "--machine",
+        "machines",
+        multiple=True,
+        metavar="M...",
+        help="Only these; new ones are added first.",
+    ),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label."),
-    click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs of each job."),
+    click.option("--gpus", type=click.IntRange(1), help="GPUs of each job.  [default: 1, with --reserve all]"),
     click.option("--no-gpu-required", is_flag=True, help="Jobs need no GPU."),
     click.option("--memory-required", default="0", callback=_size, help="Memory of each job: MiB, or 8GiB."),
     click.option("--gpu-memory-required", default="0", callback=_size, help="Memory on its GPU: MiB, or 3GiB."),
     click.option("--no-reserve-gpu", is_flag=True, help="Several jobs per GPU, by GPU memory and utilisation."),
     click.option("--num-cpus", type=click.IntRange(0), default=1, show_default=True, help="CPU cores of each job."),
     click.option("--gpu-utilization", default="0", callback=_part, help="Part of a GPU's compute: 0.5 is half."),
-    click.option("--reserve", is_flag=True, help="Each job has a whole machine."),
+    click.option("--reserve", is_flag=True, help="Each job has a whole machine, with its GPUs."),
     click.option("--overwrite", is_flag=True, help="Run lines again whose results are here, and replace those."),
     click.option("--retry-failed", is_flag=True, help="Run lines again that failed; replaces their results."),
     click.option("--dry-run", "only_show", is_flag=True, help="Show what would run where; submit nothing."),
@@ -158,12 +164,9 @@ def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, *
     if not as_json:
         _show_room(client, documents, verbose=said["verbose"])
     wanted = Wanted(only=said["forward"], leave_out=(*said["exclude"], f"/{results.root}"))
-    try:
-        if said["only_show"]:
-            return dry_run(client, documents, as_json=as_json)
-        packed = prepare(client, documents, snapshot=True, home=home, wanted=wanted)
-    except MissingScript as missing:
-        raise MissingScript(f"line {todo[missing.index].number}: {missing}") from missing
+    if said["only_show"]:
+        return dry_run(client, documents, as_json=as_json)
+    packed = prepare(client, documents, snapshot=True, home=home, wanted=wanted)
     accepted = send(client, documents)
     batch = Batch(client=client, name=accepted["batch"], job=0 if accepted["batch"] else accepted["ids"][0])
     if said["detach"]:
@@ -181,9 +184,10 @@ def requirements(client: Client, said: dict[str, Any], nodes: Sequence[str] = ()
     if said["no_reserve_gpu"] and not (said["gpu_utilization"] or said["gpu_memory_required"]):
         say("note: jobs share a GPU by what they need of it; name --gpu-memory-required or --gpu-utilization", err=True)
     labels = pairs(said["labels"])
+    whole = _whole_machine(client, labels, nodes) if said["reserve"] else None
     return Requirements(
-        gpus=0 if said["no_gpu_required"] else said["gpus"],
-        cpus=_all_cores(client, labels, nodes) if said["reserve"] else said["num_cpus"],
+        gpus=0 if said["no_gpu_required"] else said["gpus"] or (whole.gpus if whole else 1),
+        cpus=whole.cores if whole else said["num_cpus"],
         memory_mib=said["memory_required"],
         gpu_memory_mib=said["gpu_memory_required"],
         utilisation=said["gpu_utilization"],
@@ -193,18 +197,25 @@ def requirements(client: Client, said: dict[str, Any], nodes: Sequence[str] = ()
     )
 
 
-def _all_cores(client: Client, labels: dict[str, str], names: Sequence[str]) -> int:
-    """A job has a machine to itself by asking for all of its cores: they must have the same number."""
+class Whole(NamedTuple):
+    """What a job takes that has a machine to itself."""
+
+    cores: int
+    gpus: int
+
+
+def _whole_machine(client: Client, labels: dict[str, str], names: Sequence[str]) -> Whole:
+    """A job has a machine to itself by asking for all of it: the machines must be alike."""
     found = [node for node in client.get("/v1/nodes")["nodes"] if not names or node["name"] in names]
     nodes = [node for node in found if labels.items() <= node["labels"].items()]
-    cores: dict[str, int] = {node["name"]: max(node["cpus"], node["gpus_total"]) for node in nodes}
-    if len(set(cores.values())) != 1:
-        shown = ", ".join(f"{name} {count}" for name, count in cores.items()) or "none"
+    sizes = {node["name"]: Whole(max(node["cpus"], node["gpus_total"]), node["gpus_total"]) for node in nodes}
+    if len(set(sizes.values())) != 1:
+        shown = ", ".join(f"{name} {size.cores} and {size.gpus}" for name, size in sizes.items()) or "none"
         raise CannotReserve(
-            f"--reserve needs machines with the same number of cores, and these have: {shown}; choose some of them "
-            "with --machines or --label KEY=VALUE, or write --num-cpus"
+            f"--reserve needs machines with the same number of cores and of GPUs, and these have: {shown}; choose some "
+            "of them with --machines or --label KEY=VALUE, or write --num-cpus and --gpus"
         )
-    return next(iter(cores.values()))
+    return next(iter(sizes.values()))
 
 
 def _to_do(

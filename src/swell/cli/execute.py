@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from swell.cli.batch_run import Several, batch_options, read_file, run_lines
 from swell.cli.main import EXIT_INTERRUPTED, guarded
 from swell.cli.terminal import say
-from swell.jobfile.batchfile import read_batch
+from swell.jobfile.batchfile import read_batch, stem
 
 forward_option = click.option(
     "--copy-forward", "forward", multiple=True, metavar="PATTERN...", help="Only these go to the jobs.  [default: .]"
@@ -35,15 +36,17 @@ def execute_batch(file: Path, **said: Any) -> None:
 
 @click.command("execute_remote", cls=Several)
 @click.argument("command")
+@click.option("--job-name", default="", help="Name of the job and of its results.  [default: made of COMMAND]")
 @forward_option
 @exclude_option
 @back_option
 @batch_options
-def execute_remote(command: str, **said: Any) -> None:
+def execute_remote(command: str, job_name: str, **said: Any) -> None:
     """Run COMMAND, one shell line, as a job on the machines, and bring its results into job_results."""
     if "\n" in command.strip():
         raise click.UsageError("COMMAND is one line; put several into a file for execute_batch")
-    sys.exit(run_lines(read_batch(command, "execute_remote"), **said))
+    (line,) = read_batch(command, "execute_remote")
+    sys.exit(run_lines([replace(line, name=stem(job_name)) if job_name else line], **said))
 
 
 def execute_batch_main() -> None:

@@ -7,7 +7,9 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected, print_json
+from swell.cli.event_files import EventFiles
 from swell.cli.fetch import located
 from swell.cli.terminal import safe, say
 from swell.client.http import Client
@@ -40,18 +43,23 @@ def tensorboard(home: Path | None, as_json: bool, jobs: tuple[str, ...], logdir:
     argv = program()
     found = client(home)
     views = [found.job(job) for job in jobs]
-    spec = ",".join(f"{_label(view)}:{directory_of(found, view, logdir)}" for view in views)
-    if as_json:
-        print_json({"url": f"http://127.0.0.1:{port}", "jobs": [view["id"] for view in views], "logdir_spec": spec})
-    say(f"TensorBoard at http://127.0.0.1:{port} until {linger} after {_ids(views)} ended; Ctrl-C ends it", err=True)
-    with subprocess.Popen([*argv, "--logdir_spec", spec, "--host", "127.0.0.1", "--port", str(port)]) as process:
-        try:
-            _watch(found, [int(view["id"]) for view in views], parse_duration_s(linger), process)
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10.0)
-            process.kill()
+    with tempfile.TemporaryDirectory(prefix="swell-tensorboard-") as folder:
+        far = [files for view in views if (files := from_afar(found, view, logdir, Path(folder)))]
+        here = {files.job: files.target for files in far}
+        spec = ",".join(f"{_label(view)}:{_directory(found, view, logdir, here)}" for view in views)
+        if as_json:
+            print_json({"url": f"http://127.0.0.1:{port}", "jobs": [view["id"] for view in views], "logdir_spec": spec})
+        say(
+            f"TensorBoard at http://127.0.0.1:{port} until {linger} after {_ids(views)} ended; Ctrl-C ends it", err=True
+        )
+        with subprocess.Popen([*argv, "--logdir_spec", spec, "--host", "127.0.0.1", "--port", str(port)]) as process:
+            try:
+                _watch(found, [int(view["id"]) for view in views], far, parse_duration_s(linger), process)
+            finally:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10.0)
+                process.kill()
 
 
 def program() -> list[str]:
@@ -62,8 +70,20 @@ def program() -> list[str]:
     raise NoTensorBoard("TensorBoard is not installed here; `pip install tensorboard` installs it")
 
 
-def directory_of(found: Client, view: dict[str, Any], logdir: str) -> str:
-    directory = Path(located(found, view["id"])["directory"], logdir)
+def from_afar(found: Client, view: dict[str, Any], logdir: str, folder: Path) -> EventFiles | None:
+    """Brought here for the first time, if the job's files are elsewhere."""
+    if not found.get(f"/v1/jobs/{view['id']}/files")["machine"] and found.address.local:
+        return None
+    files = EventFiles(job=int(view["id"]), logdir=logdir, target=folder / str(view["id"]))
+    files.target.mkdir()
+    files.refresh(found)
+    return files
+
+
+def _directory(found: Client, view: dict[str, Any], logdir: str, here: Mapping[int, Path]) -> str:
+    """Where TensorBoard looks: what was brought, or the job's own directory."""
+    base = here.get(int(view["id"])) or located(found, view["id"])["directory"]
+    directory = Path(base, logdir)
     if "," in str(directory) or ":" in str(directory):
         raise NoTensorBoard(f"TensorBoard cannot be given {directory}: its name has a comma or a colon")
     return str(directory)
@@ -78,9 +98,13 @@ def _ids(views: list[dict[str, Any]]) -> str:
     return f"job {numbers} has" if len(views) == 1 else f"jobs {numbers} have"
 
 
-def _watch(found: Client, jobs: list[int], linger_s: float, process: subprocess.Popen[bytes]) -> None:
+def _watch(
+    found: Client, jobs: list[int], far: Sequence[EventFiles], linger_s: float, process: subprocess.Popen[bytes]
+) -> None:
     ended_s: float | None = None
     while process.poll() is None:
+        for files in far:
+            files.keep_up(found)
         over = all(found.job(str(job))["state"] in ENDED for job in jobs)
         ended_s = (ended_s or time.monotonic()) if over else None
         if ended_s is not None and time.monotonic() >= ended_s + linger_s:

@@ -86,6 +86,7 @@ class Nvml:
                 percent=_percent(nvml, handle),
                 processes=_processes(nvml, handle),
                 link_group=self._links.get(index, 0),
+                uuid=_uuid(nvml, handle),
             )
         except nvml.NVMLError as error:
             known = next((reading for reading in self._last if reading.index == index), GpuReading(index=index))
@@ -94,6 +95,14 @@ class Nvml:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _uuid(nvml: Any, handle: Any) -> str:
+    """By which container runtimes are handed the device; empty: the driver does not report it."""
+    try:
+        return _text(nvml.nvmlDeviceGetUUID(handle))
+    except nvml.NVMLError:
+        return ""
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int]:

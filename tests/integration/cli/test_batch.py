@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import ROOT
 from integration.cli.conftest import Done, Shell
 from swell.jobfile.batchfile import RUN_LINE, read_batch
 
@@ -192,19 +193,74 @@ def test_sixty_lines_over_four_slots_are_complete_and_use_all_slots(sh: Shell) -
     assert max(sum(1 for began, ended in spans if began <= at < ended) for at, _ in spans) == 4
 
 
+def execute(sh: Shell, what: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """A command of ml-scheduler."""
+    call = f"from swell.cli.execute import {what}_main; {what}_main()"
+    command = [sys.executable, "-c", call, *args]
+    return subprocess.run(
+        command, cwd=sh.work, env=sh.environment(), capture_output=True, text=True, check=False, timeout=120
+    )
+
+
 def test_the_commands_of_ml_scheduler_take_its_options(sh: Shell) -> None:
     (sh.work / "b.sh").write_text("echo one job\n")
-    call = "import sys; from swell.cli.execute import execute_batch_main, execute_remote_main; "
-
-    def execute(what: str, *args: str) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-c", f"{call}{what}_main()", *args]
-        return subprocess.run(command, cwd=sh.work, env=sh.environment(), capture_output=True, check=False, timeout=120)
-
     node = json.loads(sh("nodes", "--json").out)[0]["name"]
     needs = ("--no-gpu-required", "--memory-required=10", "--num-cpus=1", "--copy-forward", "*.sh")
-    done = execute("execute_batch", "b.sh", "--machines", node, node, *needs)
+    done = execute(sh, "execute_batch", "b.sh", "--machines", node, node, *needs)
     assert done.returncode == 0, done
     assert out(sh, names("echo one job")[0]) == "one job\n"
-    assert execute("execute_remote", "echo remote", "--machines", node, *needs).returncode == 0
+    assert execute(sh, "execute_remote", "echo remote", "--machine", node, *needs).returncode == 0
     assert [path.read_text() for path in (sh.work / "job_results").glob("execute_remote.*.out")] == ["remote\n"]
-    assert execute("execute_batch", "nothing.sh").returncode == 2
+    assert execute(sh, "execute_remote", "echo named", "--job-name", "my job/1", *needs).returncode == 0
+    assert out(sh, "my_job_1") == "named\n"
+    assert execute(sh, "execute_batch", "nothing.sh").returncode == 2
+
+
+README_LINES = (
+    'echo "one job"',
+    'echo "jobs will tell you if they fail" && exit 1',
+    'echo "another job" && echo "a combined job (bash syntax applies)"',
+    'bash local.sh && echo "you can also call local files because they are copied by the remote"',
+)
+"""The file whose run ml-scheduler's README shows. docs/how-to/batch.md has its console lines beside ours."""
+
+
+def test_the_batch_of_ml_schedulers_readme_prints_a_line_for_each_of_its_own(sh: Shell) -> None:
+    (sh.work / "example").mkdir()
+    file = sh.work / "example" / "batch_script.sh"
+    file.write_text(README_LINES[2] + "\n")
+    assert execute(sh, "execute_batch", "example/batch_script.sh").returncode == 0
+    file.write_text("\n".join(README_LINES) + "\n")
+    node = json.loads(sh("nodes", "--json").out)[0]["name"]
+    done = execute(sh, "execute_batch", "example/batch_script.sh", "--machines", node, "--memory-required=20")
+    one, fails, here, missing = [line.name for line in read_batch(file.read_text(), "example/batch_script.sh")]
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].startswith(
+        f"WARNING: job results already exist for line 3 ({here}), skipping evaluation: "
+    )
+    said = done.stdout.splitlines()
+    assert said[:2] == [f"machine limits: {{'{node}': 4}}", f"machine gpu choices: {{'{node}': [0, 1, 2, 3]}}"]
+    started = [line for line in said if line.startswith(f"started: {one}; CUDA_VISIBLE_DEVICES=")]
+    assert [line.partition(f" on {node}; ")[2] for line in started] == [f"line 1: {README_LINES[0]}"]
+    assert f"finished: {one}; line 1: {README_LINES[0]}" in said
+    failed = [line for line in said if line.startswith(f"failed: {fails}; ")]
+    assert len(failed) == 1
+    assert failed[0].endswith(f"; line 2: {README_LINES[1]}")
+    assert any(line.startswith(f"failed: {missing}; ") for line in said)
+    assert sum(line.startswith("started: ") for line in said) == 3
+    assert "local.sh" in (sh.work / "job_results" / f"{missing}.err").read_text()
+
+
+DOCUMENTED = (
+    *("--machines", "--no-gpu-required", "--memory-required", "--gpu-memory-required", "--no-reserve-gpu"),
+    *("--num-cpus", "--gpu-utilization", "--reserve", "--copy-forward", "--copy-backwards", "--dry-run", "--verbose"),
+    *("--machine", "--job-name", "--kabuki-commands", "machine limits", "machine gpu choices", "started:", "finished:"),
+    *("failed:", "WARNING: job results already exists", "Ctrl-C"),
+)
+
+
+@pytest.mark.parametrize("what", DOCUMENTED)
+def test_the_page_shows_ours_beside_each_option_and_line_of_ml_scheduler(what: str) -> None:
+    page = (ROOT / "docs" / "how-to" / "batch.md").read_text().partition("## Coming from ml-scheduler")[2]
+    rows = [line for line in page.splitlines() if line.startswith("| ") and what in line.split(" | ")[0]]
+    assert rows, f"no row of the table begins with {what}"

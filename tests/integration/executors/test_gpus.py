@@ -55,6 +55,7 @@ def test_gpus_are_read_with_memory_processes_and_links(stub: NvmlStub) -> None:
     assert (third.type, third.total_mib) == ("T4", 15_360)
     assert first.link_group == second.link_group > 0
     assert third.link_group == 0
+    assert [gpu.uuid for gpu in (first, second, third)] == ["GPU-0", "GPU-1", "GPU-2"]
 
 
 def test_a_lost_gpu_and_a_lost_driver_take_no_gpu_out_of_the_record(stub: NvmlStub) -> None:

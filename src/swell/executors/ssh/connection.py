@@ -1,7 +1,7 @@
 """Connections to machines over SSH: who is let in, which server is trusted, how long an answer is waited for.
 
-Needs the extra `ssh` (asyncssh), which is imported when the first connection is made. No agent forwarding, no port
-forwarding, no shell: whoever connects runs one fixed command and talks to it.
+Needs the extra `ssh` (asyncssh), which is imported when the first connection is made. No agent forwarding,
+no shell: the daemon runs one fixed command and talks to it. `swell port-forward` makes a connection of its own.
 """
 
 from __future__ import annotations
