@@ -209,9 +209,9 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _forecasts(said: object) -> Iterator[Metric]:
-    found = said if isinstance(said, dict) else {}
-    yield _plain("swell_forecast_coverage_ratio", "Ends within the interval first told.", _number(found.get("inside")))
+def _forecasts(accuracy: object) -> Iterator[Metric]:
+    found = accuracy if isinstance(accuracy, dict) else {}
+    yield _plain("swell_forecast_coverage_ratio", "Ends within the first interval.", _number(found.get("inside")))
     yield _plain("swell_forecast_jobs", "Ends that were forecast before.", _number(found.get("jobs")))
     yield _plain("swell_forecast_error_ratio", "Median error of the expected end.", _number(found.get("median_error")))
 

@@ -350,7 +350,7 @@ def _node_view(
 
 
 def _gpu_view(gpu: Gpu, jobs: list[int], use: GpuUse | None) -> dict[str, Any]:
-    """Utilisation and memory are null where nobody measures them."""
+    """Utilisation and memory are null where they are not measured."""
     percent, used_mib = (use.percent, use.memory_mib) if use else (None, None)
     return {**_fields(gpu), "jobs": jobs, "utilisation_percent": percent, "memory_used_mib": used_mib}
 

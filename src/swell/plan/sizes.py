@@ -40,19 +40,20 @@ def of_size(
         return []
     speed = speed_of(record)
     one = _rate(record, speed, 1)
-    said = [f"{gpus(held.gpus)} make it {_rate(record, speed, held.gpus) / one:.1f} times as fast as one"]
+    sentences = [f"{gpus(held.gpus)} make it {_rate(record, speed, held.gpus) / one:.1f} times as fast as one"]
     if held.gpus == 1 or one <= 0.0:
-        said = []
+        sentences = []
     larger = [size for size in record.spec.gpus.sizes() if size > held.gpus]
     if not larger:
         limit = record.spec.gpus.max
         more = f"`swell update {record.id} gpus={record.spec.gpus.min}-{limit + 1}` would let it have more"
-        return [*said, f"it asked for no more than {gpus(limit)}; {more}" if record.may_be_resized else _fixed(record)]
+        limited = f"it asked for no more than {gpus(limit)}; {more}"
+        return [*sentences, limited if record.may_be_resized else _fixed(record)]
     if not record.may_be_resized:
-        return [*said, _fixed(record)]
+        return [*sentences, _fixed(record)]
     gain = _gain(record, speed, larger[0], remaining)
-    said.append(_worth(gain, record.restart_cost_s or restart_cost_s))
-    return said if gain.faster < NOTHING else [*said, *_whose(state, record, gain, speed_of)]
+    sentences.append(_worth(gain, record.restart_cost_s or restart_cost_s))
+    return sentences if gain.faster < NOTHING else [*sentences, *_whose(state, record, gain, speed_of)]
 
 
 def _fixed(record: JobRecord) -> str:

@@ -66,7 +66,7 @@ class Task:
     left_s: float
     epochs: int
     fails: bool = False
-    silent: bool = False  # an ad-hoc script: nothing is heard of it before it ends
+    silent: bool = False  # an ad-hoc script: it reports nothing before it ends
     as_of_s: float = 0.0
     rate: float = 0.0  # since then
     saved_left_s: float = 0.0  # what was left at its last checkpoint, where it saves by itself
@@ -239,8 +239,8 @@ class TrueDurations:
         return self._world.tasks[job.id].scaling
 
     def remaining(self, job: JobRecord) -> Remaining:
-        """The same object while the job gets on as it says. Said anew by halves: near its end nobody knows a remaining
-        time better than to a part of what was said (`JobView.remaining_s`)."""
+        """The same object while the job gets on as it says. A new one each time half of it is over: near its end a
+        remaining time is known only up to a fraction of the estimate (`JobView.remaining_s`)."""
         cached, task = self._remaining.get(job.id), self._world.tasks[job.id]
         if cached is not None and cached[0] == task.turns and task.left_s > 0.5 * cached[1].at_speed_1_s:
             return cached[1]
