@@ -84,7 +84,7 @@ class Training:
         self._batches = 0  # done in this epoch
         self._size = 0  # batches of a whole epoch; 0: unknown
         self._saved_size = 0  # the same when the checkpoint was written that this run resumed from
-        self._speed_told = False  # of this run, from within its first epoch
+        self._speed_reported = False  # of this run, from within its first epoch
         self._boundaries = 0  # step boundaries passed in this epoch
         self._in_steps = self._last_batch = False
         self._stop_here = False  # a stop was agreed within this epoch
@@ -420,7 +420,7 @@ class Training:
             self._percentiles_s = at_s
             for name, value in self._meter.percentiles().items():
                 self._outbox.add_point(name, at_s, value)
-        self._speed_told = True
+        self._speed_reported = True
         self._outbox.add_epoch({**entry, **self._circumstances(), "metrics": dict(self._metrics)})
 
     def _note(self) -> None:
@@ -431,11 +431,11 @@ class Training:
     def _tell_speed(self) -> None:
         """Report from within a long first epoch of this run: no epoch has ended, but its speed is known."""
         epoch, step_s = self._epoch, self._meter.step_s
-        if self._speed_told or epoch is None or self._place.rank != 0 or not self._size or step_s <= 0.0:
+        if self._speed_reported or epoch is None or self._place.rank != 0 or not self._size or step_s <= 0.0:
             return
         if self._meter.epoch_s < LONG_EPOCH_S or self._meter.samples_said or not self._in_steps:
             return
-        self._speed_told = True
+        self._speed_reported = True
         entry = epoch_entry(
             self._meter,
             epoch=epoch,
