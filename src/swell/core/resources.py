@@ -61,7 +61,7 @@ def fingerprint(host_key: str) -> str:
 class GpuHealth(StrEnum):
     OK = "ok"
     DIRTY = "dirty"  # its last run has ended but its memory is not free yet
-    QUARANTINED = "quarantined"  # given to nobody until a person looks
+    QUARANTINED = "quarantined"  # given to no job until a person looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Gpu:
     health: GpuHealth = GpuHealth.OK
     why: str = ""
     others_memory_mib: int = 0  # measured: used by processes that are not Swell's
-    others: bool = False  # somebody else's work is on it: left alone
+    others: bool = False  # a process that is not Swell's is on it: left alone
     uuid: str = ""  # of the device; empty: declared, or the driver does not report it
 
 

@@ -1,6 +1,6 @@
 """What is true now: records of jobs, runs and nodes, frozen each, in the containers of one `State`.
 
-`State` is owned by whoever replays events into it (the daemon's loop, the simulator). Its records are frozen, so a
+`State` is owned by what replays events into it (the daemon's loop, the simulator). Its records are frozen, so a
 reader may keep one; only `lifecycle.apply` changes the containers.
 """
 
@@ -118,7 +118,7 @@ class JobRecord:
     preemptions: int = 0
     resizes: int = 0
     migrations: int = 0
-    uses_library: bool = False  # said in the spec, or seen
+    uses_library: bool = False  # specified, or seen
     unit: str = "epoch"  # what the next three count: epoch, step, token or sample
     epochs_done: int = 0
     epochs_saved: int = 0  # of those, the ones that a checkpoint covers

@@ -229,7 +229,7 @@ def _mail(hook: Hook, notice: Notice) -> None:
     message["From"], message["To"] = query["from"][0], ", ".join(query["to"])
     message.set_content(notice.text)
     with smtplib.SMTP(parts.hostname or "localhost", parts.port or 25, timeout=TIMEOUT_S) as server:
-        server.ehlo_or_helo_if_needed()  # before, nobody knows what it can do
+        server.ehlo_or_helo_if_needed()  # before, what it can do is unknown
         if server.has_extn("starttls"):
             server.starttls(context=ssl.create_default_context())
         server.send_message(message)

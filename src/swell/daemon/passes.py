@@ -68,7 +68,7 @@ class Passes:
         self.decider = Decider(timing.decision_s)
         self.count = 0
         self.watchers: list[Callable[[PassTimes], None]] = []
-        self._explain: Explain = no_reasons  # of the last plan; made when somebody asks, and once
+        self._explain: Explain = no_reasons  # of the last plan; made at the first request
         self._held_back: Mapping[JobId, Reason] = {}
         self._in_trouble = False  # there was no decision from the last pass
 

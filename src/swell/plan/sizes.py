@@ -24,7 +24,7 @@ class Gain:
     more: int
     faster: float  # 0.5: half as fast again
     per_gpu: float  # of what its first GPU is worth to it
-    saved_s: float | None  # None: nobody knows how much is left
+    saved_s: float | None  # None: how much is left is unknown
 
 
 def of_size(
@@ -91,7 +91,7 @@ def _worth(gain: Gain, restart_cost_s: float) -> str:
 
 
 def _whose(state: State, record: JobRecord, gain: Gain, speed_of: Callable[[JobRecord], Speed]) -> list[str]:
-    """Who has what it lacks; or that nobody has it."""
+    """Which jobs hold what it lacks, or that none does."""
     holders = [
         other
         for other in map(state.jobs.__getitem__, state.active)
@@ -123,7 +123,7 @@ def _holder(other: JobRecord, gain: Gain, speed: Speed) -> str:
 
 
 def _free(state: State, record: JobRecord) -> int:
-    """GPUs of its type that nobody has, on machines that take jobs."""
+    """Free GPUs of its type, on machines that take jobs."""
     held = {
         (part.node, gpu)
         for job in state.active

@@ -424,7 +424,7 @@ class Training:
         self._outbox.add_epoch({**entry, **self._circumstances(), "metrics": dict(self._metrics)})
 
     def _note(self) -> None:
-        """Write the epochs done to the progress file, which no lost report affects."""
+        """Note the epochs done in the journal of the run, which no lost report affects."""
         if self._settings.inside and self._place.rank == 0:
             self._journal.note(self._epochs_done, self._total)
 
