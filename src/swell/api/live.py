@@ -27,8 +27,9 @@ from swell.api.streams import COMMENT, KEEP_ALIVE_S, message, sse
 from swell.api.views import JobView, event_view, node_views, public_event, public_line
 from swell.core import events as ev
 from swell.core.accounts import Caller, Role
-from swell.core.idle import GpuKey, GpuUse
+from swell.core.idle import GpuUse
 from swell.core.ids import JobId
+from swell.core.resources import GpuKey
 from swell.core.state import JobRecord
 from swell.ports import Stored
 

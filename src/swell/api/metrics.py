@@ -23,7 +23,7 @@ from swell.core.events import Event
 from swell.core.idle import GpuUse
 from swell.core.ids import JobId
 from swell.core.resources import Allocation, NodeCondition
-from swell.core.state import JobRecord, JobState, State
+from swell.core.state import JobRecord, JobState, State, held_gpus
 from swell.daemon.timing import PassTimes
 
 router = APIRouter(include_in_schema=False)
@@ -245,13 +245,8 @@ def _type_of(record: JobRecord) -> str:
     return record.spec.gpus.types[0] if len(record.spec.gpus.types) == 1 else "any"
 
 
-def _used(state: State) -> set[tuple[str, int]]:
-    held = (state.jobs[job].allocation for job in state.active)
-    return {(part.node, gpu) for one in held if one is not None for part in one.parts for gpu in part.gpus}
-
-
 def _gpus(state: State) -> Iterator[Metric]:
-    used = _used(state)
+    used = held_gpus(state)
     totals: dict[str, list[int]] = {}
     for node in state.nodes.values():
         usable = {gpu.index for gpu in node.usable_gpus()} if node.schedulable else set()
@@ -273,7 +268,7 @@ def _gpus(state: State) -> Iterator[Metric]:
 
 
 def _machines(state: State) -> Iterator[Metric]:
-    used = _used(state)
+    used = held_gpus(state)
     conditions = dict.fromkeys(map(str, NodeCondition), 0)
     total = GaugeMetricFamily("swell_node_gpus", "GPUs of a machine.", labels=["node"])
     busy = GaugeMetricFamily("swell_node_gpus_in_use", "GPUs of a machine that jobs hold.", labels=["node"])

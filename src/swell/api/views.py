@@ -13,11 +13,11 @@ from swell.core.account_events import TokenIssued
 from swell.core.budgets import service_s
 from swell.core.contact import sentence
 from swell.core.events import Event, JobSubmitted
-from swell.core.idle import GpuKey, GpuUse
+from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import wait_s
-from swell.core.resources import Allocation, Gpu, Node, Part, Ssh, fingerprint
+from swell.core.resources import Allocation, Gpu, GpuKey, Node, Part, Ssh, fingerprint
 from swell.core.state import JobRecord, Run, State
 from swell.plan.idle import Idle
 from swell.ports import Stored

@@ -13,6 +13,9 @@ from swell.core.evolve import made_fast
 GPU_MILLI = 1000
 """One whole GPU. A share of a GPU is a whole number of thousandths: fractions never drift."""
 
+GpuKey = tuple[str, int]
+"""A GPU: its node and its index there."""
+
 
 class NodeCondition(StrEnum):
     READY = "ready"
@@ -173,6 +176,10 @@ class Allocation:
     def nodes(self) -> tuple[str, ...]:
         parts = self.parts
         return (parts[0].node,) if len(parts) == 1 else tuple(part.node for part in parts)
+
+    @property
+    def gpu_keys(self) -> list[GpuKey]:
+        return [(part.node, gpu) for part in self.parts for gpu in part.gpus]
 
     @property
     def n(self) -> int:

@@ -14,7 +14,7 @@ from swell.core.accounts import Token, User
 from swell.core.events import VOLUNTARY, CopiedOutputs, ExitReason, Saves, StopWhy
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Allocation, Node
+from swell.core.resources import Allocation, GpuKey, Node
 
 KEEP_ENDED = 10_000
 """Number of ended jobs that stay in memory; older ones are read from the store's tables."""
@@ -224,6 +224,11 @@ def may_be_withdrawn(record: JobRecord) -> bool:
         return True
     waits = bool(record.spec.checkpoint_dir) and run.started_s is not None and run.started_s <= stop.at_s
     return waits and run.began_s is None and (run.saved_s is None or run.saved_s <= stop.at_s)
+
+
+def held_gpus(state: State) -> set[GpuKey]:
+    held = (state.jobs[job].allocation for job in state.active)
+    return {gpu for allocation in held if allocation is not None for gpu in allocation.gpu_keys}
 
 
 def was_given(state: State, job: JobId) -> bool:

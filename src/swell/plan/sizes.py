@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swell.core.snapshot import Speed
-from swell.core.state import JobRecord, State
+from swell.core.state import JobRecord, State, held_gpus
 from swell.plan.explain import duration, gpus
 from swell.ports import Remaining
 
@@ -124,13 +124,7 @@ def _holder(other: JobRecord, gain: Gain, speed: Speed) -> str:
 
 def _free(state: State, record: JobRecord) -> int:
     """Free GPUs of its type, on machines that take jobs."""
-    held = {
-        (part.node, gpu)
-        for job in state.active
-        if (allocation := state.jobs[job].allocation) is not None
-        for part in allocation.parts
-        for gpu in part.gpus
-    }
+    held = held_gpus(state)
     wanted = record.allocation.gpu_type if record.allocation else ""
     return sum(
         1
