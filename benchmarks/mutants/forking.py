@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -59,6 +60,7 @@ def _pytest(tree: Path, arguments: Sequence[str], output: Path) -> int:
         sys.path[:0] = [str(tree), str(tree / "src")]
         for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
             del sys.modules[name]
+        sys.modules["__main__"] = ModuleType("__main__")  # processes that tests spawn import it again
         code = int(pytest.main([*QUIET, *arguments]))
         sys.stdout.flush()
         return code
