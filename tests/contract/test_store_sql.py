@@ -130,7 +130,7 @@ def test_a_second_writer_is_refused_and_told_who_has_it(sql_url: str) -> None:
             open_store(sql_url)
         first.append(1, [submitted(1)])
     with opened(sql_url, holder="a copy") as second:
-        with pytest.raises(StoreBusy, match="in use by a copy[^ ]?( |$)"):
+        with pytest.raises(StoreBusy, match=r"in use by a copy[^ ]?( |$)"):
             open_store(sql_url)
         second.append(2, [submitted(2)])
 
