@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.mutants.collect import OUT
+from benchmarks.mutants.forking import import_libraries
 from benchmarks.mutants.killing import adopt_orphans, copied, killer
 from benchmarks.mutants.lines import Collected, collected, executing
 from benchmarks.mutants.making import ROOT, Mutant, compiles, sample
 
 PACKAGES = sorted(path.parent.name for path in (ROOT / "src" / "swell").glob("*/__init__.py"))
 BUDGET_S = 150.0
-"""Recorded seconds of tests that one mutant is given."""
+"""Recorded seconds of tests that one mutant is given, unless `--budget` says otherwise."""
 SLOWER = 4.0
 """How much slower than recorded a loaded machine may run tests before they count as hanging."""
 
 
-def verdict(mutant: Mutant, maps: Sequence[Collected], tree: Path) -> tuple[str, str]:
+def verdict(mutant: Mutant, maps: Sequence[Collected], tree: Path, budget_s: float) -> tuple[str, str]:
     """In a word and in full: `invalid`, `killed` or `survived`."""
     if not compiles(mutant.text()):
         return "invalid", "does not compile"
@@ -29,7 +30,7 @@ def verdict(mutant: Mutant, maps: Sequence[Collected], tree: Path) -> tuple[str,
     total_s = 0.0
     for test, took_s in tests:
         total_s += took_s
-        if total_s > BUDGET_S and chosen:
+        if total_s > budget_s and chosen:
             break
         chosen.append(test)
     by = killer(mutant, tree, chosen, 60 + SLOWER * total_s)
@@ -43,9 +44,11 @@ def main() -> None:
     parser.add_argument("packages", nargs="+", choices=PACKAGES)
     parser.add_argument("--count", type=int, default=17, help="per package")
     parser.add_argument("--seed", type=int, default=12)
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="recorded seconds of tests per mutant")
     parser.add_argument("--line", action="append", default=[], help="only this one, as path:line (again and again)")
     asked = parser.parse_args()
     maps = collected(OUT)
+    import_libraries()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         tree = copied(Path(directory))
@@ -54,7 +57,7 @@ def main() -> None:
             for number, mutant in enumerate(sample(package, asked.count, asked.seed), start=1):
                 if asked.line and f"{mutant.path.relative_to(ROOT)}:{mutant.line}" not in asked.line:
                     continue
-                word, text = verdict(mutant, maps, tree)
+                word, text = verdict(mutant, maps, tree, asked.budget)
                 counts[word] += 1
                 print(f"{number} {text}: {mutant}", flush=True)
             print(f"{package}: {dict(counts)}", flush=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
+from benchmarks.mutants import forking
 from benchmarks.mutants.making import ROOT, Mutant
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -44,19 +42,19 @@ def killer(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> 
 
 
 def failing(tree: Path, tests: Sequence[str], limit_s: float) -> str:
-    """The first of these tests that fails, or how else pytest ended."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-m", QUICK, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    """The first of these tests that fails, or that they do not end in time."""
+    output = tree / "output"
     try:
-        ran = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=limit_s, check=False, text=True
-        )
-    except subprocess.TimeoutExpired:
-        return NO_END
+        code = forking.run(tree, ["-x", "-m", QUICK, *tests], output, limit_s)
     finally:
         end_orphans()
-    named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ran.stdout, re.MULTILINE)
-    return "" if ran.returncode == 0 else named[0] if named else f"pytest ended with {ran.returncode}"
+    if code is None:
+        return NO_END
+    text = output.read_text(encoding="utf-8", errors="replace")
+    named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
+    if code and not named:
+        raise RuntimeError(f"pytest ended with {code} and names no test: {text[-2000:]}")
+    return named[0] if named else ""
 
 
 def adopt_orphans() -> None:

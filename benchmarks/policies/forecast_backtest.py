@@ -70,7 +70,7 @@ class Backtest:
         policy = policy_named(setup.policy.name)  # the simulation's own remembers what it saw
         raw = forecast(state, self.scene.book, policy, setup.placer, setup.options, now_s, SAMPLES).intervals
         scales = self.track.calibration.scales(now_s)
-        for job, said in self.track.told(raw, state, now_s, scales).items():
+        for job, said in self.track.shown(raw, state, now_s, scales).items():
             started_s = state.jobs[job].first_started_s
             self.told.append(
                 Told(

@@ -129,7 +129,9 @@ def test_a_second_writer_is_refused_and_told_who_has_it(sql_url: str) -> None:
         with pytest.raises(StoreBusy, match=r"in use by the daemon at http://127\.0\.0\.1:4321"):
             open_store(sql_url)
         first.append(1, [submitted(1)])
-    with opened(sql_url) as second:
+    with opened(sql_url, holder="a copy") as second:
+        with pytest.raises(StoreBusy, match=r"in use by a copy[^ ]?( |$)"):
+            open_store(sql_url)
         second.append(2, [submitted(2)])
 
 
@@ -179,17 +181,18 @@ def test_what_ran_can_be_read_with_plain_sql(sql_url: str) -> None:
     log = [*two_nodes(), *moving_life(1), submitted(2, command=("python", "a b.py"), image="torch:2")]
     run = RunId(2, 1)
     log += [planned(2), ev.RunStarted(run=run, at_s=T0 + 20)]
-    log += [ev.EpochEnded(run=run, at_s=T0 + 30, epoch=1, epochs=5, metrics={"loss": 0.5})]
+    log += [ev.EpochEnded(run=run, at_s=T0 + 30, epoch=1, epochs=5, metrics={"loss": 0.5, "accuracy": 0.9})]
+    metrics = '{"accuracy": 0.9, "loss": 0.5}'
     with opened(sql_url) as store:
         store.append(1, log)
         now = "SELECT command, image, epochs_done, epochs_total, metrics FROM jobs WHERE id = 2"
-        assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, '{"loss": 0.5}')]
+        assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, metrics)]
         history = "SELECT id, name, owner, state, command, gpu_hours > 0, ended_at FROM job_history"
         before = query(sql_url, history)
         assert [(row[0], row[3]) for row in before] == [(1, "completed")]
         store.rebuild()
         assert query(sql_url, history) == before
-        assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, '{"loss": 0.5}')]
+        assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, metrics)]
 
 
 def test_jobs_of_before_get_their_plain_columns(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

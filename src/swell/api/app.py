@@ -150,7 +150,7 @@ ELSEWHERE: Mapping[str, str] = {
     "/training": "POST /v1/jobs submits, GET /v1/jobs lists, POST /v1/jobs/cancel stops",
     "/algorithm": "PUT /v1/policy changes the policy",
 }
-"""Addresses of Schedulearn and Voda: who calls them learns ours."""
+"""Addresses of Schedulearn and Voda: the answer names ours."""
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -21,7 +21,7 @@ class _Peer(Bucket):
 
 
 class Attempts:
-    """A peer that tries many different tokens is not listened to for a while, right or wrong. One that repeats the same
+    """A peer that tries many different tokens is refused for a while, right or wrong. One that repeats the same
     wrong token (a client with an old one) guesses nothing: it only gets 429 instead of 401, and others behind the same
     address are not locked out."""
 

@@ -32,7 +32,7 @@ MAX_TEXT = 300
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
-    user: str  # empty: nobody that is known
+    user: str  # empty: unknown
     way: str  # how the daemon knew: owner, token, socket; empty: it did not
     peer: str  # an address, or uid:1000 on the Unix socket
     method: str
@@ -57,7 +57,7 @@ class Audit:
         self._max_bytes = max_bytes
 
     def note(self, scope: Scope, caller: Caller | None, peer: str, status: int) -> None:
-        """Whatever goes wrong here must not turn a request away; it is logged."""
+        """A failure here is logged and never refuses the request."""
         if not worth_noting(scope["method"], status, caller):
             return
         entry = Entry(

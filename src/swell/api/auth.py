@@ -17,7 +17,7 @@ def run_token(secret: str, run: RunId) -> str:
 
 
 def same(given: str, expected: str) -> bool:
-    """In constant time. Nothing is never the right token, whatever is expected."""
+    """In constant time. An empty token is never right, even if an empty one is expected."""
     return bool(given) and bool(expected) and hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 

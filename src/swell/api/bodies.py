@@ -17,7 +17,7 @@ MAX_BODY = 1 << 20
 BODY_S = 30.0
 """A body must be there after so long, or come faster than SLOWEST all the while."""
 SLOWEST = 16 * 1024
-"""Bytes a second."""
+"""Bytes per second."""
 _UPLOAD_PATH = re.compile(r"/v1/files/[^/]+")
 
 

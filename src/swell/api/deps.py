@@ -36,7 +36,7 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 CALLER = "swell.caller"
 """Where the guard puts who is calling, for routes to read."""
 MAX_NUMBER = 10**15
-"""No id, offset or number of an event is larger; what is, no store or file system could be asked for."""
+"""The largest id, offset or event number accepted: stores and file systems take no larger one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def identities_of(request: Request) -> Identities:
 
 
 def may_read_job(who: Caller, record: JobRecord | None) -> bool:
-    """A job that is no longer there is nobody's but the owner's and operators'."""
+    """A job that was removed belongs to the daemon's owner and to operators only."""
     if record is None:
         return not refusal(who, Need.OPERATE)
     return not refusal(who, Need.READ_JOB, record)

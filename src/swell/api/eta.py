@@ -1,6 +1,6 @@
 """When a job will probably start and end: by the forecast, or before there is one from what is known of its speed.
 
-Says nothing where that would be a guess."""
+None where it would be a guess."""
 
 from __future__ import annotations
 

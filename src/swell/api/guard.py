@@ -122,7 +122,7 @@ class Guard:
         return _too_many(wait_s) if wait_s else None
 
     def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
-        """Finds out who is calling, for the routes; a refusal if nobody that is known."""
+        """Finds out who is calling, for the routes; a refusal if the caller is unknown."""
         caller = self._run(scope, headers) or self._identities.caller(headers, _peer(scope))
         if caller is not None:
             scope[CALLER] = caller
@@ -137,7 +137,7 @@ class Guard:
         return None
 
     def _too_fast(self, scope: Scope) -> Response | None:
-        """The owner and runs are not counted: who limits themselves, and trainings that must not wait."""
+        """The owner and runs have no limit: the owner sets it, and trainings must not wait."""
         caller: Caller | None = scope.get(CALLER)
         if caller is None or caller.is_owner or caller.way is Way.RUN:
             return None

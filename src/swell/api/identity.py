@@ -52,7 +52,7 @@ class Identities:
         self.uses: dict[str, Use] = {}
 
     def caller(self, headers: Headers, peer: str) -> Caller | None:
-        """None: whoever calls has shown nothing that this daemon knows. A token counts before the peer."""
+        """None: the caller showed no credential that this daemon knows. A token counts before the peer."""
         given = bearer(headers.get("authorization", ""))
         if not given:
             return self._of_peer(peer)
@@ -78,7 +78,7 @@ class Identities:
         return self._as_user(user, way, session=True)
 
     def _of_peer(self, peer: str) -> Caller | None:
-        """On this machine the kernel says whose process it is: the daemon's own user and root are its owners."""
+        """On this machine the kernel knows whose process it is: the daemon's own user and root are its owners."""
         if not peer.startswith(SOCKET_PEER):
             return None
         uid = int(peer.removeprefix(SOCKET_PEER))
@@ -96,7 +96,8 @@ class Identities:
 
 
 def _named(headers: Headers) -> str:
-    """The owner's clients say in whose name they act: shown in the record, and trusted, as they could do anything."""
+    """The owner's clients name the user for whom they act. The record shows that name; it is trusted, since the owner
+    may do anything."""
     return unquote(headers.get(USER_HEADER, ""))[:MAX_USER]
 
 

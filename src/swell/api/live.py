@@ -27,8 +27,9 @@ from swell.api.streams import COMMENT, KEEP_ALIVE_S, message, sse
 from swell.api.views import JobView, event_view, node_views, public_event, public_line
 from swell.core import events as ev
 from swell.core.accounts import Caller, Role
-from swell.core.idle import GpuKey, GpuUse
+from swell.core.idle import GpuUse
 from swell.core.ids import JobId
+from swell.core.resources import GpuKey
 from swell.core.state import JobRecord
 from swell.ports import Stored
 
@@ -200,7 +201,7 @@ class Live:
             change["cluster"], self._cluster_changed = cluster_view(engine), False
         return change
 
-    def _waiting(self, engine: Engine, told: Mapping[JobId, None]) -> list[JobView]:
+    def _waiting(self, engine: Engine, sent: Mapping[JobId, None]) -> list[JobView]:
         """Jobs of which nothing happened, but whose reason or forecast has changed: some of them, each in its turn."""
         active = list(engine.state.active)
         if not active:
@@ -208,7 +209,7 @@ class Live:
         start = self._turn % len(active)
         some = (active[start:] + active[:start])[:AT_ONCE]
         self._turn = start + len(some)
-        shown = {job: self._shown.get(job) for job in some if job not in told}
+        shown = {job: self._shown.get(job) for job in some if job not in sent}
         lines = self._lines(engine, list(shown))
         return [line for line in lines if self._shown.get(line["id"]) != shown[line["id"]]]
 

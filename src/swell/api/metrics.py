@@ -23,7 +23,7 @@ from swell.core.events import Event
 from swell.core.idle import GpuUse
 from swell.core.ids import JobId
 from swell.core.resources import Allocation, NodeCondition
-from swell.core.state import JobRecord, JobState, State
+from swell.core.state import JobRecord, JobState, State, held_gpus
 from swell.daemon.timing import PassTimes
 
 router = APIRouter(include_in_schema=False)
@@ -209,9 +209,9 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _forecasts(said: object) -> Iterator[Metric]:
-    found = said if isinstance(said, dict) else {}
-    yield _plain("swell_forecast_coverage_ratio", "Ends within the interval first told.", _number(found.get("inside")))
+def _forecasts(accuracy: object) -> Iterator[Metric]:
+    found = accuracy if isinstance(accuracy, dict) else {}
+    yield _plain("swell_forecast_coverage_ratio", "Ends within the first interval.", _number(found.get("inside")))
     yield _plain("swell_forecast_jobs", "Ends that were forecast before.", _number(found.get("jobs")))
     yield _plain("swell_forecast_error_ratio", "Median error of the expected end.", _number(found.get("median_error")))
 
@@ -245,13 +245,8 @@ def _type_of(record: JobRecord) -> str:
     return record.spec.gpus.types[0] if len(record.spec.gpus.types) == 1 else "any"
 
 
-def _used(state: State) -> set[tuple[str, int]]:
-    held = (state.jobs[job].allocation for job in state.active)
-    return {(part.node, gpu) for one in held if one is not None for part in one.parts for gpu in part.gpus}
-
-
 def _gpus(state: State) -> Iterator[Metric]:
-    used = _used(state)
+    used = held_gpus(state)
     totals: dict[str, list[int]] = {}
     for node in state.nodes.values():
         usable = {gpu.index for gpu in node.usable_gpus()} if node.schedulable else set()
@@ -273,7 +268,7 @@ def _gpus(state: State) -> Iterator[Metric]:
 
 
 def _machines(state: State) -> Iterator[Metric]:
-    used = _used(state)
+    used = held_gpus(state)
     conditions = dict.fromkeys(map(str, NodeCondition), 0)
     total = GaugeMetricFamily("swell_node_gpus", "GPUs of a machine.", labels=["node"])
     busy = GaugeMetricFamily("swell_node_gpus_in_use", "GPUs of a machine that jobs hold.", labels=["node"])

@@ -89,7 +89,7 @@ class Provider:
             return self._verified(str(token.get("id_token", "")), keys, nonce)
         except ApiError:
             raise
-        except Exception as error:  # of three libraries, about what somebody else sent
+        except Exception as error:  # of three libraries, about an answer of the provider
             log.warning("a log-in at %s failed", self._settings.issuer, exc_info=error)
             raise _failed(f"the log-in at {self._settings.issuer} failed ({error}); begin again") from error
 
@@ -196,7 +196,7 @@ def _redirect(request: Request) -> str:
 
 
 async def _settle(request: Request, found: Welcome) -> None:
-    """The provider says what they are, at each log-in; their team is an admin's."""
+    """The provider decides on the role, at each log-in; an admin decides on the team."""
     known = engine_of(request).state.users.get(found.user)
     if found.role is not None and (known is None or known.role is not found.role):
         await engine_of(request).accounts.set_user(found.user, found.role, None, by=str(Way.OIDC))

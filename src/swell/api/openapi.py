@@ -56,7 +56,7 @@ _NO_STORE = frozenset({"/v1/health", "/v1/schema/job"})
 
 
 def complete(document: dict[str, Any]) -> None:
-    """Change FastAPI's document to say all that is true."""
+    """Add to FastAPI's document what it does not see."""
     _add_plain_routes(document)
     for path, methods in document["paths"].items():
         for method, operation in methods.items():

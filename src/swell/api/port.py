@@ -1,4 +1,4 @@
-"""What the API asks of the daemon: the part of `daemon.engine.Engine` that routes call, so that tests can stand in."""
+"""What the API asks of the daemon: the part of `daemon.engine.Engine` that routes call; tests replace it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _STATUS: Sequence[tuple[type[Exception], int, str]] = (
 
 
 class ApiError(Exception):
-    """A refusal that the API itself has to say."""
+    """A refusal by the API itself."""
 
     def __init__(self, status: int, title: str, detail: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(detail)
@@ -56,7 +56,7 @@ def response(
 
 
 def from_error(error: Exception) -> Response:
-    """Anything Swell raises on purpose, in its own words; anything else is a bug, and says so."""
+    """Errors that Swell raises on purpose keep their own text; anything else is a bug and is reported as one."""
     if isinstance(error, ApiError):
         return response(error.status, error.title, error.detail, error.problems)
     if isinstance(error, JobFileError):

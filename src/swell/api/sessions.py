@@ -22,7 +22,7 @@ Holder = tuple[Way, str]
 
 
 class Sessions:
-    """Codes are kept here, in memory: one that was made before a restart is asked for again."""
+    """Keeps codes in memory: after a restart of the daemon a new one is needed."""
 
     def __init__(self, secret: str, now_s: Callable[[], float]) -> None:
         self._secret = secret

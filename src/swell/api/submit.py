@@ -78,10 +78,10 @@ class _Submission:
     batch: str = ""
     stage: int = 0
     by_name: dict[str, list[JobId]] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)  # what whoever submits should know, each once
+    notes: dict[str, None] = field(default_factory=dict)  # notices to the submitter, each once
 
     async def submit(self, documents: Sequence[Document]) -> list[dict[str, Any]]:
-        specs = self._expand_all(documents)  # every problem is said before anything is accepted
+        specs = self._expand_all(documents)  # every problem is reported before anything is accepted
         total = sum(map(len, specs))
         if total > MAX_ARRAY:
             raise one("", f"these are {total} jobs; a request may have {MAX_ARRAY}", "send them in several")
@@ -174,14 +174,14 @@ def _check_files(context: Context, document: Mapping[str, Any], spec: JobSpec) -
 
 
 def _check_outputs(context: Context, spec: JobSpec) -> None:
-    """A daemon that is root writes into nobody's directories: whoever may read a file is not who asks for it."""
+    """A daemon that runs as root could read any file, also one that the submitter may not: it is refused."""
     if spec.outputs and context.config.as_submitter:
         fix = "leave it out; `swell fetch JOB` copies what a job wrote"
         raise one("outputs", "this daemon runs jobs as their submitters and copies nothing for them", fix)
 
 
 def _owned(who: Caller, spec: JobSpec) -> JobSpec:
-    """A job belongs to who submits it. The daemon's owner may name somebody else."""
+    """A job belongs to its submitter. The daemon's owner may name another user."""
     if who.is_owner:
         return spec
     if spec.user not in ("", who.user):

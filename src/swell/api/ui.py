@@ -67,8 +67,8 @@ async def open_session(request: Request, body: CodeBody | None = None) -> Respon
     sessions = _sessions(request)
     holder = sessions.redeem(body.code) if body is not None and body.code else _shown(request)
     if holder is None:
-        said = "the code was used already or is older than a minute" if body and body.code else "that is not a token"
-        raise ApiError(401, "Not let in", f"{said}; run `swell ui` again, or paste your token")
+        why = "the code was used already or is older than a minute" if body and body.code else "that is not a token"
+        raise ApiError(401, "Not let in", f"{why}; run `swell ui` again, or paste your token")
     request.scope[NOTE] = f"log-in of {holder[1] or 'the owner'} ({holder[0]})"
     token, ends_s = sessions.open(holder)
     return json_response({"token": token, "ends_s": ends_s, "user": holder[1]}, status=201)

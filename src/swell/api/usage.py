@@ -65,7 +65,7 @@ async def get_usage(
 
 
 def _users(state: State, ended: Sequence[Consumption], now: float, options: Options) -> list[dict[str, Any]]:
-    """Those who have jobs, and those who were added. A limit of 0 is none."""
+    """Users who have jobs, and users who were added. A limit of 0 is none."""
     active = ((record.spec.user, record) for record in _active(state))
     sums = summed(((one.user, one) for one in ended), active, now, also=state.users)
     return [_view(one, **_account(state.users.get(one.name)), limits=_limits(options, one.name)) for one in sums]

@@ -13,11 +13,11 @@ from swell.core.account_events import TokenIssued
 from swell.core.budgets import service_s
 from swell.core.contact import sentence
 from swell.core.events import Event, JobSubmitted
-from swell.core.idle import GpuKey, GpuUse
+from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import wait_s
-from swell.core.resources import Allocation, Gpu, Node, Part, Ssh, fingerprint
+from swell.core.resources import Allocation, Gpu, GpuKey, Node, Part, Ssh, fingerprint
 from swell.core.state import JobRecord, Run, State
 from swell.plan.idle import Idle
 from swell.ports import Stored
@@ -350,7 +350,7 @@ def _node_view(
 
 
 def _gpu_view(gpu: Gpu, jobs: list[int], use: GpuUse | None) -> dict[str, Any]:
-    """Utilisation and memory are null where nobody measures them."""
+    """Utilisation and memory are null where they are not measured."""
     percent, used_mib = (use.percent, use.memory_mib) if use else (None, None)
     return {**_fields(gpu), "jobs": jobs, "utilisation_percent": percent, "memory_used_mib": used_mib}
 

@@ -27,7 +27,7 @@ MAX_NEW_NODES = 1000
 
 
 class ChangeBody(Body):
-    """What might be done; everything said happens at once."""
+    """A change to try; all its parts happen at once."""
 
     policy: str = ""
     placer: str = ""

@@ -47,7 +47,7 @@ class Token:
 class Way(StrEnum):
     """How the daemon knows who is calling."""
 
-    OWNER = "owner"  # the daemon's own token: whoever reads its home; they name themselves
+    OWNER = "owner"  # the daemon's own token: anyone who can read its home; they name themselves
     TOKEN = "token"  # noqa: S105 - a way, not a secret
     SOCKET = "socket"  # the kernel names the peer of a Unix socket
     OIDC = "oidc"  # an OpenID provider, for the dashboard

@@ -47,8 +47,8 @@ class StopPoint:
 class Agreement:
     world_size: int = 0
     ranks: Mapping[int, Heard] = field(default_factory=dict)
-    asked: bool = False  # somebody wants the run to stop
-    terminating: bool = False  # its own ranks do, after a SIGTERM: nobody can withdraw that
+    asked: bool = False  # the run is to stop
+    terminating: bool = False  # its own ranks asked, after a SIGTERM: that cannot be withdrawn
     spare: int = 0  # number of last epochs not to interrupt: a resize would cost more than it brings
     epochs: int = 0  # as the training code knows it; 0: unset
     proposal: Position | None = None

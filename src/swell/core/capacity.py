@@ -74,7 +74,7 @@ def cpus_of(node: Node) -> int:
 
 def share_milli(memory_mib: int, utilisation_milli: int, gpu_memory_mib: int) -> int:
     """What a job that shares takes of a GPU's compute: the larger of its specified utilisation and its part of the
-    GPU's memory. With neither known nobody can tell what else would fit, so it has the GPU alone."""
+    GPU's memory. With neither known, what else would fit is unknown, so it has the GPU alone."""
     by_memory = -(-GPU_MILLI * memory_mib // gpu_memory_mib) if gpu_memory_mib else 0
     return min(GPU_MILLI, max(utilisation_milli, by_memory) or GPU_MILLI)
 

@@ -30,7 +30,7 @@ def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
 
 
 def kept_facts(known: Node, seen: Node) -> Node:
-    """A node as it is seen now, with what measuring does not change: what people said of it, and its contact."""
+    """A node as it is seen now, with what measuring does not change: what people decided about it, and its contact."""
     return evolve(
         _with_declared(known, seen),
         condition=known.condition,

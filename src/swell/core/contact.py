@@ -24,7 +24,7 @@ SWEEP_S = 10.0
 
 
 def lease_until_s(boot_s: float, lease_s: float) -> float:
-    """Until when a machine may go on by itself, in its own clock (`boot_s`, as it said at the look that is answered).
+    """Until when a machine may go on by itself, in its own clock (`boot_s`, as reported at the look that is answered).
     Absolute: a renewal that is delayed on its way extends nothing."""
     return boot_s + lease_s
 

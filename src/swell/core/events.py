@@ -113,7 +113,7 @@ class TrainingBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How a job that adapts its batch size split it, what its gradients said, and within which bounds it may choose."""
+    """How a job that adapts its batch size split it, what its gradients showed, and the bounds of its choice."""
 
     initial: int  # its user's batch size: what progress is counted in
     largest: int

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GpuKey = tuple[str, int]
-"""Name of the node, index of the GPU."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRules:

@@ -53,12 +53,10 @@ def _gpus(state: State) -> list[str]:
     holders: dict[tuple[str, int], list[JobId]] = {}
     for job in state.active:
         allocation = state.jobs[job].allocation
-        for part in allocation.parts if allocation else ():
-            for gpu in part.gpus:
-                key = (part.node, gpu)
-                share = allocation.share if allocation else None
-                used_mib[key] = used_mib.get(key, 0) + (share.memory_mib if share else 0)
-                holders.setdefault(key, []).append(job)
+        for key in allocation.gpu_keys if allocation else ():
+            share = allocation.share if allocation else None
+            used_mib[key] = used_mib.get(key, 0) + (share.memory_mib if share else 0)
+            holders.setdefault(key, []).append(job)
     wrong = []
     for key, jobs in holders.items():
         shared = all((a := state.jobs[job].allocation) is not None and a.share is not None for job in jobs)

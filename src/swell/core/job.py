@@ -25,7 +25,7 @@ class Preemptible(StrEnum):
     """May a run be stopped for another's sake?"""
 
     AUTO = "auto"  # yes if it can resume: it uses the library, or says where its checkpoints are
-    RESTART = "restart"  # yes, even if it starts again from nothing: its user said so
+    RESTART = "restart"  # yes, even if it starts again from nothing: its user specified that
     NEVER = "never"
 
 
@@ -90,7 +90,7 @@ class Roles:
     """Parameter-server jobs: `servers` extra workers, on CPU, beside one worker per GPU."""
 
     servers: int = 1
-    server_command: tuple[str, ...] = ()  # empty: the same command, told apart by SWELL_ROLE
+    server_command: tuple[str, ...] = ()  # empty: the same command, distinguished by SWELL_ROLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class JobSpec:
     estimated_s: float = 0.0  # its user's estimate at the requested size; 0: unset
     family: str = ""  # jobs of one family share a speed model; empty: derived from the command
     adaptive_batch: bool = False
-    checkpoint_dir: str = ""  # said by its user; the library has its own, always
+    checkpoint_dir: str = ""  # specified by its user; the library always has its own
     copy_checkpoints: bool = True  # to the daemon's store, so that it can continue on another machine
     if_unreachable: IfUnreachable = IfUnreachable.AUTO
     may_idle: bool = False  # nothing is reported or done about GPUs that it does not use

@@ -13,6 +13,9 @@ from swell.core.evolve import made_fast
 GPU_MILLI = 1000
 """One whole GPU. A share of a GPU is a whole number of thousandths: fractions never drift."""
 
+GpuKey = tuple[str, int]
+"""A GPU: its node and its index there."""
+
 
 class NodeCondition(StrEnum):
     READY = "ready"
@@ -61,7 +64,7 @@ def fingerprint(host_key: str) -> str:
 class GpuHealth(StrEnum):
     OK = "ok"
     DIRTY = "dirty"  # its last run has ended but its memory is not free yet
-    QUARANTINED = "quarantined"  # given to nobody until a person looks
+    QUARANTINED = "quarantined"  # given to no job until a person looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class Gpu:
     health: GpuHealth = GpuHealth.OK
     why: str = ""
     others_memory_mib: int = 0  # measured: used by processes that are not Swell's
-    others: bool = False  # somebody else's work is on it: left alone
+    others: bool = False  # a process that is not Swell's is on it: left alone
     uuid: str = ""  # of the device; empty: declared, or the driver does not report it
 
 
@@ -173,6 +176,10 @@ class Allocation:
     def nodes(self) -> tuple[str, ...]:
         parts = self.parts
         return (parts[0].node,) if len(parts) == 1 else tuple(part.node for part in parts)
+
+    @property
+    def gpu_keys(self) -> list[GpuKey]:
+        return [(part.node, gpu) for part in self.parts for gpu in part.gpus]
 
     @property
     def n(self) -> int:

@@ -128,7 +128,7 @@ class Quota:
     """What a team is entitled to while others wait; more than that is borrowed and given back when asked for."""
 
     gpus: int  # entitled to while others wait
-    borrow: bool = True  # more than that while nobody else needs it
+    borrow: bool = True  # more than that while no other team needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What is true now: records of jobs, runs and nodes, frozen each, in the containers of one `State`.
 
-`State` is owned by whoever replays events into it (the daemon's loop, the simulator). Its records are frozen, so a
+`State` is owned by what replays events into it (the daemon's loop, the simulator). Its records are frozen, so a
 reader may keep one; only `lifecycle.apply` changes the containers.
 """
 
@@ -14,7 +14,7 @@ from swell.core.accounts import Token, User
 from swell.core.events import VOLUNTARY, CopiedOutputs, ExitReason, Saves, StopWhy
 from swell.core.ids import JobId, RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Allocation, Node
+from swell.core.resources import Allocation, GpuKey, Node
 
 KEEP_ENDED = 10_000
 """Number of ended jobs that stay in memory; older ones are read from the store's tables."""
@@ -118,7 +118,7 @@ class JobRecord:
     preemptions: int = 0
     resizes: int = 0
     migrations: int = 0
-    uses_library: bool = False  # said in the spec, or seen
+    uses_library: bool = False  # specified, or seen
     unit: str = "epoch"  # what the next three count: epoch, step, token or sample
     epochs_done: int = 0
     epochs_saved: int = 0  # of those, the ones that a checkpoint covers
@@ -224,6 +224,11 @@ def may_be_withdrawn(record: JobRecord) -> bool:
         return True
     waits = bool(record.spec.checkpoint_dir) and run.started_s is not None and run.started_s <= stop.at_s
     return waits and run.began_s is None and (run.saved_s is None or run.saved_s <= stop.at_s)
+
+
+def held_gpus(state: State) -> set[GpuKey]:
+    held = (state.jobs[job].allocation for job in state.active)
+    return {gpu for allocation in held if allocation is not None for gpu in allocation.gpu_keys}
 
 
 def was_given(state: State, job: JobId) -> bool:

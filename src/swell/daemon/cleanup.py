@@ -108,6 +108,6 @@ class Cleanup:
             log.warning("gave up deleting files of the removed job %d; the next start tries again: %s", job, why)
             return
         delay_s = min(MAX_RETRY_S, self._retry_s * 2.0 ** (tries - 1))
-        said = logging.WARNING if tries == 1 else logging.DEBUG
-        log.log(said, "files of the removed job %d could not all be deleted, again in %.0f s: %s", job, delay_s, why)
+        level = logging.WARNING if tries == 1 else logging.DEBUG
+        log.log(level, "files of the removed job %d could not all be deleted, again in %.0f s: %s", job, delay_s, why)
         asyncio.get_running_loop().call_later(delay_s, self._waiting.put_nowait, job)

@@ -92,8 +92,8 @@ class Committer:
         except SwellError as error:
             self._fall_back(error if isinstance(error, StoreError) else StoreError(str(error)))
             raise
-        for told in self.listeners:
-            told(events)
+        for listener in self.listeners:
+            listener(events)
         await self._publish(last)
         self._checkpoint_if_due()
 
@@ -177,8 +177,8 @@ class Committer:
         self.state = state
         self._recent.clear()
         self.durable_seq = state.seq
-        for told in (*self.listeners, *self.found) if found else ():
-            told(found)
+        for listener in (*self.listeners, *self.found) if found else ():
+            listener(found)
 
     def _checkpoint_if_due(self) -> None:
         if self.durable_seq - self._checkpoint_seq >= CHECKPOINT_EVERY:

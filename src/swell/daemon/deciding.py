@@ -170,16 +170,16 @@ class Decider:
         )
 
 
-def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Plan], said: Plan | Exception) -> None:
+def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Plan], result: Plan | Exception) -> None:
     """Called from the thread. Does nothing if the pass was abandoned or the loop has ended."""
 
     def tell() -> None:
         if answer.done():
             return
-        if isinstance(said, Exception):
-            answer.set_exception(said)
+        if isinstance(result, Exception):
+            answer.set_exception(result)
         else:
-            answer.set_result(said)
+            answer.set_result(result)
 
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(tell)

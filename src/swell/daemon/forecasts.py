@@ -105,13 +105,13 @@ class Forecasts:
         done = await self._background.do(now, Foresee(samples=samples))
         assert isinstance(done.result, Forecast)  # as asked for
         raw, scales = done.result.intervals, await asyncio.to_thread(self._track.calibration.copy().scales, now.now_s)
-        told: dict[JobId, Interval] = {}
+        shown: dict[JobId, Interval] = {}
         jobs = list(raw)
         for start in range(0, len(jobs), JOBS_AT_ONCE):
             some = {job: raw[job] for job in jobs[start : start + JOBS_AT_ONCE]}
-            told.update(self._track.told(some, self._live, now.now_s, scales))
+            shown.update(self._track.shown(some, self._live, now.now_s, scales))
             await asyncio.sleep(0)  # answers come first
-        self.intervals, self.until_s = told, done.result.until_s
+        self.intervals, self.until_s = shown, done.result.until_s
         return done.cpu_s
 
     def fresh(self, seq: int, take: Callable[[], Moment | None]) -> Moment | None:

@@ -44,7 +44,7 @@ class Delivery:
     sent: int = 0
     dropped: int = 0
     trouble: str = ""  # why the last one was not taken; empty: all is well
-    told: dict[int, float] = field(default_factory=dict)  # starving jobs already reported, with the start of their wait
+    starving: dict[int, float] = field(default_factory=dict)  # jobs already reported, with the start of their wait
     idle: frozenset[JobId] = frozenset()  # jobs with idle GPUs already reported
 
 
@@ -117,8 +117,8 @@ class Hooks:
         found = []
         for job in waiting:
             waited_s = now_s - job.queued_since_s
-            if waited_s > self._starvation_s and not job.paused and delivery.told.get(job.id) != job.queued_since_s:
-                delivery.told[job.id] = job.queued_since_s
+            if waited_s > self._starvation_s and not job.paused and delivery.starving.get(job.id) != job.queued_since_s:
+                delivery.starving[job.id] = job.queued_since_s
                 found.append(starving(job, waited_s, now_s))
         return found
 
@@ -192,8 +192,8 @@ def send(hook: Hook, notice: Notice, seq: int) -> None:
 
 
 def body_of(hook: Hook, notice: Notice, seq: int) -> bytes:
-    said: dict[str, Any] = {"text": notice.text} if hook.style == "slack" else {"seq": seq, **asdict(notice)}
-    return json.dumps(said).encode()
+    body: dict[str, Any] = {"text": notice.text} if hook.style == "slack" else {"seq": seq, **asdict(notice)}
+    return json.dumps(body).encode()
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
@@ -229,7 +229,7 @@ def _mail(hook: Hook, notice: Notice) -> None:
     message["From"], message["To"] = query["from"][0], ", ".join(query["to"])
     message.set_content(notice.text)
     with smtplib.SMTP(parts.hostname or "localhost", parts.port or 25, timeout=TIMEOUT_S) as server:
-        server.ehlo_or_helo_if_needed()  # before, nobody knows what it can do
+        server.ehlo_or_helo_if_needed()  # before, what it can do is unknown
         if server.has_extn("starttls"):
             server.starttls(context=ssl.create_default_context())
         server.send_message(message)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from swell.core.errors import StoreError, SwellError
 from swell.core.events import Event
-from swell.core.idle import GpuKey, GpuUse, IdleRules
+from swell.core.idle import GpuUse, IdleRules
 from swell.core.ids import JobId
 from swell.core.observations import GpusMeasured
+from swell.core.resources import GpuKey
 from swell.core.state import State
 from swell.daemon.series import GPU_MEMORY, GPU_PERCENT, RecentSeries
 from swell.plan import commands
@@ -105,7 +106,7 @@ class IdleGpus:
         state = self._state()
         for job in state.active:
             allocation = state.jobs[job].allocation
-            held = [(part.node, gpu) for part in allocation.parts for gpu in part.gpus] if allocation else []
+            held = allocation.gpu_keys if allocation else []
             found = [self.use[gpu] for gpu in held if gpu in self.use]
             percents = [use.percent for use in found if use.percent is not None]
             if percents:

@@ -88,7 +88,7 @@ class Sender:
     _nodes: Mapping[str, Node] = field(default_factory=dict)
 
     def difference(self, moment: Moment) -> Difference:
-        """To be pickled by whoever sends it, and sent in order."""
+        """The sender pickles it; pieces must be sent in order."""
         state, answers = moment.state, moment.answers
         sent = Difference(
             rest=replace(moment, state=replace(state, jobs={}, nodes={}), answers={}),

@@ -68,7 +68,7 @@ class Passes:
         self.decider = Decider(timing.decision_s)
         self.count = 0
         self.watchers: list[Callable[[PassTimes], None]] = []
-        self._explain: Explain = no_reasons  # of the last plan; made when somebody asks, and once
+        self._explain: Explain = no_reasons  # of the last plan; made at the first request
         self._held_back: Mapping[JobId, Reason] = {}
         self._in_trouble = False  # there was no decision from the last pass
 
@@ -78,7 +78,7 @@ class Passes:
         return self._explain().get(job, ()) if held_back is None else (held_back,)
 
     def answers(self) -> dict[JobId, tuple[Speed, Remaining]]:
-        """What the speed book said of each job when the last pass looked."""
+        """What the speed book answered for each job at the last pass."""
         return self._snapshotter.answers()
 
     def wake(self) -> None:
@@ -96,7 +96,7 @@ class Passes:
             try:
                 wait_s = await self.once()
             except StoreError:
-                wait_s = TROUBLE_S  # the committer has said why
+                wait_s = TROUBLE_S  # the committer has logged why
             except Superseded:
                 wait_s = 0.0
             except NoDecision as error:
@@ -150,8 +150,8 @@ class Passes:
             policy_s=policy_s,
             placement_s=placement_s,
         )
-        for told in self.watchers:
-            told(times)
+        for watcher in self.watchers:
+            watcher(times)
 
     async def _do_what_is_due(self, now_s: float) -> float | None:
         found = due(self._committer.state, now_s, self._timing.patience)
@@ -181,7 +181,7 @@ class Passes:
         deciding = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({deciding}, timeout=MEANWHILE_S))[0]:
-                with suppress(StoreError):  # the committer has said why; the next pass tries again
+                with suppress(StoreError):  # the committer has logged why; the next pass tries again
                     await self._do_what_is_due(self._clock.now_s())
         finally:
             deciding.cancel()

@@ -46,7 +46,7 @@ class Stops:
         )
         if (
             status.terminating
-        ):  # somebody sent SIGTERM to its ranks: they leave together, as if the daemon had asked them
+        ):  # its ranks got SIGTERM from elsewhere: they leave together, as if the daemon had asked them
             after = after.ask(terminating=True)
         self._keep(run, before, after)
         await self._make_durable(run)
@@ -122,7 +122,7 @@ class Stops:
             latest, current = self._agreements.get(run, agreement), self._run(run)
             if current is not None:
                 latest = self._agreement(run, current)
-            if latest.decided is not None:  # else it was withdrawn, and nobody has heard of the verdict
+            if latest.decided is not None:  # else it was withdrawn before any rank learned the verdict
                 self._keep(run, latest, latest.confirm())
 
     def _has_news(self, run: RunId, ack: Position | None) -> bool:

@@ -71,11 +71,11 @@ def checkpoint_kept(state: State, seen: CheckpointKept) -> list[Event]:
     record = state.jobs.get(seen.job)
     if record is None:
         return []
-    known, told = record.copy, ev.CheckpointCopied(**{f.name: getattr(seen, f.name) for f in fields(seen)})
+    known, event = record.copy, ev.CheckpointCopied(**{f.name: getattr(seen, f.name) for f in fields(seen)})
     same = known is not None and (known.problem, known.shared_by) == (seen.problem, seen.shared_by)
     if same and known is not None and (seen.problem or (known.epoch, known.bytes) == (seen.epoch, seen.bytes)):
         return []
-    return [told]
+    return [event]
 
 
 def _progress(record: JobRecord, seen: RunProgress) -> list[Event]:

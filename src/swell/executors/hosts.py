@@ -230,7 +230,7 @@ class HostExecutor:
         return await self._floor.reach(place.transport.log_since(run, rank, age_s)) if place else 0
 
     async def _place_of(self, run: RunId, rank: int) -> Place | None:
-        """Where this process of the run is, or was; the daemon's own machine if nobody knows."""
+        """Where this process of the run is, or was; the daemon's own machine if unknown."""
         roster = await self._roster(run)
         nodes = {member.rank: member.node for member in roster.members} if roster else {}
         if self._floor.here is None and rank not in nodes:
@@ -361,7 +361,7 @@ class HostExecutor:
             log.exception("looking at %s failed; looking again in %s s", name, self._floor.tuning.poll_s)
 
     async def _inspect(self, place: Place, runs: Sequence[RunId], *, renewing: bool = False) -> None:
-        """Look at those runs of this machine that nobody is changing, and judge those seen at all their machines."""
+        """Look at the runs of this machine that no command is changing, and judge those seen at all their machines."""
         found = [tracked for run in runs if (tracked := self._floor.tracked.get(run)) and not tracked.lock.locked()]
         here = {t.roster.run: ranks for t in found if (ranks := self._ranks_at(t.roster, place))}
         if not here and not (renewing and place.lease_s):

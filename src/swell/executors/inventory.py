@@ -54,7 +54,7 @@ def _whose_here(pid: int) -> Whose | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """How a machine is asked what it has; this one, unless said otherwise. `whose`: None if the process is no more."""
+    """How a machine is asked what it has; this one by default. `whose`: None if the process is no more."""
 
     executor: str = "local"
     cpus: Callable[[], int] = cpus
@@ -150,7 +150,7 @@ class Machine:
 
 
 def _leftover(reading: GpuReading, ours: Ours, probe: Probe) -> str:
-    """Memory that nobody we can see holds; words for it, or nothing. Not asked while a run of ours is on the GPU:
+    """Memory that no visible process holds, as a sentence; empty: none. Not asked while a run of ours is on the GPU:
     the driver may not show its processes (containers)."""
     living = [process for process in reading.processes if probe.whose(process.pid)]
     if reading.index in ours.gpus or any(process.memory_mib is None for process in living):
@@ -168,7 +168,7 @@ def is_others(process: GpuProcess, ours: Ours, probe: Probe) -> bool:
 
 
 class InThread:
-    """The daemon's own machine, looked at in a thread: a driver that hangs stops nobody else."""
+    """The daemon's own machine, looked at in a thread: a driver that hangs stops nothing else."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

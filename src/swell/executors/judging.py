@@ -1,4 +1,4 @@
-"""What is done about runs by what was seen of them: told as up and gone, kept whole, stopped when one has ended badly.
+"""What is done about runs by what was seen of them: reported as up and gone, kept whole, stopped if one ended badly.
 
 Called by `hosts` with each look. What the facts mean is decided by `verdict`.
 """
@@ -163,7 +163,7 @@ class Judge:
         tracked.kill_s = now_s if at_once and tracked.kill_s is None else tracked.kill_s
 
     async def _force(self, tracked: Tracked, now_s: float) -> None:
-        """Its shims have not killed their workers, though they were asked: somebody has stopped or blocked them."""
+        """Its shims have not killed their workers, though they were asked: they are suspended or blocked."""
         tracked.kill_s = now_s
         log.warning("run %s was to be killed and is not over; killing all that belongs to it", tracked.roster.run)
         with contextlib.suppress(Unreachable):  # it is forced again later

@@ -20,7 +20,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One GPU at one moment. `trouble`: what the driver said instead."""
+    """One GPU at one moment. `trouble`: what the driver reported instead."""
 
     index: int
     type: str = "gpu"
@@ -57,7 +57,7 @@ class Nvml:
             return ()
         try:
             self._last = tuple(self._read_one(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
-        except nvml.NVMLError as error:  # the driver went away: its GPUs are not gone, but nobody may have them
+        except nvml.NVMLError as error:  # the driver went away: its GPUs are not gone, but no job gets them
             return tuple(replace(reading, trouble=str(error)) for reading in self._last)
         return self._last
 

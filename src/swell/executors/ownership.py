@@ -50,7 +50,7 @@ def hand_over(record: JobRecord, context: LaunchContext) -> None:
 
 
 def _give(folder: Path, owner: tuple[int, int]) -> None:
-    """The folder itself last: while it is ours, nobody has been inside."""
+    """The folder itself last: while it is ours, no other user has been inside."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if os.lstat(folder).st_uid != os.geteuid() or owner[0] == os.geteuid():
         return
@@ -61,7 +61,7 @@ def _give(folder: Path, owner: tuple[int, int]) -> None:
 
 
 def _give_file(path: Path, owner: tuple[int, int]) -> None:
-    """Below a directory of ours, so that nobody else can have put something in its place."""
+    """Below a directory of ours, so that no other user can have put something in its place."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.fchown(fd, *owner)

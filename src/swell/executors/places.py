@@ -1,4 +1,4 @@
-"""The machines of an executor and the runs on them: shared by whoever launches, watches and judges. Decides nothing."""
+"""The machines of an executor and the runs on them: shared by what launches, watches and judges. Decides nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Inspected(Protocol):
 
 @dataclass(slots=True)
 class Place:
-    """A machine, as it is watched: in a task of its own, so that one that does not answer delays nobody else."""
+    """A machine, as it is watched: in a task of its own, so that one that does not answer delays no other."""
 
     name: str  # empty: this machine
     transport: Transport

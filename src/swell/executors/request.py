@@ -86,7 +86,7 @@ def _run_of(record: JobRecord) -> Run:
 
 def port_of(run: RunId, home: str = "") -> int:
     """The first of the run's ports: the same at every launch of the run, another one for the next attempt and for jobs
-    near it. Two daemons on one machine, told apart by their home, begin at different places."""
+    near it. Two daemons on one machine, distinguished by their home, begin at different places."""
     return PORTS_FROM + PORTS_PER_RUN * ((run.job + 331 * run.attempt + crc32(home.encode())) % PORT_BLOCKS)
 
 
@@ -142,7 +142,7 @@ def directory(record: JobRecord, context: LaunchContext) -> str:
 
 
 def checkpoints(record: JobRecord, context: LaunchContext) -> str:
-    """One directory per job, under the one its user named if they did: arrays share what is said, not their files."""
+    """One directory per job, under the one its user named if they did: an array shares the spec, not the files."""
     base = context.checkpoints_dir
     if record.spec.checkpoint_dir:
         base = posixpath.join(directory(record, context), record.spec.checkpoint_dir)

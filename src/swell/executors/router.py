@@ -48,7 +48,7 @@ class Router:
         return max([await executor.log_since(run, rank, age_s) for executor in self._all])
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
-        """All of them, side by side. If one ends, whatever the cause, so does this: whoever observes begins again. Each
+        """All of them, side by side. If one ends, whatever the cause, so does this: the observer begins again. Each
         is asked for more only when whoever observes has taken note of what it told last."""
         seen: asyncio.Queue[tuple[Observation, asyncio.Event] | None] = asyncio.Queue()
         watches = [asyncio.create_task(_pass_on(executor, known, seen)) for executor in self._all]

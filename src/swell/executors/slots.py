@@ -1,4 +1,4 @@
-"""Declared slots: GPUs that somebody said a machine has, on one without a driver. Pure; used by the inventory."""
+"""Declared slots: GPUs that an operator declared on a machine without a driver. Pure; used by the inventory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAVING = "there are fewer slots now; it goes when its job has ended"
 
 def slots(declared: int, held: AbstractSet[int]) -> tuple[Gpu, ...]:
     """Slots. When there are fewer than before, free ones go at once; held ones stay until their runs end, and
-    those beyond the number are given to nobody else."""
+    those beyond the number are given to no other run."""
     kept = sorted(held)
     free = [index for index in range(declared + len(kept)) if index not in held][: max(0, declared - len(kept))]
     leaving = frozenset(kept[declared:])

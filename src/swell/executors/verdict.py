@@ -124,7 +124,7 @@ class Sight:
 
 
 def sight_from_json(looks: Sequence[Mapping[str, Any]], now_s: float) -> Sight:
-    """From what each node said, in its own time, to ours: what is how long ago there was as long ago here."""
+    """From what each node reported, in its own time, to ours: what is how long ago there was as long ago here."""
     return together([_sight(look, now_s) for look in looks])
 
 

@@ -2,7 +2,7 @@
 
 A reservation is what the job's user estimated, until its peak was measured; from then on the measured peak with a
 margin counts (`JobView.share_memory_mib`). Amounts are whole MiB and whole thousandths: sums are exact. Swell accounts
-for memory and keeps neighbours apart; it does not stop a process from allocating more than it said.
+for memory and keeps neighbours apart; it does not stop a process from allocating more than it requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def share_on(gpu: Gpu, memory_mib: int, utilisation_milli: int) -> Share:
 
 
 def utilisation_milli(view: JobView) -> int:
-    """Of a GPU's compute: what its user said, or all of it for a job that has to be alone."""
+    """Of a GPU's compute: what its user specified, or all of it for a job that has to be alone."""
     return GPU_MILLI if view.gpu_milli >= GPU_MILLI else view.spec.gpus.utilisation_milli
 
 

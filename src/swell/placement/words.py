@@ -52,10 +52,10 @@ def _no_type(need: Need) -> Reason:
 def _accepts(need: Need) -> str:
     """`gpu1 or gpu2 with zone=a that run containers`; empty: any node."""
     labels = ", ".join(f"{key}={value}" for key, value in need.labels)
-    said = [f"with {labels}"] if labels else []
-    said += ["that run containers"] if need.image and not need.pods else []
+    traits = [f"with {labels}"] if labels else []
+    traits += ["that run containers"] if need.image and not need.pods else []
     named = " or ".join(need.nodes)
-    return " ".join([named or "nodes", *said]) if named or said else ""
+    return " ".join([named or "nodes", *traits]) if named or traits else ""
 
 
 def _short_of(what: str, needs: int, free: int) -> Reason:

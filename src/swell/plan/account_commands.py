@@ -34,7 +34,7 @@ def set_user(state: State, name: str, role: Role | None, team: str | None, *, by
 
 
 def remove_user(state: State, name: str, *, by: str, now_s: float) -> list[Event]:
-    """Refused while they have jobs that have not ended: nobody would be left who may stop them but operators."""
+    """Refused while they have jobs that have not ended: only operators could stop them afterwards."""
     user_in(state, name)
     active = [job for job in state.active if state.jobs[job].spec.user == name]
     if active:

@@ -31,7 +31,7 @@ from swell.core.resources import Gpu, Node, NodeCondition, Share
 def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
     """Raise Infeasible if no set of the known nodes, all idle and ready, could hold the job at its minimum.
 
-    Cordoned and draining nodes count: they may come back. With no node known at all nothing can be said, and the job
+    Cordoned and draining nodes count: they may come back. While no node is known at all nothing is refused, and the job
     waits for the first one."""
     check_container(spec)
     check_pods(spec)

@@ -42,7 +42,7 @@ class Explanation:
     advice: str = ""  # the cheapest change that would let it start
     missing: str = ""  # what of this answer is not worked out yet, or was too much to work out
     starts: str = ""  # when it will start and end, by the forecast
-    trouble: str = ""  # why nothing is decided at present; what is said here is then of the last decision
+    trouble: str = ""  # why nothing is decided at present; the rest is then of the last decision
 
 
 def sentence(reason: Reason) -> str:
@@ -125,9 +125,9 @@ def _withdrawn(record: JobRecord, now_s: float) -> list[str]:
 def _left_out(state: State, record: JobRecord) -> list[str]:
     """Nodes that it never gets, by what it asks for."""
     spec = record.spec
-    said = [f"it names its nodes: {', '.join(spec.nodes)}; no other is considered"] if spec.nodes else []
+    sentences = [f"it names its nodes: {', '.join(spec.nodes)}; no other is considered"] if spec.nodes else []
     unable = [node for node in state.nodes.values() if node.no_containers and spec.image]
-    return said + [
+    return sentences + [
         f"not on {node.name}, because it has an image: {node.no_containers}" for node in unable[:NODES_NAMED]
     ]
 
@@ -144,9 +144,9 @@ def _held_for_good(state: State, record: JobRecord) -> list[str]:
         if other.holding and other.state is not JobState.STOPPING and not other.may_be_stopped
         if other.allocation is not None and other.allocation.gpus and _competes(record, other)
     ]
-    said = [_holds_for_good(other) for other in holders[:HOLDERS_NAMED]]
+    sentences = [_holds_for_good(other) for other in holders[:HOLDERS_NAMED]]
     more = len(holders) - HOLDERS_NAMED
-    return [*said, f"{more} more jobs hold GPUs and cannot be stopped"] if more > 0 else said
+    return [*sentences, f"{more} more jobs hold GPUs and cannot be stopped"] if more > 0 else sentences
 
 
 def _holds_for_good(other: JobRecord) -> str:
@@ -156,7 +156,7 @@ def _holds_for_good(other: JobRecord) -> str:
 
 def _ahead(state: State, record: JobRecord, now_s: float) -> tuple[tuple[Ahead, ...], int]:
     """Jobs that hold what it waits for, or wait for it with more priority or for longer: the first, and how many.
-    Never one of lower priority: that is stopped for it, or said to hold it for good."""
+    Never one of lower priority: that is stopped for it, or reported to hold it for good."""
     listed: list[Ahead] = []
     count = 0
     priority, since = record.priority, (record.submitted_s, record.id)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from swell.core.idle import GpuKey, IdleRules
+from swell.core.idle import IdleRules
 from swell.core.ids import JobId
+from swell.core.resources import GpuKey
 from swell.core.state import JobRecord, JobState, State
 from swell.plan.explain import duration
 
@@ -46,7 +47,7 @@ def _idle(record: JobRecord, quiet: Mapping[GpuKey, float], after_s: float, now_
     run = record.run
     if record.state is not JobState.RUNNING or run is None or run.started_s is None or record.spec.may_idle:
         return None
-    held = [(part.node, gpu) for part in run.allocation.parts for gpu in part.gpus]
+    held = run.allocation.gpu_keys
     since = [max(quiet[gpu], run.started_s) for gpu in held if gpu in quiet]
     long = [since_s for since_s in since if now_s - since_s >= after_s]
     return Idle(job=record.id, gpus=len(long), held=len(held), since_s=max(long)) if long else None

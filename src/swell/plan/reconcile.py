@@ -241,7 +241,7 @@ class Held:
         self._nodes: dict[str, Node] = {}
         self._on: dict[str, list[tuple[JobId, Part, Share]]] | None = None  # what is held on each node
         self._gpus: dict[tuple[str, int], dict[JobId, Share]] = {}
-        self._parts: dict[str, dict[JobId, Part]] = {}  # of the nodes that somebody asked about
+        self._parts: dict[str, dict[JobId, Part]] = {}  # of the nodes asked about
         self._used: dict[str, tuple[int, int]] = {}  # CPUs and memory, by node
         self._overload_milli = snapshot.options.share_overload_milli
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swell.core.snapshot import Speed
-from swell.core.state import JobRecord, State
+from swell.core.state import JobRecord, State, held_gpus
 from swell.plan.explain import duration, gpus
 from swell.ports import Remaining
 
@@ -24,7 +24,7 @@ class Gain:
     more: int
     faster: float  # 0.5: half as fast again
     per_gpu: float  # of what its first GPU is worth to it
-    saved_s: float | None  # None: nobody knows how much is left
+    saved_s: float | None  # None: how much is left is unknown
 
 
 def of_size(
@@ -40,19 +40,20 @@ def of_size(
         return []
     speed = speed_of(record)
     one = _rate(record, speed, 1)
-    said = [f"{gpus(held.gpus)} make it {_rate(record, speed, held.gpus) / one:.1f} times as fast as one"]
+    sentences = [f"{gpus(held.gpus)} make it {_rate(record, speed, held.gpus) / one:.1f} times as fast as one"]
     if held.gpus == 1 or one <= 0.0:
-        said = []
+        sentences = []
     larger = [size for size in record.spec.gpus.sizes() if size > held.gpus]
     if not larger:
         limit = record.spec.gpus.max
         more = f"`swell update {record.id} gpus={record.spec.gpus.min}-{limit + 1}` would let it have more"
-        return [*said, f"it asked for no more than {gpus(limit)}; {more}" if record.may_be_resized else _fixed(record)]
+        limited = f"it asked for no more than {gpus(limit)}; {more}"
+        return [*sentences, limited if record.may_be_resized else _fixed(record)]
     if not record.may_be_resized:
-        return [*said, _fixed(record)]
+        return [*sentences, _fixed(record)]
     gain = _gain(record, speed, larger[0], remaining)
-    said.append(_worth(gain, record.restart_cost_s or restart_cost_s))
-    return said if gain.faster < NOTHING else [*said, *_whose(state, record, gain, speed_of)]
+    sentences.append(_worth(gain, record.restart_cost_s or restart_cost_s))
+    return sentences if gain.faster < NOTHING else [*sentences, *_whose(state, record, gain, speed_of)]
 
 
 def _fixed(record: JobRecord) -> str:
@@ -90,7 +91,7 @@ def _worth(gain: Gain, restart_cost_s: float) -> str:
 
 
 def _whose(state: State, record: JobRecord, gain: Gain, speed_of: Callable[[JobRecord], Speed]) -> list[str]:
-    """Who has what it lacks; or that nobody has it."""
+    """Which jobs hold what it lacks, or that none does."""
     holders = [
         other
         for other in map(state.jobs.__getitem__, state.active)
@@ -122,14 +123,8 @@ def _holder(other: JobRecord, gain: Gain, speed: Speed) -> str:
 
 
 def _free(state: State, record: JobRecord) -> int:
-    """GPUs of its type that nobody has, on machines that take jobs."""
-    held = {
-        (part.node, gpu)
-        for job in state.active
-        if (allocation := state.jobs[job].allocation) is not None
-        for part in allocation.parts
-        for gpu in part.gpus
-    }
+    """Free GPUs of its type, on machines that take jobs."""
+    held = held_gpus(state)
     wanted = record.allocation.gpu_type if record.allocation else ""
     return sum(
         1

@@ -230,7 +230,7 @@ class Snapshotter:
         return held_back
 
     def _hold_to_limits(self, held_back: dict[JobId, Reason], state: State, options: Options) -> None:
-        """Jobs beyond what their users may run wait; nobody else has passed them over meanwhile."""
+        """Jobs beyond what their users may run wait; no other job has passed them over meanwhile."""
         if not limits_running(options):
             return
         could = [record for job, record in self._records.items() if job not in held_back]

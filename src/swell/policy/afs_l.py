@@ -67,7 +67,7 @@ class _Runner:
         return True
 
     def step(self) -> int:
-        assert self.rungs is not None  # look_ahead said there is a rung
+        assert self.rungs is not None  # look_ahead has found a rung
         return self.rungs.sizes[self.rung + 1] - self.n
 
     def grow(self) -> None:

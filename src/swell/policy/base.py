@@ -233,7 +233,7 @@ def _refused(rest: Sequence[JobView], purse: Purse, before: OwnReasons, *, reque
 
 
 def grow_in_turn(order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse) -> None:
-    """Sweep admitted jobs in order, one size up each, until no GPU is free or nobody gains."""
+    """Sweep admitted jobs in order, one size up each, until no GPU is free or no job gains."""
     if not purse.free_gpus():
         return
     milli = purse.milli
@@ -268,7 +268,7 @@ First = Callable[[JobView, Grant, Ladder], int]
 def grow_best_first(
     order: Iterable[JobView], grants: dict[JobId, Grant], purse: Purse, gain: Gain, first: First | None = None
 ) -> None:
-    """Step by step to whoever gains most (ties: earlier in `order`), until no GPU is free or nobody gains."""
+    """Step by step to the job that gains most (ties: earlier in `order`), until no GPU is free or no job gains."""
     if not purse.free_gpus():
         return
     heap: list[tuple[float, int, JobView, Ladder, int]] = []

@@ -35,7 +35,7 @@ def bounded(snapshot: Snapshot) -> Snapshot:
 
 
 class Within:
-    """Keeps one decision within the caps. `left`: what nobody has been given of them, once `cut` is done."""
+    """Keeps one decision within the caps. `left`: what no job has been given of them, once `cut` is done."""
 
     def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
         self._ledger = ledger

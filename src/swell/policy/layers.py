@@ -240,7 +240,7 @@ def _leave_out_stopped(snapshot: Snapshot, jobs: Jobs, ledger: Ledger, keep: Tar
 
 
 _LOWEST = -(1 << 62)
-"""Below every priority: nobody waits."""
+"""Below every priority: no job waits."""
 
 
 def _top_waiting(jobs: Jobs) -> int:

@@ -66,7 +66,7 @@ class Guard:
         return [job for job in held if self._still_rescued(job, now_s) and ledger.give(job, held_grant(job))]
 
     def memory(self, memory: Memory) -> Memory:
-        """The same object when nobody was rescued, before or now."""
+        """The same object when no job was rescued, before or now."""
         if self._rescued == self._before:
             return memory
         return {**memory, "rescued": self._rescued}

@@ -37,9 +37,9 @@ MEMORY = 0.98
 FINER = 1.1
 """Factor between the batch sizes that are considered."""
 GROWTH = 2.0
-"""Batches are at most this many times the largest that was timed: beyond, nobody knows what a step costs."""
+"""Batches are at most this many times the largest that was timed: the cost of a larger step is unknown."""
 SHARE_DEVIATION = 0.25
-"""Half of a step's time is for its samples, give or take this part, where nothing was measured."""
+"""Without measurements half of a step's time is assumed to be for its samples, with this standard deviation."""
 TIME_DEVIATION = 0.1
 """The median step of one epoch differs by about this part from that of another with the same batch."""
 
@@ -92,7 +92,7 @@ class NoiseScale:
 
 
 class StepTimes:
-    """How long a step takes with any local batch: a part whatever its size, a part for each sample, and waiting."""
+    """How long a step takes with any local batch: a constant part, a part per sample, and waiting for other workers."""
 
     def __init__(self) -> None:
         self._compute_s: dict[int, float] = {}  # as last measured, by local batch
@@ -117,12 +117,12 @@ class StepTimes:
     def _share(self, size: float, time_s: float) -> float:
         """Of the mean time, what is spent on samples: half, until batches far apart tell otherwise. Least squares
         with that belief: two batches of nearly the same size only tell which of them ran on a busier machine."""
-        told, weight = 0.5 / SHARE_DEVIATION**2, 1.0 / SHARE_DEVIATION**2
+        evidence, weight = 0.5 / SHARE_DEVIATION**2, 1.0 / SHARE_DEVIATION**2
         for measured, took_s in self._compute_s.items():
             apart, longer = measured / size - 1.0, took_s / time_s - 1.0
-            told += apart * longer / TIME_DEVIATION**2
+            evidence += apart * longer / TIME_DEVIATION**2
             weight += apart * apart / TIME_DEVIATION**2
-        return min(max(told / weight, 0.0), 1.0)
+        return min(max(evidence / weight, 0.0), 1.0)
 
     def state(self) -> tuple[dict[int, float], float]:
         return dict(self._compute_s), self._sync_s
@@ -165,7 +165,7 @@ class AdaptiveBatch:
         self.noise = NoiseScale()
         self.times = StepTimes()
         self.batch_size = self._best_batch()
-        run.within = self._told
+        run.within = self._measured
         if run.world_size > 1:
             model.register_comm_hook(None, self._hook())
 
@@ -221,12 +221,12 @@ class AdaptiveBatch:
 
     def end_epoch(self) -> None:
         """Report goodput and choose the next epoch's batch."""
-        told = self._told()
-        self._learn_times(told["batching"]["sync_s"])
+        measured = self._measured()
+        self._learn_times(measured["batching"]["sync_s"])
         self._run.batch_size, self._run.goodput, self._run.batching = (
-            told["batch_size"],
-            told["goodput"],
-            told["batching"],
+            measured["batch_size"],
+            measured["goodput"],
+            measured["batching"],
         )
         self._run.log(noise_scale=self.noise.value)
         self._sync_s, self._steps = 0.0, 0
@@ -252,7 +252,7 @@ class AdaptiveBatch:
     def _best_batch(self) -> int:
         return choose_batch(self.noise, self.times, self._base, self._most, self._run.world_size)
 
-    def _told(self) -> dict[str, Any]:
+    def _measured(self) -> dict[str, Any]:
         """Of this epoch so far, in the names of `core.events.EpochEnded`: what the daemon models the job's speed by."""
         per_s = self.batch_size / self._run.step_s if self._run.step_s > 0 else 0.0
         sqr, var = self.noise.signal_and_noise

@@ -1,6 +1,6 @@
 """The rank's side of the stop agreement: what it has begun, what it has promised, whether it must leave.
 
-Two threads meet here: training arrives at boundaries, the link hears answers of the daemon. Each change is made under
+Two threads use it: training arrives at boundaries, the link receives answers of the daemon. Each change is made under
 one lock, so that a promise ("I have not begun P and will wait there") is true when it is given. Waiting happens only at
 a promised position, and never longer than `patience_s`: a daemon that has gone away does not hold training up.
 """
@@ -27,7 +27,7 @@ class Gate:
         self._changed = threading.Condition(threading.Lock())
 
     def hear(self, at: tuple[int, int] | None, agreed: bool) -> None:
-        """The daemon's latest word. Answers must be given in the order in which they were asked for."""
+        """Take the daemon's latest answer. Answers must come in the order of their questions."""
         with self._changed:
             if at is not None and agreed:
                 self.agreed = at
@@ -47,7 +47,7 @@ class Gate:
             return True
 
     def word(self) -> tuple[tuple[int, int], tuple[int, int] | None]:
-        """What to tell the daemon: the position begun, and the promise."""
+        """What to report to the daemon: the position begun, and the promise."""
         with self._changed:
             return self.begun, self.promised
 
@@ -57,7 +57,7 @@ class Gate:
         return self.promised is not None or self.agreed is not None
 
     def would_wait(self, at: tuple[int, int]) -> bool:
-        """`at` is promised and the verdict is not there yet."""
+        """`at` is promised and the daemon has not decided yet."""
         return self.promised is not None and at >= self.promised and self.agreed is None
 
     def _wait(self, at: tuple[int, int]) -> None:

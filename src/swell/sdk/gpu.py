@@ -1,6 +1,6 @@
 """Peak GPU memory of this training, from the driver's own library (NVML) by way of ctypes: nothing to install.
 
-Memory is summed per GPU over the process and its descendants. In a container the driver speaks of process ids of the
+Memory is summed per GPU over the process and its descendants. In a container the driver reports process ids of the
 host, which mean nothing inside; if none is ours, the GPU's used memory is taken, unless the GPU is shared with others.
 """
 

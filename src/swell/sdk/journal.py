@@ -1,7 +1,8 @@
-"""The run's own record of how far it is: one short line per epoch in the run's directory, whoever listens.
+"""The run's own record of how far it is: one short line per epoch in the run's directory, also
+without a daemon.
 
-A report may be lost with the daemon that was to hear it; this line is not. The daemon reads it when it adopts a run and
-when the run ends. Lines are `EPOCHS_DONE TOTAL BOOT_S` (seconds of CLOCK_BOOTTIME), appended whole.
+A report may be lost with the daemon that should have received it; this line is not. The daemon reads it when it adopts
+a run and when the run ends. Lines are `EPOCHS_DONE TOTAL BOOT_S` (seconds of CLOCK_BOOTTIME), appended whole.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ EXIT_STOPPED = 85
 """Left as asked; to be continued. 0 is finished, anything else is a failure."""
 
 LEAVING_S = 3.0
-"""A run that leaves tells its last epoch first: the daemon has just spoken, so it is there."""
+"""A run that leaves reports its last epoch first: the daemon has just asked for the stop, so it answers."""
 
 
 def patience_at_end_s(link: Link | None, began_s: float) -> float:

@@ -166,13 +166,13 @@ class Link:
         self._flushed.wait(budget_s)
 
     def _poll_loop(self) -> None:
-        channel, pause_s, said = Channel(self.settings), FIRST_PAUSE_S, None
+        channel, pause_s, asked = Channel(self.settings), FIRST_PAUSE_S, None
         while self.gate.agreed is None:
             word = self.gate.word()
-            if word == said:
+            if word == asked:
                 time.sleep(SAME_AGAIN_S)
                 word = self.gate.word()
-            said = word
+            asked = word
             try:
                 answer = channel.call("GET", self._stop_path(*word), timeout_s=LONG_POLL_S + TIMEOUT_S)
                 self._hear(answer.get("stop"))

@@ -17,6 +17,6 @@ def wait_for_all() -> bool:
         return False
     try:
         return bool(dist.barrier(async_op=True).wait(timedelta(seconds=LONGEST_S)))
-    except RuntimeError as error:  # a rank is gone: whoever is here has saved what it had to
+    except RuntimeError as error:  # a rank is gone; the ranks that are left have saved already
         print(f"swell: not all ranks came to leave together: {error}", file=sys.stderr)
         return False

@@ -52,6 +52,6 @@ class Saving:
         try:
             write.result()
         except BaseException:
-            self._write = None  # it is told once
+            self._write = None  # a failure is raised once
             raise
         self.look()

@@ -4,7 +4,7 @@ Rules that everything here keeps:
 - A boundary (the start of an epoch, or `should_stop` after a step) is the only place where a run stops.
 - An epoch counts as done once training has come to the next boundary: the user's own checkpoint code has run by then.
 - Nothing fails or waits because of the daemon, except at a stop that all ranks have promised (`gate`, bounded).
-- Outside Swell all of it works, and tells nobody.
+- Outside Swell all of it works, and reports to nobody.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Training:
         self._keep = keep
         self.batch_size = self._settings.batch_size  # over all GPUs; on each, and how often in a step (0: uneven):
         self.local_batch, self.accumulation = self._settings.local_batch, self._settings.accumulation
-        self.goodput = 0.0  # useful samples/s, said by adaptive batch sizes
-        self.batching: dict[str, Any] | None = None  # how the batch was split, said by them too
+        self.goodput = 0.0  # useful samples/s, set by adaptive batch sizes
+        self.batching: dict[str, Any] | None = None  # how the batch was split, set by them too
         self.within: Callable[[], dict[str, Any]] | None = None  # all three, of the epoch that runs
         self.samples_done = 0  # over all ranks and attempts, where `batches` gives out their order
         self._order: Order | None = None
@@ -84,7 +84,7 @@ class Training:
         self._batches = 0  # done in this epoch
         self._size = 0  # batches of a whole epoch; 0: unknown
         self._saved_size = 0  # the same when the checkpoint was written that this run resumed from
-        self._speed_told = False  # of this run, from within its first epoch
+        self._speed_reported = False  # of this run, from within its first epoch
         self._boundaries = 0  # step boundaries passed in this epoch
         self._in_steps = self._last_batch = False
         self._stop_here = False  # a stop was agreed within this epoch
@@ -118,7 +118,7 @@ class Training:
 
     @property
     def epochs_done(self) -> int:
-        """Whole epochs behind us, over all attempts, as far as they are safe in a checkpoint."""
+        """Whole epochs done, over all attempts, as far as a checkpoint covers them."""
         return self._epochs_done
 
     @property
@@ -138,15 +138,15 @@ class Training:
 
     @property
     def median_step_s(self) -> float:
-        """Of the latest steps in this epoch: unlike the mean, it does not tell of a first or a disturbed step."""
+        """Of the latest steps in this epoch: unlike the mean, a slow first step or a disturbed one does not move it."""
         return self._meter.median_step_s
 
     @property
     def checkpoint_dir(self) -> Path:
         """Where checkpoints survive a stop. Outside Swell: a directory that goes with the process."""
         if self._dir is None:
-            said = self._settings.checkpoint_dir
-            self._dir = Path(said or tempfile.mkdtemp(prefix="swell-"))
+            given = self._settings.checkpoint_dir
+            self._dir = Path(given or tempfile.mkdtemp(prefix="swell-"))
         self._dir.mkdir(parents=True, exist_ok=True)
         return self._dir
 
@@ -229,7 +229,7 @@ class Training:
         return epoch
 
     def boundary(self) -> bool:
-        """May the next epoch begin? For frameworks that end by themselves when told to: if not, see to it that `leave`
+        """May the next epoch begin? For frameworks that end by themselves when asked to: if not, make sure that `leave`
         is called. The epoch before counts as done from here on."""
         if self._epoch is not None and self._finished is None:
             self.end_epoch()
@@ -240,7 +240,7 @@ class Training:
         return not self._leaves_alone() and self._gate.arrive(at) and not self._leaves_alone()
 
     def _leaves_alone(self) -> bool:
-        """SIGTERM came, and there is nobody to agree with about where to stop: one process, or no daemon to ask."""
+        """SIGTERM came, and no agreement on where to stop is possible: one process, or no daemon to ask."""
         if not self._termination.asked:
             return False
         link = self._link
@@ -341,7 +341,7 @@ class Training:
         raise SystemExit(EXIT_STOPPED)
 
     def _before_leaving(self) -> None:
-        """Nobody leaves while another rank writes for all: an executor gives those who stay behind little time."""
+        """No rank leaves while another writes for all: an executor gives the ranks that stay behind little time."""
         if self._gate.agreed is not None and self._place.world_size > 1:
             wait_for_all()
 
@@ -379,7 +379,7 @@ class Training:
         return self._next
 
     def _written_progress(self) -> int:
-        """The file lies beside the checkpoints: it knows what a report that got lost would have said."""
+        """The progress file lies beside the checkpoints, so it survives reports that got lost."""
         return ck.read_progress(self.checkpoint_dir) if self._settings.checkpoint_dir else 0
 
     def _open(self, epoch: int) -> None:
@@ -393,7 +393,7 @@ class Training:
             self._settings, self._gate, self._outbox, lambda: self._place, self._position, self._in_background
         )
         self._link.epochs = self._total if self.unit == "epoch" else 0
-        self._link.steps = self.unit != "epoch"  # from its first word on: else a stop is agreed for an epoch's end
+        self._link.steps = self.unit != "epoch"  # from its first report on: else stops are agreed for epoch ends
         self._link.terminating = lambda: self._termination.asked
         self._note()
         self._link.start()
@@ -407,7 +407,7 @@ class Training:
         return {"epoch": epoch, "epochs": self._total, "unit": self.unit}
 
     def _settle(self) -> None:
-        """The boundary after an epoch: what it brought is a fact now."""
+        """The boundary after an epoch: the epoch counts as done from here on."""
         entry, self._finished = self._finished, None
         if entry is None:
             return
@@ -420,22 +420,22 @@ class Training:
             self._percentiles_s = at_s
             for name, value in self._meter.percentiles().items():
                 self._outbox.add_point(name, at_s, value)
-        self._speed_told = True
+        self._speed_reported = True
         self._outbox.add_epoch({**entry, **self._circumstances(), "metrics": dict(self._metrics)})
 
     def _note(self) -> None:
-        """What is behind us, where no lost report can take it away."""
+        """Note the epochs done in the journal of the run, which no lost report affects."""
         if self._settings.inside and self._place.rank == 0:
             self._journal.note(self._epochs_done, self._total)
 
     def _tell_speed(self) -> None:
-        """From within a long first epoch of this run: nothing has ended, but how long it will take is known."""
+        """Report from within a long first epoch of this run: no epoch has ended, but its speed is known."""
         epoch, step_s = self._epoch, self._meter.step_s
-        if self._speed_told or epoch is None or self._place.rank != 0 or not self._size or step_s <= 0.0:
+        if self._speed_reported or epoch is None or self._place.rank != 0 or not self._size or step_s <= 0.0:
             return
         if self._meter.epoch_s < LONG_EPOCH_S or self._meter.samples_said or not self._in_steps:
             return
-        self._speed_told = True
+        self._speed_reported = True
         entry = epoch_entry(
             self._meter,
             epoch=epoch,
@@ -483,7 +483,7 @@ class Training:
             ck.write_progress(self.checkpoint_dir, done)
             self._progress = done
         except OSError:
-            pass  # a full disk is the checkpoint code's to complain about
+            pass  # a full disk: the checkpoint code reports it
 
     def _at_exit(self) -> None:
         """The end of a script without the context manager. After a crash nothing more is counted."""

@@ -82,7 +82,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def number(environ: Mapping[str, str], name: str, default: int = 0) -> int:
-    """A whole number from the environment; what is no number counts as unset."""
+    """A whole number from the environment; anything else counts as unset."""
     try:
         return int(environ.get(name, ""))
     except ValueError:
@@ -114,7 +114,7 @@ _FRAMEWORKS = (
 
 
 def _started_by_the_script(environ: Mapping[str, str]) -> Place:
-    """Lightning starts one process a device itself and numbers them in the environment."""
+    """Lightning itself starts one process per device and numbers them in the environment."""
     world, local = number(environ, "WORLD_SIZE", 1), number(environ, "LOCAL_RANK")
     per_node = max(1, world // max(1, number(environ, "SWELL_NODES", 1)))
     return Place(number(environ, "NODE_RANK") * per_node + local, world, local)

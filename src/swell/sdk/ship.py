@@ -62,7 +62,7 @@ def ship(into: Path) -> Path:
             (beside / name).chmod(0o755)
         beside.rename(target)
     except OSError:
-        if not target.is_dir():  # else somebody else was faster
+        if not target.is_dir():  # else another process was faster
             raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)

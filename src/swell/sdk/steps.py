@@ -24,9 +24,9 @@ from swell.sdk.session import Training
 from swell.sdk.settings import read_place
 
 FIRST_REPORT_S, REPORT_EVERY_S = 2.0, 30.0
-"""Progress is reported this soon at first, so that the speed is known early; then less and less often."""
+"""The first reports of progress come this soon, so that the speed is known early; later ones less and less often."""
 AFTER_SAVE_S = 2.0
-"""A checkpoint is news: it is reported this soon after the last report."""
+"""A new checkpoint is reported this soon after the last report."""
 
 
 class StepTraining(Training):
@@ -75,7 +75,7 @@ class StepTraining(Training):
             self._in_step, self._counted = True, 0
             yield self.step
             self._end_step()
-        self._stop_here = False  # nothing is left to be continued
+        self._stop_here = False  # all steps are done: nothing to resume
 
     def count(self, amount: int) -> None:
         """Tokens or samples that all ranks together used in this step (units other than steps)."""
@@ -120,7 +120,7 @@ class StepTraining(Training):
 
     def end_step(self) -> bool:
         """After each step of the framework, on every rank. True when all ranks stop here: have it save, call `saved`
-        and see to it that `leave` is called."""
+        and make sure that `leave` is called."""
         self._asks = self._in_step = True
         self._counted = 0
         self._end_step()
@@ -145,7 +145,7 @@ class StepTraining(Training):
             self._saving.look()
         self._meter.step()
         if self._reported_done == self.done and self._link is not None and not self._meter.steps > 1:
-            self._reported_s = time.monotonic()  # the first step compiles and warms up: it says nothing of the speed
+            self._reported_s = time.monotonic()  # the first step compiles and warms up: no measure of the speed
             self._reported_done += self._amount()
         self.done += self._amount()
         self.step += 1
@@ -243,7 +243,7 @@ class StepTraining(Training):
         self._write_progress()
 
     def _report_progress(self) -> None:
-        """What was done since the last report, as one entry. Rank 0 speaks for the run."""
+        """What was done since the last report, as one entry. Only rank 0 reports."""
         done, now_s = self.done, time.monotonic()
         count = done - self._reported_done
         if not self._settings.inside or self._place.rank != 0 or (count <= 0 and not self._news):

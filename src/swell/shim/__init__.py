@@ -1,1 +1,1 @@
-"""Runs beside the training, on whichever machine: standard library only, and Python 3.8 or later (see `agent`)."""
+"""Runs on the machine of the training: standard library only, and Python 3.8 or later (see `agent`)."""

@@ -28,7 +28,7 @@ from swell.shim.uplink import Uplink, socket_in
 from swell.shim.wire import PROTOCOL, Broken, frame, read_frame
 
 SILENCE_S = 180
-"""An agent that has heard nothing for so long has lost its daemon: it leaves."""
+"""An agent that receives nothing for so long has lost its daemon: it exits."""
 THREADS = 8
 
 
@@ -106,7 +106,7 @@ class Agent:
             self.send({"id": message["id"], "error": str(error), "kind": kind})
         except OSError as error:
             self.send({"id": message["id"], "error": str(error), "errno": error.errno, "kind": "refused"})
-        except Exception as error:  # a fault of ours, no answer about the run
+        except Exception as error:  # a bug of the agent, no answer about the run
             self.send({"id": message["id"], "error": repr(error), "kind": "broken"})
 
     def _call(self, message: Json, data: bytes) -> tuple[object, bytes]:
@@ -181,7 +181,7 @@ class Agent:
 
 
 def _replace_the_last(cluster: str) -> None:
-    """One agent is enough: the last one may hang on a connection that nobody has closed."""
+    """End the agent before this one: it may hang on a connection that is dead but not closed."""
     path = os.path.join(cluster, "agent.json")
     last = read_json(path)
     if last and last.get("boot") == boot_id() and last.get("pid") != os.getpid():
@@ -189,11 +189,11 @@ def _replace_the_last(cluster: str) -> None:
     write(path, json.dumps(this_process()).encode())
 
 
-def main(cluster: str, told: Json) -> None:
+def main(cluster: str, request: Json) -> None:
     """Called by `boot` in the process that the daemon talks to. Nothing but frames may reach its standard output."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     os.chdir("/")
     with contextlib.suppress(BrokenPipeError, Broken):
-        Agent(cluster, out).serve(sys.stdin.buffer, int(told["epoch"]))
-    os._exit(0)  # threads that wait for a slow disk keep nobody
+        Agent(cluster, out).serve(sys.stdin.buffer, int(request["epoch"]))
+    os._exit(0)  # without waiting for threads on a slow disk

@@ -86,7 +86,7 @@ def _look(directory: str, rank: int) -> Json:
     worker["exit"] = read_json(os.path.join(directory, "exit.json"))
     ended = worker["exit"] is not None
     if swept:
-        _wake(read_json(os.path.join(directory, "lock")))  # a guard that was stopped has nothing to do but to end
+        _wake(read_json(os.path.join(directory, "lock")))  # a guard that was asked to stop only has to end
         worker["stage"] = "ended" if ended else "lost"
     elif held and not gone:
         _wake(claimed)
@@ -119,7 +119,7 @@ def _wake(named: Json | None) -> None:
 
 
 def _helpers(directory: str) -> list[Json]:
-    """The guard (who took the lock) and the shim (who made the claim), those that live."""
+    """The guard (it took the lock) and the shim (it made the claim), as far as they live."""
     named = [read_json(os.path.join(directory, name)) for name in ("lock", "claim")]
     return [one for one in named if one and _alive(one) is not None]
 
@@ -130,7 +130,7 @@ def _sweep(directory: str, claimed: Json) -> bool:
     for guard in guards:
         _wake(guard)
     request = read_json(os.path.join(directory, "request.json"))
-    if not _of_this_boot(claimed):  # nothing survives a boot but what a container's runtime remembers
+    if not _of_this_boot(claimed):  # only containers that the runtime remembers survive a boot
         return remove(request, REMOVE_S)
     members = Members(claimed.get("mark", ""), claimed.get("cgroup", ""))
     return members.sweep(LOOK_SWEEP_S, *(guard["pid"] for guard in guards)) and remove(request, REMOVE_S)
@@ -202,7 +202,7 @@ def force(run_directory: str, ranks: list[int]) -> None:
 
 
 def fence(directory: str) -> bool:
-    """Take the claim ourselves, so that no late shim can. False: somebody is just taking it."""
+    """Take the claim here, so that no late shim can. False: another process is just taking it."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     lock = take_lock(directory)
     if lock is None:

@@ -33,14 +33,14 @@ def _tell(message: Dict[str, Any]) -> None:
 
 
 def boot() -> None:
-    told = _take()[0]
+    request = _take()[0]
     if sys.version_info < (3, 8):  # noqa: UP036
         _tell({"error": f"Python {sys.version.split()[0]} is too old: 3.8 is needed"})
         return
     try:
         os.umask(0o077)
-        cluster = os.path.join(os.path.abspath(os.path.expanduser(told["root"] or "~/.swell")), told["cluster"])
-        home = os.path.join(cluster, "agent", told["hash"])
+        cluster = os.path.join(os.path.abspath(os.path.expanduser(request["root"] or "~/.swell")), request["cluster"])
+        home = os.path.join(cluster, "agent", request["hash"])
         need = not os.path.isdir(home)
         _tell({"need": need})
         if need:
@@ -58,7 +58,7 @@ def boot() -> None:
     sys.path.insert(0, home)
     from swell.shim import agent
 
-    agent.main(cluster, told)
+    agent.main(cluster, request)
 
 
 if __name__ == "__main__":

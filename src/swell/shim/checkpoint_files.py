@@ -59,7 +59,7 @@ def finished(found: Iterable[Found], unchanged_s: float) -> List[Found] | None:
 
 
 def unsettled(found: Iterable[Found]) -> List[Found]:
-    """Files of which a later look tells whether they were being written."""
+    """Files that count only if they are unchanged at a later look."""
     return [file for file in found if file.path != PROGRESS and not _OF_LIBRARY.fullmatch(file.path)]
 
 

@@ -23,7 +23,7 @@ from swell.shim.checkpoint_files import PROGRESS, Found, finished, progress_of, 
 from swell.shim.files import Json, boot_id, boot_s, read_json, sync_directory, write_whole
 
 WAIT_S = 0.5
-"""A call waits so long for files to be set aside; whoever asks comes back for the rest."""
+"""A call waits so long for files to be set aside; the caller asks again for the rest."""
 PIECE = 4 * 1024 * 1024
 """So much of a file at once."""
 MAX_FILES = 100_000
@@ -48,7 +48,7 @@ class Checkpoints:
         }
 
     def mark(self, job: int, own: str, named: str, nonce: str) -> None:
-        """Leave a nonce in the directory, if it is there: who reads the same one sees the same directory."""
+        """Leave a nonce in the directory, if it exists: machines that read the same nonce see the same directory."""
         if os.path.isdir(named or own):
             write_whole(named or own, _mark(job), json.dumps({"nonce": nonce}).encode())
 
@@ -75,15 +75,15 @@ class Checkpoints:
         size = sum(file.size for file in files)
         if size > limit:
             return {"why": "large", "bytes": size}
-        out, told = os.path.join(self._folder, str(job), "out"), [list(file) for file in files]
+        out, listed = os.path.join(self._folder, str(job), "out"), [list(file) for file in files]
         known = read_json(os.path.join(out, "manifest")) or {}
-        if known.get("found") == told:
+        if known.get("found") == listed:
             return dict(known)
         hashes = self._linked(base, files, out)
         if hashes is None:
             return {"why": "writing"}
         manifest = {
-            "found": told,
+            "found": listed,
             "named": base == named,
             "files": [[file.path, file.size, file.mode, pieces] for file, pieces in zip(files, hashes)],
             "progress": progress_of(files, _noted(base)),
@@ -261,7 +261,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _swap(fresh: str, target: str) -> None:
-    """In between there is neither: whoever looks then finds no checkpoint, and it is brought again."""
+    """A crash in between leaves neither: the next look finds no checkpoint, and the daemon brings it again."""
     os.makedirs(fresh, mode=0o700, exist_ok=True)
     old = f"{target}.{secrets.token_hex(4)}"
     with contextlib.suppress(FileNotFoundError):

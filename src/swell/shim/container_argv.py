@@ -56,7 +56,7 @@ def _user(docker: bool, uid: int, gid: int) -> list[str]:
 
 def _limits(container: Json) -> list[str]:
     found = [f"--cpu-shares={1024 * container['cpus']}"] if container["cpus"] else []
-    if container["memory_mib"]:  # swap is not counted on: a limit is a limit
+    if container["memory_mib"]:  # no swap beyond the limit
         found += [f"--memory={container['memory_mib']}m", f"--memory-swap={container['memory_mib']}m"]
     if container["shm_mib"]:
         found.append(f"--shm-size={container['shm_mib']}m")
@@ -88,7 +88,7 @@ def remove_argv(program: str, name: str) -> list[str]:
 
 
 def kill_argv(program: str, name: str) -> list[str]:
-    """End it; how it ended can still be asked."""
+    """End it; its exit code can still be read."""
     return [program, "kill", "--signal=KILL", name]
 
 
@@ -110,7 +110,7 @@ def gpus_lost(code: int, said: str) -> str:
 
 
 def image_argv(program: str, image: str) -> list[str]:
-    """Tells, if the image is there, what it was built for."""
+    """Prints, if the image is present, the platform that it was built for."""
     return [program, "image", "inspect", "--format={{.Os}}/{{.Architecture}}", image]
 
 

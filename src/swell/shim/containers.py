@@ -25,7 +25,7 @@ from swell.shim.processes import send, stat_of
 from swell.shim.relay import Relay
 
 CALL_S = 60.0
-"""A runtime that takes longer for a small question does not answer it."""
+"""A runtime that takes longer to answer a query counts as not answering."""
 POLL_S = 0.02
 SETTLE_S = 5.0
 """A runtime has so long to notice that a container has ended."""
@@ -35,7 +35,7 @@ _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class Failed(Exception):
-    """It could not be started: `failed` says at which step and what was said."""
+    """The container could not be started: `failed` has the step, and the runtime's message as `said`."""
 
     def __init__(self, **failed: object) -> None:
         super().__init__(str(failed.get("said", "")))
@@ -160,14 +160,14 @@ class Held:
             time.sleep(POLL_S)
         if _began(self.state()):
             return
-        if process.returncode < 0:  # somebody killed the runtime while it was at it
+        if process.returncode < 0:  # the runtime was killed meanwhile
             raise Failed(**LOST)
         said = cause_in(os.path.join(self.directory, "log"), [])
         raise Failed(**argv_of.failure_of(process.returncode, said, self.image, self.request["argv"][0]))
 
     def _while_it_has_its_gpus(self, process: subprocess.Popen[bytes]) -> str:
         """Until it has ended. A reload of the machine's init, or a driver that was updated, takes a container's GPUs
-        away for good: then it is ended here, and what the driver said is returned."""
+        away for good: then it is ended here, and the driver's message is returned."""
         every_s = self.container["gpu_probe_s"] if self.container["gpus"]["vendor"] == "nvidia" else None
         while True:
             try:
@@ -175,10 +175,10 @@ class Held:
                 return ""
             except subprocess.TimeoutExpired:
                 answer = call(argv_of.probe_argv(self.program, self.container["name"]), self.env)
-                if said := argv_of.gpus_lost(*answer):
+                if message := argv_of.gpus_lost(*answer):
                     call(argv_of.kill_argv(self.program, self.container["name"]), self.env)
                     process.wait()
-                    return said
+                    return message
 
     def _docker_began(self) -> bool:
         time.sleep(10 * POLL_S)
@@ -216,8 +216,8 @@ class Held:
     def _tell(self, state: Json, lost_gpus: str = "") -> int:
         exited = _status(state) == "exited" and state.get("ExitCode", -1) >= 0
         found = {"code": state["ExitCode"] if exited else None, "oom": bool(state.get("OOMKilled"))}
-        told = {**found, "lost": not exited, "lost_gpus": lost_gpus}
-        write_whole(self.directory, "container.json", json.dumps(told).encode())
+        ended = {**found, "lost": not exited, "lost_gpus": lost_gpus}
+        write_whole(self.directory, "container.json", json.dumps(ended).encode())
         return int(found["code"] or 0)
 
 
@@ -292,7 +292,7 @@ def _make(mount: Json) -> None:
 
 
 def runtime_env(request: Json) -> dict[str, str]:
-    """Of the runtime itself: the machine's, nothing of the job's."""
+    """The environment of the runtime itself: the machine's, without the job's."""
     base: dict[str, str] = dict(request.get("runtime_env", {}))
     path = base.get("PATH", "")
     return {**base, "PATH": f"{path}:{_PATH}" if path else _PATH}
@@ -354,7 +354,7 @@ def remove(request: Json | None, within_s: float = CALL_S) -> bool:
 
 
 def preparing(directory: str) -> str:
-    """What the runtime last printed about the image that it fetches; empty: it does not."""
+    """What the runtime last printed about the image that it pulls; empty: it pulls none."""
     if not os.path.exists(os.path.join(directory, "preparing")):
         return ""
     return cause_in(os.path.join(directory, "pull"), []) or "another run fetches the same image"
@@ -398,16 +398,16 @@ def outcome(directory: str, record: Json) -> Json:
         return record
     try:
         with open(os.path.join(directory, "container.json"), "rb") as file:
-            told = json.loads(file.read())
+            ended = json.loads(file.read())
     except (OSError, ValueError):
-        told = {"lost": True}
-    if told.get("lost_gpus"):
-        failed = {"step": "gpus", "said": told["lost_gpus"], "errno": None}
+        ended = {"lost": True}
+    if ended.get("lost_gpus"):
+        failed = {"step": "gpus", "said": ended["lost_gpus"], "errno": None}
         return {**record, "code": None, "signal": None, "failed": failed}
-    if told["lost"]:
+    if ended["lost"]:
         return {**record, "code": None, "signal": None, "failed": {**LOST, "errno": None}}
-    code = told["code"]
+    code = ended["code"]
     by_signal = code - 128 if 128 < code < 128 + signal.NSIG else None
     killed = by_signal == signal.SIGKILL
-    oom = killed and (told["oom"] or record["oom"])
+    oom = killed and (ended["oom"] or record["oom"])
     return {**record, "code": None if by_signal else code, "signal": by_signal, "oom": oom}

@@ -107,13 +107,13 @@ class Deliveries:
                 archive.extractall(fresh, **safe)  # type: ignore[arg-type]  # noqa: S202 - checked when it was sent
             os.rename(fresh, target)
         except OSError:
-            if not os.path.isdir(target):  # else somebody was faster, with the same content
+            if not os.path.isdir(target):  # else another process was faster, with the same content
                 raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Archives that nobody has used for long, and parts of some that never came."""
+        """Delete archives unused for long, and parts of archives that never became whole."""
         before_s = time.time() - KEEP_S
         folder = os.path.join(self._cluster, "archives")
         for name in os.listdir(folder):

@@ -29,7 +29,7 @@ def boot_s() -> float:
 
 @functools.lru_cache(maxsize=None)
 def boot_id() -> str:
-    """Which boot `boot_s` counts from; empty if the system does not tell."""
+    """Which boot `boot_s` counts from; empty if the system does not provide it."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
     return ""
@@ -73,7 +73,7 @@ def read_json(path: str) -> Json | None:
 
 
 def touch(directory: str, name: str) -> None:
-    """Leave a marker with the node's time. Best effort: where that fails, whoever looks finds out the slow way."""
+    """Leave a marker with the node's time. Best effort: without it, readers find out from the processes themselves."""
     with contextlib.suppress(OSError):
         fd = create(directory, name)
         try:
@@ -92,7 +92,7 @@ def touched_s(directory: str, name: str) -> float | None:
 
 
 def notify(path: str, text: str) -> None:
-    """Tell the daemon, best effort. Through a directory descriptor, as socket paths may be at most 107 bytes long."""
+    """Notify the daemon, best effort. Through a directory descriptor, as socket paths may be at most 107 bytes long."""
     if not path:
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:

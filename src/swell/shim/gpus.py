@@ -17,7 +17,7 @@ _NO_GPUS = (9, 127)
 
 
 def read_gpus() -> Json:
-    """{"gpus": […], "trouble": ""}: `trouble` is what the driver said instead of, or beside, its GPUs."""
+    """{"gpus": […], "trouble": ""}: `trouble` is what the driver printed instead of, or beside, its GPUs."""
     rows, trouble = _query("gpu", _GPU)
     if not rows:
         return {"gpus": [], "trouble": trouble}

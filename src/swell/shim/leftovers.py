@@ -49,13 +49,13 @@ class Leftovers(NamedTuple):
 
 
 def _delete(path: Path) -> None:
-    if path.is_symlink():  # of somebody's making; what it points to is not ours
+    if path.is_symlink():  # a link: its target is not ours
         path.unlink(missing_ok=True)
         return
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
-        if path.exists():  # somebody deletes at the same time
+        if path.exists():  # another process deletes at the same time
             shutil.rmtree(path)
     except OSError:
         _open_up(path)

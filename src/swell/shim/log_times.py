@@ -1,6 +1,6 @@
 """When a log grew: pairs of (seconds since 1970, size) in `log.times` beside it, so that a reader can begin at a time.
 
-A worker writes its log itself and nobody stamps its lines, so whoever holds the worker notes the size now and then.
+A worker writes its log itself, without times, so the process that holds the worker notes the size now and then.
 What is found by a time may begin a few seconds early; it is never late.
 """
 

@@ -102,7 +102,7 @@ class Members:
         return found
 
     def kill(self, *roots: int) -> int:
-        """SIGKILL to all; how many there were. Who forks meanwhile is found the next time, or by the kernel (v2)."""
+        """SIGKILL to all; how many there were. The next call, or the kernel (v2), finds processes forked meanwhile."""
         left = self.alive(*roots)
         if left and self.cgroup:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The fork-server that makes shims, as whoever uses it sees it. Runs on the machine of the shims."""
+"""The client of the fork-server that makes shims. Runs on the machine of the shims."""
 
 from __future__ import annotations
 

@@ -125,12 +125,12 @@ class Worker:
 
 
 def _spawn(argv: list[str], env: dict[str, str], cwd: str) -> int:
-    told, tell = os.pipe()  # both close on exec: end of file means that the program has started
+    started, tell = os.pipe()  # both close on exec: end of file means that the program has started
     pid = os.fork()
     if pid == 0:
         _become(argv, env, cwd, tell)
     os.close(tell)
-    with open(told, "rb") as pipe:
+    with open(started, "rb") as pipe:
         failed = json.loads(pipe.read() or b"{}")
     if failed:
         os.waitpid(pid, 0)

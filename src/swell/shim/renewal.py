@@ -23,10 +23,10 @@ GONE = 410
 
 
 class NoLease(Exception):
-    """`refused`: the daemon answered that the run is over; else nobody answered."""
+    """`refused`: the daemon answered that the run is over; else the daemon did not answer."""
 
-    def __init__(self, said: str, *, refused: bool) -> None:
-        super().__init__(said)
+    def __init__(self, why: str, *, refused: bool) -> None:
+        super().__init__(why)
         self.refused = refused
 
 
@@ -50,8 +50,8 @@ class Renewal:
                 self._ask()
             except OSError as error:
                 if time.monotonic() >= give_up_s:
-                    said = f"the pod cannot reach the daemon at {self._daemon} ({error})"
-                    raise NoLease(said, refused=False) from None
+                    why = f"the pod cannot reach the daemon at {self._daemon} ({error})"
+                    raise NoLease(why, refused=False) from None
             if self._refused:
                 raise NoLease("this attempt is over for the daemon", refused=True)
             if self.left_s() > 0:
@@ -88,8 +88,8 @@ class Renewal:
         except ValueError as error:  # not the daemon that answers there
             raise OSError(f"no answer of a daemon: {error}") from None
 
-    def _take(self, told: Json) -> None:
+    def _take(self, answer: Json) -> None:
         known = read_json(os.path.join(self._directory, lease.NAME)) or {}
-        if known.get("epoch", 0) <= told["epoch"]:  # an older daemon that wakes up extends nothing
-            lease.renew(self._directory, boot_id(), told["until_s"], told["epoch"])
-        self._every_s = float(told["every_s"])
+        if known.get("epoch", 0) <= answer["epoch"]:  # an older daemon that wakes up extends nothing
+            lease.renew(self._directory, boot_id(), answer["until_s"], answer["epoch"])
+        self._every_s = float(answer["every_s"])

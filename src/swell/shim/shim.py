@@ -1,4 +1,4 @@
-"""What runs on a node beside each worker process: holds it, and tells the truth about it afterwards.
+"""What runs on a node beside each worker process: holds it, and records how it ended.
 
 Standard library only, like all of this folder, so that it can be copied to any machine. A worker has its own directory:
 
@@ -164,7 +164,7 @@ class Holder:
                 os.close(fd)
 
     def _start(self) -> Json:
-        """Start the worker. If it could not: at which step, and what the system said."""
+        """Start the worker. If it could not: at which step, and the system's message."""
         if touched_s(os.path.dirname(self.directory), "stop") is not None:
             return {"step": "stopped"}
         if self.leased and min(lease.order_left_s(self.request["lease"]), self._lease_left_s()) <= 0:
@@ -177,22 +177,23 @@ class Holder:
         except OSError as error:
             return {"step": "log", "errno": error.errno, "said": str(error)}
         try:
-            self.child, told = spawn(self.request, self.directory, log, self.members, self.umask)
+            self.child, started = spawn(self.request, self.directory, log, self.members, self.umask)
         except OSError as error:
             return {"step": "fork", "errno": error.errno, "said": str(error)}
         finally:
             os.close(log)
-        failed = self._told(told)
+        failed = self._failure(started)
         if failed:
             self._reap(wait=True)
         return failed
 
-    def _told(self, told: int) -> Json:
+    def _failure(self, started: int) -> Json:
         """Why the worker's program did not start, if so. A container takes its time, if its image has to be fetched:
         it can be asked to stop meanwhile."""
-        while self.request.get("container") and not self.asked and not select.select([told], [], [], START_SAMPLE_S)[0]:
+        contained = self.request.get("container")
+        while contained and not self.asked and not select.select([started], [], [], START_SAMPLE_S)[0]:
             self._hear(signal.sigtimedwait(WATCHED, 0))
-        with open(told, "rb") as pipe:
+        with open(started, "rb") as pipe:
             return {} if self.asked else json.loads(pipe.read() or b"{}")
 
     def _wait(self) -> None:
@@ -317,18 +318,18 @@ class Holder:
 def spawn(request: Json, directory: str, log: int, members: Members, umask: int) -> tuple[int, int]:
     """Fork what becomes the worker's program, or holds its container. Returns its pid, and a pipe: at its end the
     program has started, unless it says what failed."""
-    told, tell = os.pipe()  # both close on exec
+    started, tell = os.pipe()  # both close on exec
     parent = os.getpid()
     try:
         pid = os.fork()
     except OSError:
-        os.close(told)
+        os.close(started)
         os.close(tell)
         raise
     if pid == 0:
         _become(request, directory, log, tell, members, umask, parent)
     os.close(tell)
-    return pid, told
+    return pid, started
 
 
 def _become(request: Json, directory: str, log: int, tell: int, members: Members, umask: int, parent: int) -> NoReturn:

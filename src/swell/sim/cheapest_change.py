@@ -157,10 +157,10 @@ def _fewer_gpus(state: State, record: JobRecord, now_s: float) -> Iterator[Relax
     request = record.spec.gpus
     for n in _smaller(request):
         gpus = replace(request, min=n, max=max(n, request.max if request.min < request.max else n), start=n, allowed=())
-        said = f"ask for {n} GPU{'s' if n > 1 else ''} instead of {_asked(request)}"
+        advice = f"ask for {n} GPU{'s' if n > 1 else ''} instead of {_asked(request)}"
         if request.min < request.max:
-            said = f"let it run with {n} GPU{'s' if n > 1 else ''} (gpus.min: {n} instead of {request.min})"
-        yield _again(state, record, replace(record.spec, gpus=gpus), now_s, said)
+            advice = f"let it run with {n} GPU{'s' if n > 1 else ''} (gpus.min: {n} instead of {request.min})"
+        yield _again(state, record, replace(record.spec, gpus=gpus), now_s, advice)
 
 
 def _asked(request: GpuRequest) -> int:
@@ -176,10 +176,10 @@ def _smaller(request: GpuRequest) -> list[int]:
     return sorted((n for n in sizes if 1 <= n < most), reverse=True)[:MAX_SIZES]
 
 
-def _again(state: State, record: JobRecord, spec: JobSpec, now_s: float, said: str) -> Relaxation:
+def _again(state: State, record: JobRecord, spec: JobSpec, now_s: float, advice: str) -> Relaxation:
     job = state.last_job + 1
     events = (JobCancelled(job=record.id, at_s=now_s), JobSubmitted(job=job, spec=spec, at_s=now_s))
-    return Relaxation(advice=f"{said}: cancel it and submit it again", job=job, events=events)
+    return Relaxation(advice=f"{advice}: cancel it and submit it again", job=job, events=events)
 
 
 def _priorities(record: JobRecord, now_s: float) -> Iterator[Relaxation]:
@@ -197,8 +197,8 @@ def _more_nodes(state: State, record: JobRecord, now_s: float) -> Iterator[Relax
     count = 1
     while count <= MAX_NEW_NODES:
         events = tuple(NodeObserved(node=_new(model, state, i), at_s=now_s) for i in range(count))
-        said = "a node" if count == 1 else f"{count} nodes"
-        advice = f"add {said} with {len(model.gpus)} GPUs like {model.name}: swell node add"
+        nodes = "a node" if count == 1 else f"{count} nodes"
+        advice = f"add {nodes} with {len(model.gpus)} GPUs like {model.name}: swell node add"
         yield Relaxation(advice=advice, job=record.id, events=events)
         count *= 2
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import Protocol
 
 from swell.core.events import EXIT_STOPPED, CheckpointSeen, Event, ExitReason, RunEnded, Saves, StopAgreed
 from swell.core.exits import left_at_checkpoint
@@ -19,11 +19,17 @@ from swell.plan.deadlines import Patience, kill_at_s
 EXIT_KILLED = 137
 
 
-class Outcome(Enum):
-    SAVED = "saved"  # a checkpoint was written
-    LEFT = "left"  # the run left right after a checkpoint: all of its work is kept
-    LOST = "lost"  # it ended otherwise: back to its last checkpoint
-    NONE = "none"  # it had not begun, or its world does not count checkpoints
+class Work(Protocol):
+    """The work of jobs in a world, as checkpoints keep it."""
+
+    def saved(self, job: JobRecord, now_s: float) -> None:
+        """A checkpoint was written."""
+
+    def left(self, job: JobRecord, now_s: float) -> None:
+        """The run left right after a checkpoint: all of its work is kept."""
+
+    def lost(self, job: JobRecord, now_s: float) -> None:
+        """The run ended otherwise: back to its last checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +54,16 @@ class Checkpoints:
         kill_s = kill_at_s(job, run, self.patience) if self.every_s else None
         return (agreed, _left(run, at_s) if kill_s is None or at_s <= kill_s else _killed(run, kill_s))
 
-    def outcome(self, event: CheckpointSeen | RunEnded, run: Run) -> Outcome:
-        """What this event does to the work of a run that saves by itself."""
+    def settle(self, event: CheckpointSeen | RunEnded, job: JobRecord, run: Run, work: Work) -> Sequence[Event]:
+        """Apply this event to the work of its job; returns the next checkpoint, if one follows. An end changes nothing
+        if the run had not begun or does not save by itself."""
         if isinstance(event, CheckpointSeen):
-            return Outcome.SAVED
-        if not self.every_s or run.began_s is None:
-            return Outcome.NONE
-        return Outcome.LEFT if left_at_checkpoint(event) else Outcome.LOST
+            work.saved(job, event.at_s)
+            return self.next(run, event.at_s)
+        if self.every_s and run.began_s is not None:
+            end = work.left if left_at_checkpoint(event) else work.lost
+            end(job, event.at_s)
+        return ()
 
     def _next_s(self, run: Run, now_s: float) -> float:
         assert run.began_s is not None  # it trains

@@ -35,7 +35,7 @@ JOBS = 5_000
 ROUND_S = 3
 """Digits after the point: milliseconds."""
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl", ".log", ".csv")
-"""By which the format of a file is told; all others are taken for CSV."""
+"""Endings by which the format of a file is known; all others are read as CSV."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ def _shown(row: JobRow) -> Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A file somebody sent: job files with times, an event log, or a cluster trace as CSV."""
+    """A file that a user sent: job files with times, an event log, or a cluster trace as CSV."""
 
     name: str
     content: str
@@ -174,7 +174,7 @@ def _written(source: Recipe | Trace, folder: Path) -> tuple[Path, str]:
 def of_queue(
     state: State, book: SpeedBook, options: Options, now_s: float, policies: Sequence[str], placer: str
 ) -> list[Comparison]:
-    """The jobs there are, from now on, under each policy; as expected, if nobody submits anything more."""
+    """The jobs there are, from now on, under each policy; as expected, without further submissions."""
     if not state.active:
         raise SwellError("no job runs or waits; simulate a generated workload instead")
     nodes = sorted((node for node in state.nodes.values() if node.gpus), key=lambda node: node.name)

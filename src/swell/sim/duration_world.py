@@ -19,10 +19,11 @@ from swell.core.ids import JobId
 from swell.core.snapshot import Curve
 from swell.core.state import JobRecord, Run
 from swell.ports import Remaining
-from swell.sim.checkpoints import Checkpoints, Outcome
+from swell.sim.checkpoints import Checkpoints
 from swell.sim.noise import Noise
 from swell.sim.training_world import REPORT_S
 from swell.sim.workload import Arrival
+from swell.sim.world import run_of
 
 EPOCHS = 10
 LOSS = 0.08
@@ -65,7 +66,7 @@ class Task:
     left_s: float
     epochs: int
     fails: bool = False
-    silent: bool = False  # an ad-hoc script: nothing is heard of it before it ends
+    silent: bool = False  # an ad-hoc script: it reports nothing before it ends
     as_of_s: float = 0.0
     rate: float = 0.0  # since then
     saved_left_s: float = 0.0  # what was left at its last checkpoint, where it saves by itself
@@ -115,7 +116,7 @@ class Durations:
         self.tasks[job.id] = Task(scaling, work_s, work_s, epochs, fails=fails, silent=silent)
 
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
-        task, run = self.tasks[job.id], _run(job)
+        task, run = self.tasks[job.id], run_of(job)
         began_s = now_s + self._restart_s
         task.halt(began_s)
         started = RunStarted(run=run.id, at_s=now_s)
@@ -137,31 +138,26 @@ class Durations:
         elif type(event) is TrainingBegan:
             done = 0
             self.tasks[job.id].saved_left_s = self.tasks[job.id].left_s
-            saves = self._checkpoints.next(_run(job), event.at_s)
+            saves = self._checkpoints.next(run_of(job), event.at_s)
         elif isinstance(event, CheckpointSeen | RunEnded):
-            return self._saved(event, job)
+            return self._checkpoints.settle(event, job, run_of(job), self)
         else:
             return ()
-        task, run = self.tasks[job.id], _run(job)
+        task, run = self.tasks[job.id], run_of(job)
         task.left_s, task.as_of_s = task.at(event.at_s), event.at_s
         if done >= task.epochs:
             task.left_s = 0.0
             return (self._end(task, run, event.at_s),)
         return (self._next_report(task, run, event.at_s), *saves)
 
-    def _saved(self, event: CheckpointSeen | RunEnded, job: JobRecord) -> Sequence[Event]:
-        """A checkpoint was written; or a run left, right after one or without."""
-        task, run = self.tasks[job.id], _run(job)
-        outcome = self._checkpoints.outcome(event, run)
-        if outcome is Outcome.SAVED:
-            task.saved_left_s = task.at(event.at_s)
-            return self._checkpoints.next(run, event.at_s)
-        if outcome is Outcome.LEFT:
-            task.left_s = task.at(event.at_s)
-            task.halt(event.at_s)
-        elif outcome is Outcome.LOST:
-            self.lost(job, event.at_s)
-        return ()
+    def saved(self, job: JobRecord, now_s: float) -> None:
+        task = self.tasks[job.id]
+        task.saved_left_s = task.at(now_s)
+
+    def left(self, job: JobRecord, now_s: float) -> None:
+        task = self.tasks[job.id]
+        task.left_s = task.at(now_s)
+        task.halt(now_s)
 
     def _end(self, task: Task, run: Run, now_s: float) -> RunEnded:
         if task.fails:
@@ -197,10 +193,9 @@ class Durations:
         task.rate = foretold * slow
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
-        task, run = self.tasks[job.id], _run(job)
+        task, run = self.tasks[job.id], run_of(job)
         if run.began_s is None or not self._checkpoints.every_s:
-            task.left_s = task.at(now_s)
-            task.halt(now_s)
+            self.left(job, now_s)
         return self._checkpoints.leave(job, run, now_s, task.done_epochs())
 
     def lost(self, job: JobRecord, now_s: float) -> None:
@@ -210,7 +205,7 @@ class Durations:
         task.halt(now_s)
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
-        task, run = self.tasks[job.id], _run(job)
+        task, run = self.tasks[job.id], run_of(job)
         task.left_s, task.as_of_s = task.at(now_s), now_s
         task.turns += 1
         if task.silent:
@@ -244,8 +239,8 @@ class TrueDurations:
         return self._world.tasks[job.id].scaling
 
     def remaining(self, job: JobRecord) -> Remaining:
-        """The same object while the job gets on as it says. Said anew by halves: near its end nobody knows a remaining
-        time better than to a part of what was said (`JobView.remaining_s`)."""
+        """The same object while the job gets on as it says. A new one each time half of it is over: near its end a
+        remaining time is known only up to a fraction of the estimate (`JobView.remaining_s`)."""
         cached, task = self._remaining.get(job.id), self._world.tasks[job.id]
         if cached is not None and cached[0] == task.turns and task.left_s > 0.5 * cached[1].at_speed_1_s:
             return cached[1]
@@ -256,8 +251,3 @@ class TrueDurations:
     def alone(self, job: JobId) -> bool:
         """This world knows no interference."""
         return False
-
-
-def _run(job: JobRecord) -> Run:
-    assert job.run is not None  # asked only about jobs with a run
-    return job.run

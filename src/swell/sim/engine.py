@@ -111,7 +111,7 @@ class Simulation:
         self._watch = state is not None  # some job may have a time limit or wait for another
         self._wake_s: float | None = None
         self._idle = 0  # passes in a row after which nothing was left to happen
-        self.on_pass: Callable[[float], object] = lambda _: None  # told the time of each pass
+        self.on_pass: Callable[[float], object] = lambda _: None  # called with the time of each pass
         if state is None:
             self._begin()
         self.expect(setup.faults)

@@ -66,7 +66,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What one sample said of a job."""
+    """One job in one sample."""
 
     start_s: float
     end_s: float
@@ -74,7 +74,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """What one sample said. Followed until `until_s` (None: to the end): jobs that are missing start later, if ever."""
+    """One sample. Followed until `until_s` (None: to the end): jobs that are missing start later, if ever."""
 
     outlooks: Mapping[JobId, Outlook]
     until_s: float | None = None
@@ -82,7 +82,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What all samples said; `until_s` as in `Ahead`."""
+    """All samples together; `until_s` as in `Ahead`."""
 
     intervals: Mapping[JobId, Interval]
     until_s: float | None = None
@@ -107,8 +107,8 @@ def forecast(
     expected = outlooks[0]
     found: dict[JobId, Interval] = {}
     for job, mid in expected.items():
-        said = [outlook[job] for outlook in outlooks if job in outlook]
-        starts, ends = [one.start_s for one in said], [one.end_s for one in said]
+        sampled = [outlook[job] for outlook in outlooks if job in outlook]
+        starts, ends = [one.start_s for one in sampled], [one.end_s for one in sampled]
         found[job] = Interval(
             start_low_s=min(starts),
             start_mid_s=mid.start_s,
@@ -160,7 +160,7 @@ def run_forward(
         options=options,
         interval_s=_interval_s(future, world),
         quiet_rounds=False,
-        charge_unsaved=False,  # of its runs nobody knows when they will save
+        charge_unsaved=False,  # when its runs will save is unknown
         until_s=now_s + HORIZON_S,
     )
     watch = _Watch()

@@ -22,22 +22,22 @@ RECENT = 1000
 
 @dataclass(slots=True)
 class Accuracy:
-    """Fed by whoever forecasts; bounded by the jobs there are."""
+    """Fed by the forecaster; bounded by the jobs there are."""
 
-    first: dict[JobId, tuple[float, Interval]] = field(default_factory=dict)  # when it was said, and what
+    first: dict[JobId, tuple[float, Interval]] = field(default_factory=dict)  # when it was made, and what it was
     ended: int = 0
-    inside: int = 0  # ended within the interval first said
+    inside: int = 0  # ended within the interval first forecast
     errors: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """|end - expected| / time from the forecast to the end."""
 
-    def said(self, job: JobId, at_s: float, interval: Interval) -> None:
+    def made(self, job: JobId, at_s: float, interval: Interval) -> None:
         self.first.setdefault(job, (at_s, interval))
 
     def happened(self, job: JobId, end_s: float) -> None:
-        said = self.first.pop(job, None)
-        if said is None:
+        forecast = self.first.pop(job, None)
+        if forecast is None:
             return
-        at_s, interval = said
+        at_s, interval = forecast
         self.ended += 1
         self.inside += interval.end_low_s <= end_s <= interval.end_high_s
         self.errors.append(abs(end_s - interval.end_mid_s) / max(1.0, end_s - at_s))
@@ -64,19 +64,19 @@ class TrackRecord:
     accuracy: Accuracy = field(default_factory=Accuracy)
     calibration: Calibration = field(default_factory=Calibration)
 
-    def told(
+    def shown(
         self, raw: Mapping[JobId, Interval], state: State, now_s: float, scales: Mapping[Kind, Scales]
     ) -> dict[JobId, Interval]:
-        """What to tell people at `now_s`. Jobs that have ended since the forecast was begun are left out."""
+        """What to show at `now_s`. Jobs that have ended since the forecast was begun are left out."""
         found: dict[JobId, Interval] = {}
         for job, interval in raw.items():
             if job not in state.active:
                 continue
             guesses = guesses_of(interval, state.jobs[job], now_s)
             found[job] = honest(interval, guesses, scales)
-            self.accuracy.said(job, now_s, found[job])
+            self.accuracy.made(job, now_s, found[job])
             for guess in guesses:
-                self.calibration.said(job, guess)
+                self.calibration.made(job, guess)
         return found
 
     def happened(self, event: Event, state: State) -> None:

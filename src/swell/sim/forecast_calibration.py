@@ -1,7 +1,7 @@
 """Honest intervals: forecasts are judged by what came of those before them, and widened or shifted by it.
 
-A forecast says that something is `left_s` away. What came of it is scored by log(actual / said), in units of the spread
-its samples had. The quantiles of the scores of late, with a prior before there are any, make the interval in which
+A forecast states that something is `left_s` away. Its outcome is scored by log(actual / forecast), in units of the
+spread its samples had. The quantiles of recent scores, with a prior before there are any, make the interval in which
 `COVERAGE` of the ends are to lie. What has not happened yet counts too, as "at least so long" (the product-limit
 estimate of Kaplan and Meier): those that end soon would else make every forecast too short.
 
@@ -36,7 +36,7 @@ KEPT = 1000
 LATER = 1.0
 """A job's forecasts are kept sparser and sparser: the next when this many times as long has passed since the first."""
 LIMIT = 7.0
-"""Of the logarithm of a factor: beyond a thousandfold nothing is said any more."""
+"""Of the logarithm of a factor: a forecast beyond a thousandfold is not widened further."""
 
 Floats = npt.NDArray[np.float64]
 POINTS = tuple(NormalDist().inv_cdf((i + 0.5) / 19) for i in range(19))
@@ -91,7 +91,7 @@ class Calibration:
         default_factory=lambda: {kind: deque(maxlen=KEPT) for kind in Kind}
     )  # (score, weight): a job weighs 1 in each kind, however often it was forecast
 
-    def said(self, job: JobId, guess: Guess) -> None:
+    def made(self, job: JobId, guess: Guess) -> None:
         kept = self._open.setdefault(job, [])
         same = [one.at_s for one in kept if one.kind is guess.kind]
         if not same or guess.at_s - same[-1] >= LATER * (same[-1] - same[0]):

@@ -1,4 +1,4 @@
-"""Readers of cluster traces as CSV (plain or .xz): Philly, Helios and Alibaba style, told apart by their columns.
+"""Readers of cluster traces as CSV (plain or .xz): Philly, Helios and Alibaba style, distinguished by their columns.
 
 Each virtual cluster of a trace is a workload of its own, since its users share no GPUs with others. A trace does not
 say how many GPUs a virtual cluster had: `cluster_for` gives it what its jobs used 95 % of the time, had each started

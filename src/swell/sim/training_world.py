@@ -25,11 +25,12 @@ from swell.core.events import (
 from swell.core.ids import JobId
 from swell.core.resources import Allocation
 from swell.core.state import JobRecord, Run
-from swell.sim.checkpoints import Checkpoints, Outcome
+from swell.sim.checkpoints import Checkpoints
 from swell.sim.job_experience import Experience
 from swell.sim.noise import Noise
 from swell.sim.profiles import Application, Setting, Shape, canonical, packed
 from swell.sim.workload import Arrival
+from swell.sim.world import run_of
 
 REPORT_S = 30.0
 """Epochs shorter than this are reported together; the first one of a run, if longer, is also reported after this."""
@@ -115,7 +116,7 @@ class Training:
         self.trainees[job.id] = trainee
 
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
-        run = _run(job)
+        run = run_of(job)
         trainee = self.trainees[job.id]
         trainee.run_factor = trainee.factor * self._noise.of_run(run.id, self._seed)
         began_s = now_s + self.restart_s(trainee.app.name)
@@ -139,10 +140,10 @@ class Training:
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
         if isinstance(event, CheckpointSeen | RunEnded):
-            return self._saved(event, job)
+            return self._checkpoints.settle(event, job, run_of(job), self)
         if not isinstance(event, TrainingBegan | EpochEnded) or (isinstance(event, EpochEnded) and not event.count):
             return ()
-        trainee, run = self.trainees[job.id], _run(job)
+        trainee, run = self.trainees[job.id], run_of(job)
         begins = isinstance(event, TrainingBegan)
         if begins:
             trainee.saved = (trainee.epoch, trainee.progress)
@@ -155,21 +156,15 @@ class Training:
             return (replace(report, at_s=event.at_s + REPORT_S, epoch=trainee.epoch, count=0), report, *saves)
         return (report, *saves)
 
-    def _saved(self, event: CheckpointSeen | RunEnded, job: JobRecord) -> Sequence[Event]:
-        """A checkpoint was written; or a run left, right after one or without."""
-        trainee, run = self.trainees[job.id], _run(job)
-        outcome = self._checkpoints.outcome(event, run)
-        if outcome is Outcome.SAVED:
-            trainee.saved = trainee.at(event.at_s)
-            return self._checkpoints.next(run, event.at_s)
-        if outcome is Outcome.LEFT:
-            self._settle(trainee, event.at_s, run.allocation.gpu_type)
-        elif outcome is Outcome.LOST:
-            self.lost(job, event.at_s)
-        return ()
+    def saved(self, job: JobRecord, now_s: float) -> None:
+        trainee = self.trainees[job.id]
+        trainee.saved = trainee.at(now_s)
+
+    def left(self, job: JobRecord, now_s: float) -> None:
+        self._settle(self.trainees[job.id], now_s, run_of(job).allocation.gpu_type)
 
     def stopping(self, job: JobRecord, now_s: float) -> Sequence[Event]:
-        trainee, run = self.trainees[job.id], _run(job)
+        trainee, run = self.trainees[job.id], run_of(job)
         if run.began_s is not None and not self._checkpoints.every_s:
             self._settle(trainee, now_s, run.allocation.gpu_type)
         return self._checkpoints.leave(job, run, now_s, trainee.epoch)
@@ -184,7 +179,7 @@ class Training:
 
     def resized(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         trainee = self.trainees[job.id]
-        run = _run(job)
+        run = run_of(job)
         self._settle(trainee, now_s, run.allocation.gpu_type)
         if run.began_s is None:
             return ()
@@ -290,8 +285,3 @@ class Training:
         times_s = trainee.app.times(gpu_type).at(shape, setting.atomic)
         trainee.experience = trainee.experience.after(gpu_type, (len(shape), gpus, setting.atomic), times_s)
         trainee.gradients = trainee.app.gradients(setting.total(gpus), epoch)
-
-
-def _run(job: JobRecord) -> Run:
-    assert job.run is not None  # asked only about jobs with a run
-    return job.run

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from swell.core.events import Event
-from swell.core.state import JobRecord
+from swell.core.state import JobRecord, Run
 from swell.sim.workload import Arrival
 
 
@@ -42,3 +42,8 @@ class World(Protocol):
     def fair_s(self, job: JobRecord, share: Mapping[str, float]) -> float:
         """How long it would have taken alone on these numbers of GPUs per type (fractions: time slices)."""
         ...
+
+
+def run_of(job: JobRecord) -> Run:
+    assert job.run is not None  # asked only about jobs with a run
+    return job.run

@@ -178,7 +178,7 @@ class Practice:
 
     def __init__(self, type_ratios: TypeRatios) -> None:
         self.type_ratios = type_ratios  # for types that it has not used
-        self.limits: dict[str, Batching] = {}  # as last said, by GPU type
+        self.limits: dict[str, Batching] = {}  # as last reported, by GPU type
         self.epochs = 0  # reported, ever
         # By GPU type: (step, of which synchronisation).
         self.points: dict[str, dict[Point, tuple[RecentMedian, RecentMedian]]] = {}

@@ -77,7 +77,7 @@ class Family:
     fit: Fit | None = None
     course: EpochWork = field(default_factory=EpochWork)  # of members with a fixed batch size
     practice: Practice | None = None  # of members with adaptive batch sizes
-    edition: int = 0  # grows when something was learned that changes what is said of its jobs
+    edition: int = 0  # grows with what changes the estimates of its jobs
     reports: int = 0  # epochs reported, ever
     fitted_at: int = 0  # `reports` when it was last fitted
     ends: int = 0  # members that finished, ever
@@ -118,7 +118,7 @@ class Family:
             self.lengths_s.append(work_1_s)
         self.ends += 1
         if self.ends & (self.ends - 1) == 0 or self.ends % 16 == 0:
-            self.edition += 1  # not at each end: all that is said of its waiting jobs is said anew
+            self.edition += 1  # not at each end: all estimates of its waiting jobs are made anew
 
     @property
     def worth_fitting(self) -> bool:

@@ -79,7 +79,7 @@ class Lengths:
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
         self._spread: _Spread | None = None
-        self._news = 0  # lengths since what is said of jobs was last said anew
+        self._news = 0  # lengths since estimates were last made anew
         self.edition = 0  # grows when it is
 
     def saw(self, job: int, family: str, work_1_s: float, estimated_1_s: float, epochs: int = 0) -> None:
@@ -92,7 +92,7 @@ class Lengths:
         if len(self._seen) > KEEP:
             del self._seen[next(iter(self._seen))]
         self._news += 1
-        if self._news * 8 >= len(self._seen):  # not at each: all that is said of waiting jobs is said anew
+        if self._news * 8 >= len(self._seen):  # not at each: all estimates of waiting jobs are made anew
             self._news, self._spread = 0, None
             self.edition += 1
 
@@ -101,9 +101,9 @@ class Lengths:
         spread = self._spread = self._spread or _spread(list(self._seen.values()))
         mean, variance = _of_family(spread, family, family_guess_1_s, epochs)
         if estimated_1_s > 0.0:
-            said = log(estimated_1_s) + spread.bias
+            estimate = log(estimated_1_s) + spread.bias
             weight = variance / (variance + spread.estimate_variance)
-            mean, variance = mean + weight * (said - mean), variance * (1.0 - weight)
+            mean, variance = mean + weight * (estimate - mean), variance * (1.0 - weight)
         return Length(exp(mean), min(max(sqrt(variance), LEAST_SIGMA), MOST_SIGMA))
 
 
@@ -142,7 +142,7 @@ def _families(seen: Sequence[tuple[str, float]], variance: float) -> _Families:
     families: defaultdict[str, list[float]] = defaultdict(list)
     for name, log_s in seen:
         families[name].append(log_s)
-    # By how much each member was off what the members before it said: also what changes with time is off.
+    # The error of predicting each member from those before it: it includes changes over time.
     errors = [
         (log_s - fmean(before)) ** 2 * n / (n + 1)
         for members in families.values()

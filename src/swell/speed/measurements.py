@@ -73,7 +73,7 @@ class Times:
 
 @dataclass(slots=True)
 class Measurements:
-    """All that epochs of one job have said.
+    """All that epochs of one job have reported.
 
     Speeds are compared by the time of a sample where the job says it, since epochs may take longer at first than later
     (and samples of other batch sizes by how useful they are to those of the first); else by the time of an epoch.

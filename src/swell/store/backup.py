@@ -103,8 +103,8 @@ def _copy_out(database: Database, new: Path) -> None:
                 _copy_rows(database, source, target)
             target.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, without a log beside it
     except Exception as error:
-        said = None if isinstance(error, StoreError) else database.explain(error)
-        raise said or error from error
+        explained = None if isinstance(error, StoreError) else database.explain(error)
+        raise explained or error from error
     with new.open("rb") as file:
         os.fsync(file.fileno())
 

@@ -38,10 +38,10 @@ def check(database: Database) -> list[Damage]:
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:  # values that nobody wrote
         return [Damage(found=f"{database.where} holds what Swell never wrote ({error!r})", fix=LOG_FIX)]
     except Exception as error:
-        said = error if isinstance(error, StoreError) else database.explain(error)
-        if isinstance(said, StoreDamaged):
-            return [Damage(found=str(said), fix=LOG_FIX)]
-        raise said or error from error
+        explained = error if isinstance(error, StoreError) else database.explain(error)
+        if isinstance(explained, StoreDamaged):
+            return [Damage(found=str(explained), fix=LOG_FIX)]
+        raise explained or error from error
 
 
 def connection_to(database: Database, stack: ExitStack) -> Connection | None:

@@ -123,10 +123,10 @@ class Journal:
 
     def _give_up(self, batch: Sequence[_Waiting], error: Exception) -> None:
         """An error that is not the store's own (a fault of ours) stops the journal like any other."""
-        said = error if isinstance(error, SwellError) else StoreError(f"the store failed: {error!r}")
-        self._failed = said
+        failure = error if isinstance(error, SwellError) else StoreError(f"the store failed: {error!r}")
+        self._failed = failure
         for one in (*batch, *self._waiting):
-            _fail(one.done, said)
+            _fail(one.done, failure)
         self._waiting.clear()
 
 

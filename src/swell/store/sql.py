@@ -458,10 +458,10 @@ class SqlStore:
         try:
             yield
         except Exception as error:
-            said = None if isinstance(error, StoreError) else self._db.explain(error)
-            if said is None:
+            explained = None if isinstance(error, StoreError) else self._db.explain(error)
+            if explained is None:
                 raise
-            raise said from error
+            raise explained from error
 
 
 def taken_over(where: str, holder: str) -> StoreFenced:

@@ -52,7 +52,7 @@ class Patience:
         return self._now_s() - self._last[1] >= self._patience_s
 
     def begin_anew(self) -> None:
-        """The database did not answer: nothing can be said of a daemon from a time in which nobody could write."""
+        """The database did not answer: a time in which no daemon could write proves nothing about any."""
         self._last = None
 
 

@@ -127,6 +127,23 @@ def test_sigterm_reaches_descendants_in_other_sessions(bench: LocalBench, tmp_pa
     play(bench, scene)
 
 
+def test_a_descendant_has_its_grace_though_the_worker_leaves_at_once(bench: LocalBench, tmp_path: Path) -> None:
+    saver = (
+        f"trap 'sleep 0.5; echo saved > {tmp_path}/saved; exit 0' TERM; "
+        f"echo $$ > {tmp_path}/pid; while :; do sleep 0.02; done"
+    )
+    script = 'setsid sh -c "$SAVER" & trap "exit 0" TERM; while :; do sleep 0.02; done'
+
+    async def scene(watch: Watcher) -> None:
+        await watch.executor.launch(ready(launch_of(sh(script), env={"SAVER": saver}, grace_s=30.0)))
+        pid_in(tmp_path / "pid")
+        await watch.executor.signal(RUN, kill=False)
+        await watch.until(RunGone)
+        assert (tmp_path / "saved").exists()
+
+    play(bench, scene)
+
+
 def test_kill_reaches_everything_at_once(bench: LocalBench, tmp_path: Path) -> None:
     script = f"trap '' TERM; setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000' & while :; do sleep 1; done"
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.mutants import killing
 from benchmarks.mutants.child import path_in_tree
 from benchmarks.mutants.collect import FUTURE, instrument
-from benchmarks.mutants.killing import NO_END, killer
+from benchmarks.mutants.killing import NO_END, failing, killer
 from benchmarks.mutants.lines import Collected, executing, quickest_first, statement_lines
 from benchmarks.mutants.making import ROOT, Mutant, compiles, mutants_of, sample
 from benchmarks.mutants.plugin import lines_of_children
@@ -139,3 +139,27 @@ def test_a_test_kills_only_if_it_passes_without_the_mutant(judged: Callable[[Ans
 def test_a_hang_kills_only_if_the_tests_end_without_the_mutant(judged: Callable[[Answers, Answers], str]) -> None:
     assert judged(lambda tests: NO_END, lambda tests: "") == NO_END
     assert judged(lambda tests: NO_END, lambda tests: NO_END) == ""
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(killing, "end_orphans", lambda: None)  # here they are those of other tests
+    (tmp_path / "src").mkdir()
+    passes, fails = "def test_a() -> None:\n    pass\n", "def test_b() -> None:\n    raise ValueError\n"
+    (tmp_path / "test_x.py").write_text(f"{passes}\n\n{fails}")
+    (tmp_path / "test_hangs.py").write_text("def test_c() -> None:\n    while True:\n        pass\n")
+    return tmp_path
+
+
+def test_tests_run_in_a_fork_and_the_first_that_fails_is_named(tree: Path) -> None:
+    assert failing(tree, ["test_x.py::test_a"], 60.0) == ""
+    assert failing(tree, ["test_x.py"], 60.0) == "test_x.py::test_b"
+
+
+def test_tests_that_do_not_end_are_ended(tree: Path) -> None:
+    assert failing(tree, ["test_hangs.py"], 3.0) == NO_END
+
+
+def test_a_run_of_pytest_that_breaks_is_no_killed_mutant(tree: Path) -> None:
+    with pytest.raises(RuntimeError, match="names no test"):
+        failing(tree, ["test_not_there.py"], 60.0)

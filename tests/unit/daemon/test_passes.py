@@ -48,7 +48,7 @@ class Waker(Inelastic):
 
 
 @pytest.mark.parametrize(
-    ("wake_s", "wait_s"), [(None, 10.0), (NOW_S + 3.0, 3.0), (NOW_S + 30.0, 10.0), (NOW_S - 1.0, 10.0)]
+    ("wake_s", "wait_s"), [(None, 10.0), (NOW_S + 3.0, 3.0), (NOW_S + 30.0, 10.0), (NOW_S, 10.0), (NOW_S - 1.0, 10.0)]
 )
 def test_a_pass_is_due_when_its_policy_wants_one_and_at_the_latest_after_the_interval(
     wake_s: float | None, wait_s: float, monkeypatch: pytest.MonkeyPatch

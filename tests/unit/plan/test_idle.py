@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from swell.core import events as ev
-from swell.core.idle import GpuKey, IdleRules
+from swell.core.idle import IdleRules
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.lifecycle import apply
-from swell.core.resources import Allocation, Part
+from swell.core.resources import Allocation, GpuKey, Part
 from swell.core.state import State
 from swell.plan.idle import Idle, Remedy, idle_jobs, remedies, smaller
 

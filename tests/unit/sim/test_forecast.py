@@ -134,7 +134,7 @@ def test_accuracy_counts_what_was_first_said() -> None:
     accuracy = Accuracy()
     said = forecast(live.state, live.book, live.policy, live.placer, live.options, live.now_s).intervals
     for job, interval in said.items():
-        accuracy.said(job, live.now_s, interval)
+        accuracy.made(job, live.now_s, interval)
         accuracy.happened(job, live.ends[job])
     assert accuracy.summary()["jobs"] == len(said)
     assert accuracy.summary()["mean_error"] < 0.02

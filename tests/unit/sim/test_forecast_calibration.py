@@ -58,7 +58,7 @@ def test_after_some_jobs_the_wanted_part_of_ends_is_inside(bias: float, sigma: f
         said = honest(raw, guesses, calibration.scales(now_s))
         end_s = now_s + (raw.end_mid_s - now_s) * math.exp(rng.gauss(bias, sigma))
         inside.append(said.end_low_s <= end_s <= said.end_high_s)
-        calibration.said(job, guesses[0])
+        calibration.made(job, guesses[0])
         calibration.ended(job, end_s)
     assert sum(inside[200:]) / 400 == pytest.approx(COVERAGE, abs=0.06)
 
@@ -76,9 +76,9 @@ def test_what_has_not_happened_yet_counts_as_at_least_so_long() -> None:
     blind, seeing = Calibration(), Calibration()
     for job in range(40):
         guess = Guess(Kind.GROWN, 0.0, 100.0, 0.5)
-        seeing.said(job, guess)
+        seeing.made(job, guess)
         if job % 2:
-            blind.said(job, guess)
+            blind.made(job, guess)
             blind.ended(job, 100.0)
             seeing.ended(job, 100.0)
     assert seeing.scales(390.0)[Kind.GROWN].high > blind.scales(390.0)[Kind.GROWN].high
@@ -102,7 +102,7 @@ def test_a_waiting_job_never_starts_after_its_end() -> None:
 def test_what_is_kept_of_a_job_grows_with_the_logarithm_of_its_time_and_goes_with_it() -> None:
     calibration = Calibration()
     for at_s in range(0, 100_000, 3):
-        calibration.said(1, Guess(Kind.GROWN, float(at_s), 100.0, 0.5))
+        calibration.made(1, Guess(Kind.GROWN, float(at_s), 100.0, 0.5))
     assert len(calibration._open[1]) < 20
     calibration.forget(1)
     assert not calibration._open
@@ -110,9 +110,9 @@ def test_what_is_kept_of_a_job_grows_with_the_logarithm_of_its_time_and_goes_wit
 
 def test_a_copy_says_the_same_and_learns_nothing_of_what_comes_later() -> None:
     calibration = Calibration()
-    calibration.said(1, Guess(Kind.GROWN, 0.0, 100.0, 0.5))
+    calibration.made(1, Guess(Kind.GROWN, 0.0, 100.0, 0.5))
     calibration.ended(1, 500.0)
-    calibration.said(2, Guess(Kind.GROWN, 0.0, 100.0, 0.5))
+    calibration.made(2, Guess(Kind.GROWN, 0.0, 100.0, 0.5))
     copy = calibration.copy()
     before = copy.scales(600.0)
     assert before == calibration.scales(600.0)
@@ -132,13 +132,13 @@ def live_state() -> State:
 def test_a_job_that_has_ended_since_the_forecast_was_begun_is_never_told_of() -> None:
     state, track = live_state(), TrackRecord()
     raw = {1: interval(0.0, 100.0), 2: interval(0.0, 100.0), 7: interval(0.0, 100.0)}
-    assert set(track.told(raw, state, 0.0, track.calibration.scales(0.0))) == {1, 2}
+    assert set(track.shown(raw, state, 0.0, track.calibration.scales(0.0))) == {1, 2}
 
 
 def test_ends_are_judged_and_cancelled_jobs_are_not() -> None:
     state, track = live_state(), TrackRecord()
     raw = {1: interval(0.0, 100.0), 2: interval(0.0, 100.0)}
-    track.told(raw, state, 0.0, track.calibration.scales(0.0))
+    track.shown(raw, state, 0.0, track.calibration.scales(0.0))
     track.happened(JobCancelled(job=2, at_s=50.0), state)
     track.happened(RunEnded(run=RunId(1, 1), reason=ExitReason.FINISHED, at_s=100.0), state)
     assert track.accuracy.summary()["jobs"] == 1

@@ -21,7 +21,7 @@ CLOCK_S = 5.0
 """Times in logs and of files may differ so much before it is worth a word; leases do not depend on it."""
 LOW_MIB, TOO_LOW_MIB = 10 * 1024, 512
 BUSY_MIB = 512
-"""A GPU with more memory in use than this is somebody's, though no process is shown (containers hide theirs)."""
+"""A GPU with more memory in use than this is in use, though no process is shown (containers hide theirs)."""
 GPU_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used")
 APP_FIELDS = ("gpu_uuid", "pid")
 """What `probe` asks `nvidia-smi` for."""

@@ -70,7 +70,7 @@ class FarMachine:
 
 
 def readings_of(told: Json, before: Sequence[GpuReading]) -> tuple[GpuReading, ...]:
-    """By UUID: a GPU that is not listed any more is not forgotten, but nobody may have it."""
+    """By UUID: a GPU that is not listed any more is not forgotten, but no job gets it."""
     found = {gpu["index"]: _reading(gpu) for gpu in told["gpus"] if gpu["index"] >= 0}
     listed = {reading.uuid for reading in found.values()}
     for known in before:

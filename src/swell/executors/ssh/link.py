@@ -177,7 +177,7 @@ class AgentLink:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # was said where it happened
+            task.exception()  # was logged where it happened
 
     # ---- what trainings say ----
 

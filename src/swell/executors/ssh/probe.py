@@ -1,4 +1,4 @@
-"""What a machine is like, told by itself: sent over the connection as text and run there by its Python (3.8 or newer).
+"""What a machine reports about itself: sent over the connection as text and run there by its Python (3.8 or newer).
 
 Standard library only, and nothing of the package. Prints one line per fact, as JSON behind MARK, each as soon as it is
 known: shells may print lines of their own. Leaves nothing behind but one process that sleeps for a minute, so that the

@@ -1,1 +1,1 @@
-"""One file a framework, each a few lines for its user. Nothing here is imported until asked for."""
+"""One file per framework; using one takes a few lines of training code. Nothing here is imported until asked for."""
