@@ -122,6 +122,11 @@ class SpeedBook(Protocol):
 class LastingBook(SpeedBook, Protocol):
     """A book that checkpoints hold, so that a restart forgets nothing."""
 
+    @property
+    def has_news(self) -> bool:
+        """Something was learned that `SpeedsFitted` would show in its answers."""
+        ...
+
     def keep(self) -> bytes: ...
     def restore(self, kept: bytes) -> bool:
         """Answer as the book that was kept. False, and empty, if these bytes are of another version, or none."""

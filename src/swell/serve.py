@@ -266,7 +266,7 @@ async def running_engine(config: Config, url: str, secret: str, store: MemorySto
 
 
 def _engine(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, executors: Executors) -> Engine:
-    book = WatchedBook(Book())
+    book = WatchedBook(Book(fits_on_ask=False))
     engine = Engine(
         committer=Committer(store, Journal(store), book),
         record=store,

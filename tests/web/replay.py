@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from integration.api.conftest import TOKEN, FakeEngine
 from swell.api.app import create_app
+from swell.api.sessions import Holder
 from swell.config import Config
 from swell.core import events as ev
 from swell.core.accounts import Way
@@ -119,7 +120,7 @@ class Served:
 
     def post(self, path: str, body: object | None = None) -> dict[str, str]:
         assert path == "/v1/ui/codes"
-        return {"code": self.app.state.sessions.new_code((Way.OWNER, ""))}
+        return {"code": self.app.state.sessions.new_code(Holder(Way.OWNER, ""))}
 
 
 def engine_with(events: list[Event]) -> FakeEngine:

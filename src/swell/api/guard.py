@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import time
 from collections.abc import Callable, Set
 from urllib.parse import urlsplit
 
@@ -21,11 +22,11 @@ from swell.api.auth import bearer, run_token, same
 from swell.api.deps import CALLER, find_job
 from swell.api.identity import Identities
 from swell.api.port import Engine
-from swell.api.rates import Rates
+from swell.api.rates import AtOnce, Rates
 from swell.api.ui import is_public
 from swell.config import is_loopback
 from swell.core.accounts import Caller, Role, Way
-from swell.core.errors import NotFound
+from swell.core.errors import SwellError
 from swell.core.ids import RunId
 from swell.core.limits import Limits
 from swell.home import is_token
@@ -39,6 +40,11 @@ _RUN_PATH = re.compile(r"/v1/runs/(\d{1,18})\.(\d{1,18})/(?:report|stop|files|le
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _ONCE = ("host", "origin", "authorization")
 _CLOSE = {"Connection": "close"}
+_AS_RUN = Caller(user="", role=Role.VIEWER, way=Way.RUN)
+MAX_AT_ONCE = 200
+"""Requests and streams of one user that are open at the same time."""
+RECHECK_S = 5.0
+"""So often it is looked at again whether the reader of a stream may still read it."""
 
 
 class Guard:
@@ -70,6 +76,7 @@ class Guard:
         self._audit = audit
         self._rates = rates
         self._limits_of = limits_of
+        self._at_once = AtOnce()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,7 +88,12 @@ class Guard:
             self._audit.note(scope, scope.get(CALLER), _peer(scope), refused.status_code)
             await refused(scope, receive, send)
             return
-        await self._call(scope, bodies.bounded(scope, receive), send)
+        with self._at_once.one(scope.get(CALLER), MAX_AT_ONCE) as left:
+            if left:
+                await self._call(scope, bodies.bounded(scope, receive), send)
+                return
+        self._audit.note(scope, scope.get(CALLER), _peer(scope), 429)
+        await _too_many_at_once()(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         path = scope["path"]
@@ -123,18 +135,27 @@ class Guard:
 
     def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
         """Finds out who is calling, for the routes; a refusal if the caller is unknown."""
-        caller = self._run(scope, headers) or self._identities.caller(headers, _peer(scope))
-        if caller is not None:
-            scope[CALLER] = caller
-            return None
-        return self._wrong_token(scope, bearer(headers.get("authorization", "")))
+        run = self._run(scope, headers)
+        caller = self._identities.caller(headers, _peer(scope)) if run is None else _AS_RUN
+        if caller is None:
+            return self._wrong_token(scope, bearer(headers.get("authorization", "")))
+        scope[CALLER] = caller
+        return self._over(run) if run is not None else None
 
-    def _run(self, scope: Scope, headers: Headers) -> Caller | None:
+    def _run(self, scope: Scope, headers: Headers) -> RunId | None:
+        """The run whose own token this is."""
         match = _RUN_PATH.fullmatch(scope["path"])
-        given = bearer(headers.get("authorization", "")) if match else ""
-        if match and same(given, run_token(self._token, RunId(int(match[1]), int(match[2])))):
-            return Caller(user="", role=Role.VIEWER, way=Way.RUN)
-        return None
+        if match is None:
+            return None
+        run, given = RunId(int(match[1]), int(match[2])), bearer(headers.get("authorization", ""))
+        return run if same(given, run_token(self._token, run)) else None
+
+    def _over(self, run: RunId) -> Response | None:
+        """A run's token expires with the run: what it was good for is over, whoever has kept a copy."""
+        record = self._engine().state.jobs.get(run.job)
+        if record is not None and record.holding and record.run is not None and record.run.id == run:
+            return None
+        return problems.response(410, "Over", f"run {run} is over or was never started, and its token with it")
 
     def _too_fast(self, scope: Scope) -> Response | None:
         """The owner and runs have no limit: the owner sets it, and trainings must not wait."""
@@ -157,17 +178,18 @@ class Guard:
         if caller is None or caller.is_owner or caller.way is Way.RUN:
             return None
         wanted = found(scope["method"], scope["path"])
-        detail = refusal(caller, wanted.need) or await self._not_theirs(scope, caller, wanted)
+        try:
+            detail = refusal(caller, wanted.need) or await self._not_theirs(scope, caller, wanted)
+        except SwellError as error:  # no such job, or the store cannot say
+            return problems.from_error(error)
         return problems.response(403, "Not allowed", detail) if detail else None
 
     async def _not_theirs(self, scope: Scope, caller: Caller, wanted: Found) -> str:
-        """A name is looked up once: the route sees the id, so that both mean the same job."""
+        """A name is looked up once: the route sees the id, so that both mean the same job. A job that is not found here
+        is not looked for by the route, which might read its name in another way."""
         if wanted.need not in (Need.READ_JOB, Need.ACT_ON_JOB):
             return ""
-        try:
-            record = await self._engine().job(find_job(self._engine(), wanted.ref))
-        except NotFound:
-            return ""  # the route says so
+        record = await self._engine().job(find_job(self._engine(), wanted.ref))
         start, end = wanted.span
         if end:
             path = f"{scope['path'][:start]}{record.id}{scope['path'][end:]}"
@@ -186,10 +208,14 @@ class Guard:
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
+        checked_s = time.monotonic()
 
         async def noting_send(message: Message) -> None:
-            nonlocal started
+            nonlocal started, checked_s
             started = True
+            if message.get("more_body") and time.monotonic() > checked_s + RECHECK_S:
+                checked_s = time.monotonic()
+                await self._recheck(scope, send)
             if "status" in message:
                 self._audit.note(scope, scope.get(CALLER), _peer(scope), message["status"])
             if message.get("status") == 401:  # the door of the dashboard looks at codes and tokens itself
@@ -198,7 +224,7 @@ class Guard:
 
         try:
             await self._app(scope, receive, noting_send)
-        except ClientDisconnect:
+        except (ClientDisconnect, _ShutOut):
             return
         except Exception as error:
             answer = problems.from_error(error)
@@ -208,6 +234,30 @@ class Guard:
                 raise
             self._audit.note(scope, scope.get(CALLER), _peer(scope), answer.status_code)
             await answer(scope, receive, send)
+
+    async def _recheck(self, scope: Scope, send: Send) -> None:
+        """A stream ends soon after its caller's token, role or user does: they may no longer hear what comes."""
+        again: Scope = {**scope}  # its path names jobs by id by now
+        again.pop(CALLER, None)
+        if CALLER not in scope or (self._known_still(again) and await self._not_allowed(again) is None):
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        raise _ShutOut
+
+    def _known_still(self, scope: Scope) -> bool:
+        return self._unknown(scope, Headers(scope=scope)) is None
+
+
+class _ShutOut(Exception):
+    """Ends a response; is no error."""
+
+
+def _too_many_at_once() -> Response:
+    detail = (
+        f"you have {MAX_AT_ONCE} requests and streams open, the limit per user; close some (pages of the dashboard, "
+        "`swell logs -f`), then try again"
+    )
+    return problems.response(429, "Too many at once", detail, headers={"Retry-After": "1"})
 
 
 def _peer(scope: Scope) -> str:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import pwd
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
 from swell.api.auth import bearer, same
-from swell.api.sessions import Sessions
-from swell.core.accounts import Caller, Role, User, Way, holder
+from swell.api.sessions import Holder, Sessions
+from swell.core.accounts import Caller, Role, Token, User, Way, holder
 from swell.core.state import State
 from swell.daemon.accounts import token_of
 
@@ -60,22 +60,27 @@ class Identities:
             return Caller(user=_named(headers), role=Role.ADMIN, way=Way.OWNER)
         session = self._sessions.holder(given)
         if session is not None:
-            return self._of_session(*session, headers)
+            return self._of_session(session, headers)
         return self._of_token(given, peer)
 
     def _of_token(self, given: str, peer: str) -> Caller | None:
-        state = self._state()
-        token = token_of(state, given)
-        caller = holder(token, state.users.get(token.user), time.time()) if token else None
+        token = token_of(self._state(), given)
+        caller = self._holder(token)
         if token is not None and caller is not None:
             self.uses[token.id] = Use(at_s=time.time(), peer=peer)
         return caller
 
-    def _of_session(self, way: Way, user: str, headers: Headers) -> Caller | None:
+    def _holder(self, token: Token | None) -> Caller | None:
+        return holder(token, self._state().users.get(token.user), time.time()) if token else None
+
+    def _of_session(self, session: Holder, headers: Headers) -> Caller | None:
         """A session gives what its user may do now, not what they could when it was opened."""
-        if way is Way.OWNER:
-            return Caller(user=_named(headers) or user, role=Role.ADMIN, way=Way.OWNER, session=True)
-        return self._as_user(user, way, session=True)
+        if session.way is Way.OWNER:
+            return Caller(user=_named(headers) or session.user, role=Role.ADMIN, way=Way.OWNER, session=True)
+        if session.way is Way.TOKEN:
+            caller = self._holder(self._state().tokens.get(session.token))
+            return replace(caller, session=True) if caller else None
+        return self._as_user(session.user, session.way, session=True)
 
     def _of_peer(self, peer: str) -> Caller | None:
         """On this machine the kernel knows whose process it is: the daemon's own user and root are its owners."""

@@ -17,9 +17,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from swell.api.audit import NOTE
+from swell.api.auth import same
 from swell.api.deps import engine_of
 from swell.api.problems import ApiError
-from swell.api.sessions import Sessions
+from swell.api.sessions import Holder, Sessions
 from swell.config import Config
 from swell.core.accounts import Way
 from swell.core.oidc import OidcSettings, Welcome, welcome
@@ -166,7 +167,7 @@ class OidcLogin:
         asked, (settings, provider) = request.query_params, self._known()
         state = asked.get("state", "")
         begun = self._begun.take(state)
-        if begun is None or not secrets.compare_digest(request.cookies.get(COOKIE, ""), state):
+        if begun is None or not same(request.cookies.get(COOKIE, ""), state):
             raise ApiError(403, "Not let in", "this log-in was not begun in this browser, or too long ago; begin again")
         if "error" in asked:
             raise ApiError(
@@ -176,7 +177,7 @@ class OidcLogin:
         found = welcome(settings, claims, engine_of(request).state.users)
         await _settle(request, found)
         request.scope[NOTE] = f"log-in of {found.user}"
-        code = self._sessions.new_code((Way.OIDC, found.user))
+        code = self._sessions.new_code(Holder(Way.OIDC, found.user))
         answer = RedirectResponse(f"/#code={code}", status_code=303)
         answer.delete_cookie(COOKIE, path=BEGIN_PATH)
         return answer

@@ -84,7 +84,7 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> list[int]
         found.add(404)
     if method != "get":
         found.add(409)
-    if path in ("/v1/events", _LEASE_PATH):
+    if path == "/v1/events" or path.startswith("/v1/runs/{run}/"):
         found.add(410)
     if path not in _NO_STORE:
         found |= {503, 507}

@@ -8,9 +8,12 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from swell.api.attempts import BURST
 from swell.api.audit import REFUSED, Audit, Entry
 from swell.api.bodies import MAX_BODY
 from swell.api.deps import caller_of, context_of, engine_of, json_response, router_of
+from swell.api.guard import MAX_AT_ONCE
+from swell.api.jobs import MAX_LIMIT
 from swell.api.problems import ApiError
 from swell.core.accounts import Role
 from swell.core.budgets import used_gpu_s
@@ -38,7 +41,14 @@ async def quota(
     found = {
         "user": _user(state, options, name),
         "team": _team(request, team or name) if team or name in {*options.quotas, *options.budgets} else None,
-        "requests": {"max_bytes": MAX_BODY, "max_jobs": MAX_ARRAY},
+        "requests": {
+            "max_bytes": MAX_BODY,
+            "max_jobs": MAX_ARRAY,
+            "max_page": MAX_LIMIT,
+            "max_at_once": MAX_AT_ONCE,
+            "max_wrong_tokens": BURST,
+            "max_files_mib": context_of(request).config.snapshot_max_mib,
+        },
     }
     return json_response(found)
 

@@ -1,11 +1,13 @@
-"""How fast one user may send requests. Pure but for the clock it is handed."""
+"""How fast one user may send requests, and how many may be open. Pure but for the clock it is handed."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from swell.api.bucket import Bucket
+from swell.core.accounts import Caller, Way
 
 BURST_S = 10.0
 """What a user did not use for so long they may send at once."""
@@ -31,3 +33,27 @@ class Rates:
         if not wait_s:
             bucket.left -= 1.0
         return wait_s
+
+
+class AtOnce:
+    """How many requests of each user are being answered, streams among them. The owner and runs are not counted."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, caller: Caller | None, most: int) -> Iterator[bool]:
+        """False: the user has as many as they may."""
+        if caller is None or caller.is_owner or caller.way is Way.RUN:
+            yield True
+            return
+        if self._open[caller.user] >= most:
+            yield False
+            return
+        self._open[caller.user] += 1
+        try:
+            yield True
+        finally:
+            self._open[caller.user] -= 1
+            if not self._open[caller.user]:
+                del self._open[caller.user]

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
+from typing import NamedTuple
 
 from swell.api.auth import same
 from swell.core.accounts import Way
@@ -17,8 +18,16 @@ CODE_S = 60.0
 SESSION_S = 12 * 3600.0
 MAX_CODES = 1000
 _PREFIX = "ui-"
-Holder = tuple[Way, str]
-"""How its user was known when they logged in, and their name."""
+_FIELDS = 5
+
+
+class Holder(NamedTuple):
+    """How its user was known when they logged in. A session that a token opened gives what that token does, as long as
+    it does: it is no way to more than the token's role, nor beyond its end."""
+
+    way: Way
+    user: str
+    token: str = ""
 
 
 class Sessions:
@@ -46,8 +55,7 @@ class Sessions:
     def open(self, holder: Holder) -> tuple[str, float]:
         """A session of this user and when it ends."""
         ends_s = int(self._now_s() + SESSION_S)
-        way, user = holder
-        body = f"{ends_s}.{secrets.token_hex(8)}.{way}.{user.encode().hex()}"
+        body = f"{ends_s}.{secrets.token_hex(8)}.{holder.way}.{holder.user.encode().hex()}.{holder.token}"
         return f"{_PREFIX}{body}.{self._signature(body)}", float(ends_s)
 
     def holder(self, given: str) -> Holder | None:
@@ -57,8 +65,11 @@ class Sessions:
         body, _, signature = given.removeprefix(_PREFIX).rpartition(".")
         if not same(signature, self._signature(body)):
             return None
-        ends, _, way, user = body.split(".")
-        return (Way(way), bytes.fromhex(user).decode()) if int(ends) > self._now_s() else None
+        fields = body.split(".")
+        if len(fields) != _FIELDS:  # an earlier version's: its page logs in again
+            return None
+        ends, _, way, user, token = fields
+        return Holder(Way(way), bytes.fromhex(user).decode(), token) if int(ends) > self._now_s() else None
 
     def _signature(self, body: str) -> str:
         return hmac.new(

@@ -58,7 +58,7 @@ async def new_code(request: Request) -> Response:
     who = caller_of(request)
     if who.session:
         raise ApiError(403, "Needs the token", "a session of the dashboard cannot make another; run `swell ui` again")
-    return json_response({"code": _sessions(request).new_code((who.way, who.user))}, status=201)
+    return json_response({"code": _sessions(request).new_code(Holder(who.way, who.user, who.token))}, status=201)
 
 
 @router.post(SESSIONS_PATH, status_code=201)
@@ -69,9 +69,9 @@ async def open_session(request: Request, body: CodeBody | None = None) -> Respon
     if holder is None:
         why = "the code was used already or is older than a minute" if body and body.code else "that is not a token"
         raise ApiError(401, "Not let in", f"{why}; run `swell ui` again, or paste your token")
-    request.scope[NOTE] = f"log-in of {holder[1] or 'the owner'} ({holder[0]})"
+    request.scope[NOTE] = f"log-in of {holder.user or 'the owner'} ({holder.way})"
     token, ends_s = sessions.open(holder)
-    return json_response({"token": token, "ends_s": ends_s, "user": holder[1]}, status=201)
+    return json_response({"token": token, "ends_s": ends_s, "user": holder.user}, status=201)
 
 
 def _shown(request: Request) -> Holder | None:
@@ -79,7 +79,7 @@ def _shown(request: Request) -> Holder | None:
     if "authorization" not in request.headers:
         return None
     who = identities_of(request).caller(request.headers, "")
-    return (who.way, who.user) if who is not None and not who.session else None
+    return Holder(who.way, who.user, who.token) if who is not None and not who.session else None
 
 
 def _sessions(request: Request) -> Sessions:

@@ -31,6 +31,17 @@ def quota(home: Path | None, as_json: bool, user: str, everybody: bool) -> None:
         say("")
         say(table(("TEAM", "GPUS", "QUOTA", "GPU HOURS", "WAITING", "RUNNING"), [_team_row(team) for team in teams]))
 
+    if not everybody:
+        say(_one_request(found["requests"]))
+
+
+def _one_request(most: Mapping[str, Any]) -> str:
+    return (
+        f"\nOne request: {most['max_bytes'] >> 20} MiB, {most['max_jobs']:,} jobs, pages of {most['max_page']:,}; "
+        f"files {most['max_files_mib']:,} MiB. At once: {most['max_at_once']} requests and streams. Wrong tokens: "
+        f"{most['max_wrong_tokens']}, then one per second."
+    )
+
 
 def _user_row(user: Mapping[str, Any]) -> tuple[str, ...]:
     use, limits = user["use"], user["limits"]

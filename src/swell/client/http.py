@@ -129,7 +129,8 @@ class Client:
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
         """A kept connection may have been closed meanwhile: then once more with a fresh one, where that is safe. Where
-        several daemons may be the active one, they are asked in turn, for as long as a successor needs to take over."""
+        several daemons may be the active one, they are asked in turn, for as long as a successor needs to take over;
+        one that let the time pass, as a suspended one does, is not asked twice."""
         safe = method == "GET" or "Idempotency-Key" in headers
         until_s = time.monotonic() + FOLLOW_S
         while True:
@@ -138,7 +139,7 @@ class Client:
                 answer = self._once(method, path, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                again = safe and kept
+                again = safe and kept and not (isinstance(error, TimeoutError) and self._has_others)
                 if not again and not self._may_ask_another(error, safe=safe, until_s=until_s):
                     raise self._unreachable(error) from error
                 if not again:
@@ -152,8 +153,11 @@ class Client:
 
     def _may_ask_another(self, error: Exception, *, safe: bool, until_s: float) -> bool:
         """A request that was refused before it was sent has not been carried out, whatever it asks for."""
-        others = len(self._urls) > 1 or bool(self.address.active_file)
-        return others and (safe or isinstance(error, ConnectionRefusedError)) and time.monotonic() < until_s
+        return self._has_others and (safe or isinstance(error, ConnectionRefusedError)) and time.monotonic() < until_s
+
+    @property
+    def _has_others(self) -> bool:
+        return len(self._urls) > 1 or bool(self.address.active_file)
 
     def _is_standby(self, answer: http.client.HTTPResponse) -> bool:
         return answer.status == 503 and ACTIVE_HEADER in answer.headers

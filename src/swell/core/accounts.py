@@ -63,6 +63,7 @@ class Caller:
     way: Way
     team: str = ""
     session: bool = False  # a page of the dashboard: it cannot open another session
+    token: str = ""  # id of the token that stands for them, if one does
 
     @property
     def is_owner(self) -> bool:
@@ -74,7 +75,7 @@ def holder(token: Token, user: User | None, now_s: float) -> Caller | None:
     if user is None or user.name != token.user or (token.expires_s and now_s >= token.expires_s):
         return None
     role = token.role if user.role.includes(token.role) else user.role
-    return Caller(user=user.name, role=role, team=user.team, way=Way.TOKEN)
+    return Caller(user=user.name, role=role, team=user.team, way=Way.TOKEN, token=token.id)
 
 
 def may_read(caller: Caller, owner: str, team: str) -> bool:

@@ -80,6 +80,10 @@ def _policy_set(state: State, event: ev.PolicySet) -> None:
     state.policy_options = dict(event.options)
 
 
+def _nothing(state: State, event: ev.SpeedsFitted) -> None:
+    """What it changes is in the speed book."""
+
+
 def _policy_remembered(state: State, event: ev.PolicyRemembered) -> None:
     state.policy_memory = dict(event.memory)
 
@@ -120,6 +124,7 @@ CLUSTER_CHANGES: Mapping[type, Callable[[State, Any], None]] = {
     ev.NodeRemoved: _node_removed,
     ev.PolicySet: _policy_set,
     ev.PolicyRemembered: _policy_remembered,
+    ev.SpeedsFitted: _nothing,
     account_events.UserSet: _user_set,
     account_events.UserRemoved: _user_removed,
     account_events.TokenIssued: _token_issued,

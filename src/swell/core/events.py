@@ -395,6 +395,14 @@ class PolicyRemembered:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedsFitted:
+    """Speeds were fitted to what had been measured by then, for a decision. Changes no state; it is in the log because
+    a fit depends on when it is made, so that a book that is read back answers as the one before it did."""
+
+    at_s: float
+
+
 JobEvent = (
     JobSubmitted
     | RunPlanned
@@ -421,7 +429,7 @@ JobEvent = (
     | JobRemoved
 )
 NodeEvent = NodeObserved | NodeConditionChanged | NodeContactChanged | NodeLeaseWaived | NodeRemoved
-Event = JobEvent | NodeEvent | AccountEvent | IdsSkipped | PolicySet | PolicyRemembered
+Event = JobEvent | NodeEvent | AccountEvent | IdsSkipped | PolicySet | PolicyRemembered | SpeedsFitted
 
 EVENT_TYPES: Mapping[str, type] = {
     kind.__name__: kind
@@ -457,6 +465,7 @@ EVENT_TYPES: Mapping[str, type] = {
         NodeRemoved,
         PolicySet,
         PolicyRemembered,
+        SpeedsFitted,
         UserSet,
         UserRemoved,
         TokenIssued,

@@ -23,6 +23,6 @@ class RunId:
     @classmethod
     def parse(cls, text: str) -> RunId:
         job, dot, attempt = text.partition(".")
-        if not (dot and job.isdecimal() and attempt.isdecimal()):
+        if not (dot and text.isascii() and job.isdecimal() and attempt.isdecimal()):  # ٧.٢ would be 7.2 to int()
             raise ValueError(f"{text!r} is not a run id; a run id looks like 7.2 (job 7, attempt 2)")
         return cls(int(job), int(attempt))

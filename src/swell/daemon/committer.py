@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from swell.core.errors import InvalidTransition, NotFound, StoreDamaged, StoreError, StoreFenced, SwellError
-from swell.core.events import Event
+from swell.core.events import Event, SpeedsFitted
 from swell.core.lifecycle import apply
 from swell.core.state import State
 from swell.ports import LastingBook, Store, Stored
@@ -96,6 +96,12 @@ class Committer:
             listener(events)
         await self._publish(last)
         self._checkpoint_if_due()
+
+    async def fit_speeds(self, now_s: float) -> None:
+        """Fits speeds for a decision, if anything was measured since the last time. Where in the log that happened is
+        part of the log: after a kill the book is fitted at the same places, and the next plan is the same."""
+        if self._book.has_news:
+            await self.commit([SpeedsFitted(at_s=now_s)])
 
     async def _publish(self, seq: int) -> None:
         async with self._news:

@@ -165,6 +165,7 @@ class Passes:
     async def _decide(self, now_s: float) -> Outcome | None:
         if not self.decider.chosen:
             return None
+        await self._committer.fit_speeds(now_s)
         state = self._committer.state
         asked = question(self._snapshotter, state, now_s, self.options)
         rng = random.Random(asked.seed)  # noqa: S311 - a seed that replays, not a secret

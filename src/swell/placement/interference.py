@@ -114,6 +114,10 @@ class WatchedBook:
         self._interference.learn(event)
         self._book.learn(event)
 
+    @property
+    def has_news(self) -> bool:
+        return self._book.has_news
+
     def keep(self) -> bytes:
         return keeping.keep((self._interference, self._book.keep()))
 

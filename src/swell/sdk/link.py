@@ -80,7 +80,7 @@ class Channel:
         response = connection.getresponse()
         data = response.read()
         if response.status >= 300:
-            kind = Refused if response.status in (400, 413, 422) else Unreachable
+            kind = Refused if response.status in (400, 410, 413, 422) else Unreachable
             raise kind(f"{response.status} {response.reason}")
         answer = json.loads(data)
         if not isinstance(answer, dict):

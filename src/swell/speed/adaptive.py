@@ -274,12 +274,15 @@ class Practice:
         """Steps and work were measured."""
         return bool(self.points and self.work)
 
-    @property
-    def goodput(self) -> Goodput | None:
-        """The same object until something surprising was learned. None: not ready."""
+    def fit(self) -> None:
+        """Follow what was learned, if that is surprising."""
         if self._news and self.ready:
             self._news = False
             self._goodput = Goodput(self)
+
+    @property
+    def goodput(self) -> Goodput | None:
+        """As last fitted. None: not ready."""
         return self._goodput
 
 

@@ -23,6 +23,7 @@ from swell.core.events import (
     RunPlanned,
     RunResized,
     RunStarted,
+    SpeedsFitted,
     TrainingBegan,
 )
 from swell.core.ids import JobId
@@ -119,9 +120,13 @@ def _print_of(record: JobRecord) -> tuple[object, ...]:
 
 
 class Book:
+    """`fits_on_ask`: whoever asks gets what follows from all that was learned. Else models are fitted where the log
+    says so (`SpeedsFitted`): answers then depend on the log alone, not on who asked when."""
+
     follows_records = False  # what one job reports teaches about others of its family
 
-    def __init__(self) -> None:
+    def __init__(self, *, fits_on_ask: bool = True) -> None:
+        self._fits_on_ask = fits_on_ask
         self._jobs: dict[JobId, _Entry] = {}
         self._families: dict[str, Family] = {}
         self._priors: dict[str, Fit] = {}  # by reference type
@@ -129,8 +134,11 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[tuple[JobId, _Entry]] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
+        self._said: dict[str, Family] = {}  # families as they were when something was last fitted
+        self._unsaid = False  # a family would say something else by now
         self._lengths = Lengths()
         self._type_ratios = NOTHING_COMPARED  # between GPU types
+        self._practice_news: dict[str, None] = {}  # families of which some adapt their batch
         self._type_news: dict[str, None] = {}  # families that may compare types otherwise than before
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
         self._reports = 0  # that a course was learned from
@@ -140,12 +148,14 @@ class Book:
 
     def keep(self) -> bytes:
         """All that was learned, for `restore` of a book of the same version."""
-        return keeping.keep({name: value for name, value in vars(self).items() if name != "_shared"})
+        return keeping.keep(
+            {name: value for name, value in vars(self).items() if name not in ("_shared", "_fits_on_ask")}
+        )
 
     def restore(self, kept: bytes) -> bool:
         """Be the book that was kept: answers are equal. False, and empty, if the bytes are of another version."""
         found = keeping.restore(kept)
-        self.__init__()  # type: ignore[misc]
+        self.__init__(fits_on_ask=self._fits_on_ask)  # type: ignore[misc]
         if not isinstance(found, dict) or not found.keys() <= vars(self).keys():
             return False
         vars(self).update(found)
@@ -168,6 +178,8 @@ class Book:
             self._run(event)
         elif isinstance(event, JobCancelled | JobRemoved):
             self._forget(event.job)
+        elif kind is SpeedsFitted:
+            self._fit_all()
 
     def _enter(self, job: JobId, family: str = "") -> _Entry:
         entry = self._jobs.get(job)
@@ -182,10 +194,18 @@ class Book:
         return entry
 
     def _family(self, name: str) -> Family:
-        family = self._families.pop(name, None) or Family(name=name, course=EpochWork(self._usual))
+        family = self._families.pop(name, None) or self._new_family(name)
         self._families[name] = family  # last in order: the most recent
         if len(self._families) > KEEP_FAMILIES:
-            del self._families[next(iter(self._families))]
+            oldest = next(iter(self._families))
+            del self._families[oldest]
+            self._said.pop(oldest, None)
+        return family
+
+    def _new_family(self, name: str) -> Family:
+        family = Family(name=name, course=EpochWork(self._usual))
+        if not self._fits_on_ask:
+            self._said[name] = family.frozen()
         return family
 
     def _epoch(self, event: EpochEnded) -> None:
@@ -200,6 +220,7 @@ class Book:
         if family is not None and batching is not None:
             family.practice = family.practice or Practice(self._type_ratios)
             family.practice.add(event, batching, entry.epochs_total)
+            self._practice_news[family.name] = None
             if len(family.practice.points) > 1:
                 self._type_news[family.name] = None
             if family.practice.ready:
@@ -262,7 +283,9 @@ class Book:
     def _tell_family(self, job: JobId, entry: _Entry) -> None:
         if entry.home is not None:
             work_1_s = entry.measurements.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
+            before = entry.home.edition
             entry.home.finished(entry.measurements.epochs, work_1_s)
+            self._unsaid = self._unsaid or entry.home.edition != before
             self._saw_length(job, entry, work_1_s)
 
     def _saw_length(self, job: JobId, entry: _Entry, work_1_s: float) -> None:
@@ -304,11 +327,9 @@ class Book:
         return False
 
     def _current(self, job: JobRecord) -> _Entry:
-        """The job's entry, with everything fitted that there was news of."""
-        if self._news or self._family_news or self._ended:
-            self._fit()
-        if self._type_news:
-            self._compare_types()
+        """The job's entry; with everything fitted that there was news of, if asking does that."""
+        if self._fits_on_ask:
+            self._fit_all()
         entry = self._jobs.get(job.id)
         if entry is None or entry.home is None:
             entry = self._enter(job.id, family_of(job.spec))
@@ -318,13 +339,14 @@ class Book:
             if entry.remaining is not None and entry.remaining.length_median_1_s:
                 entry.record, entry.made_for = None, ()
         if home is not None:
-            if entry.edition != home.edition:
-                entry.edition = home.edition
+            said = self._as_said(home)
+            if entry.edition != said.edition:
+                entry.edition = said.edition
                 entry.record, entry.made_for = None, ()
                 entry.speed = entry.speed if entry.fit else None
                 entry.fit = self._completed(entry.fit) if entry.fit else None
             if home.practice is not None and entry.adaptive is not False:
-                goodput = home.practice.goodput  # what it has learned of jobs with adaptive batch sizes
+                goodput = home.practice.goodput  # of jobs with adaptive batch sizes, as last fitted
                 if entry.goodput is not goodput:
                     entry.goodput, entry.record, entry.speed, entry.made_for = goodput, None, None, ()
         return entry
@@ -382,9 +404,42 @@ class Book:
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
-        return estimate(job, entry.measurements, speed, entry.home or Family(), self._lengths, entry.work_1_s)
+        family = self._as_said(entry.home) if entry.home else Family()
+        return estimate(job, entry.measurements, speed, family, self._lengths, entry.work_1_s)
+
+    def _as_said(self, family: Family) -> Family:
+        """Answers are kept as long as nothing was learned that changes them: what they were made of must not depend on
+        when somebody asked."""
+        return family if self._fits_on_ask else self._said.get(family.name, family)
 
     # -- fitting
+
+    @property
+    def has_news(self) -> bool:
+        """Something was learned that a fit would show."""
+        fits = self._news or self._family_news or self._ended or self._practice_news or self._type_news
+        return bool(fits or self._unsaid or self._lengths.due)
+
+    def _fit_all(self) -> None:
+        if self._news or self._family_news or self._ended:
+            self._fit()
+        for name in self._practice_news:
+            family = self._families.get(name)
+            if family is not None and family.practice is not None:
+                family.practice.fit()
+        self._practice_news.clear()
+        if self._type_news:
+            self._compare_types()
+        self._lengths.say_anew()
+        self._unsaid = False
+        if not self._fits_on_ask:
+            self._say_anew()
+
+    def _say_anew(self) -> None:
+        for name, family in self._families.items():
+            said = self._said.get(name)
+            if said is None or said.edition != family.edition:
+                self._said[name] = family.frozen()
 
     def _fit(self) -> None:
         for name in self._family_news:
@@ -426,6 +481,10 @@ class Book:
         self._priors.clear()
         for family in self._families.values():
             family.follow(type_ratios)
+            if family.practice is not None:
+                family.practice.fit()
+        for entry in self._jobs.values():  # also of jobs that nobody asks about before their run ends
+            entry.fit = self._completed(entry.fit) if entry.fit else None
 
     def _completed(self, fit: Fit) -> Fit:
         return replace(fit, type_ratios=self._type_ratios)

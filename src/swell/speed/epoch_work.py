@@ -40,6 +40,11 @@ class EpochWork:
         self._by_cell: dict[int, RecentMedian] = {}  # log of the work of an epoch, relative to its job's first report
         self._levels: list[float] | None = None  # of every cell, made when asked for
 
+    def __copy__(self) -> EpochWork:
+        other = EpochWork(self._usual)
+        other._levels = list(self._filled())
+        return other
+
     def add(self, cells: Iterable[int], relative: float) -> None:
         """An epoch was so much work when training went through the middle of these."""
         if 1.0 / STEEPEST < relative < STEEPEST:

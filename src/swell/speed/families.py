@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -119,6 +120,12 @@ class Family:
         self.ends += 1
         if self.ends & (self.ends - 1) == 0 or self.ends % 16 == 0:
             self.edition += 1  # not at each end: all estimates of its waiting jobs are made anew
+
+    def frozen(self) -> Family:
+        """What it says of its jobs now, whatever it learns afterwards."""
+        return replace(
+            self, members={}, course=copy(self.course), lengths_s=copy(self.lengths_s), epochs=copy(self.epochs)
+        )
 
     @property
     def worth_fitting(self) -> bool:

@@ -76,6 +76,8 @@ class _Spread:
 
 
 class Lengths:
+    due = False  # to be said anew; of the class, for books that were kept before there was one
+
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
         self._spread: _Spread | None = None
@@ -93,12 +95,22 @@ class Lengths:
             del self._seen[next(iter(self._seen))]
         self._news += 1
         if self._news * 8 >= len(self._seen):  # not at each: all estimates of waiting jobs are made anew
-            self._news, self._spread = 0, None
+            self._news, self.due = 0, True
+
+    def say_anew(self) -> None:
+        """If that is due. Until then answers stay as they are."""
+        if self.due:
+            self.due, self._spread = False, None
+            self._known()
             self.edition += 1
+
+    def _known(self) -> _Spread:
+        self._spread = self._spread or _spread(list(self._seen.values()))
+        return self._spread
 
     def of(self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0, *, epochs: int = 0) -> Length:
         """Of a job of which nothing was measured. `family_guess_1_s`: by what members have shown that run still."""
-        spread = self._spread = self._spread or _spread(list(self._seen.values()))
+        spread = self._known()
         mean, variance = _of_family(spread, family, family_guess_1_s, epochs)
         if estimated_1_s > 0.0:
             estimate = log(estimated_1_s) + spread.bias

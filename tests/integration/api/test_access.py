@@ -5,11 +5,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from integration.api.conftest import Server
+from swell.api import guard
 from swell.api.access import NEEDS, Need
 from swell.core import account_events
 from swell.core import events as ev
@@ -184,6 +186,64 @@ def test_a_name_means_the_same_job_to_the_guard_and_to_the_route(people: People)
     assert "belongs to eve" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("ref", ["2", "02", "٢", "²", "2 ", "+2", "2_", "train", "last"])
+def test_however_a_job_is_written_nobody_reads_another_s(people: People, ref: str) -> None:
+    """Whatever the guard takes a name for, the route must not take it for something else."""
+    people.server.engine.state.last_job = 2
+    quoted = quote(ref, safe="")
+    for path in (f"/v1/jobs/{quoted}", f"/v1/jobs/{quoted}/logs", f"/v1/runs/{quoted}.1", f"/v1/runs/2.{quoted}"):
+        answer = people.clients["tim"].get(path)
+        assert answer.status_code in (403, 404), (path, answer.text)
+        assert SECRET not in answer.text
+    assert people.clients["eve"].get("/v1/runs/2.1").status_code == 200
+
+
+STREAMS = ["/v1/events", "/v1/live", "/v1/jobs/1/logs?follow=true"]
+REVOKED, REMOVED, DEMOTED = "revoked", "removed", "demoted"
+
+
+def shut_out(people: People, how: str) -> None:
+    """The operator."""
+    name = f"ana-{Role.OPERATOR}"
+    token = next(one.id for one in people.server.engine.state.tokens.values() if one.user == name)
+    events: dict[str, ev.Event] = {
+        REVOKED: account_events.TokenRevoked(token=token, at_s=2.0),
+        REMOVED: account_events.UserRemoved(name=name, at_s=2.0),
+        DEMOTED: account_events.UserSet(name=name, role=Role.VIEWER, team="", at_s=2.0),
+    }
+    people.server.engine.record(events[how])
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [*((path, how) for path in STREAMS for how in (REVOKED, REMOVED)), ("/v1/jobs/train/logs?follow=true", DEMOTED)],
+)
+def test_a_stream_ends_when_its_reader_may_no_longer_read(
+    people: People, path: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "RECHECK_S", 0.0)
+    engine = people.server.engine
+    with people.clients[f"ana-{Role.OPERATOR}"].stream("GET", path) as answer:
+        assert answer.status_code == 200
+        parts = answer.iter_text()
+        next(parts)
+        shut_out(people, how)
+        for later, _ in enumerate(parts, start=1):  # ends, or else the client's time is up
+            assert later < 20, "the stream goes on"
+            for run in engine.all_runs:
+                engine.write(run, b"more")
+            engine.record(ev.PriorityChanged(job=1, priority=later, at_s=3.0))
+
+
+def test_requests_at_once_are_bounded_per_user(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MAX_AT_ONCE", 1)
+    with people.clients["tim"].stream("GET", "/v1/events") as first:
+        assert first.status_code == 200
+        answer = people.clients["tim"].get("/v1/jobs")
+        assert (answer.status_code, answer.json()["title"]) == (429, "Too many at once")
+        assert people.clients["eve"].get("/v1/jobs").status_code == 200  # nobody else waits for it
+
+
 def test_many_jobs_at_once_are_cancelled_only_where_the_caller_may(people: People) -> None:
     answer = people.clients["tim"].post("/v1/jobs/cancel", json={"all": True}).json()
     assert answer["cancelled"] == [1]
@@ -246,10 +306,32 @@ def test_a_session_has_what_its_user_may_do_now(people: People) -> None:
     assert page.get("/v1/jobs/2").status_code == 403
     assert page.post("/v1/ui/codes").status_code == 403
     assert page.post("/v1/tokens", json={}).status_code == 403
-    people.server.engine.record(account_events.UserSet(name="tim", role=Role.OPERATOR, team="", at_s=2.0))
-    assert page.get("/v1/jobs/2").status_code == 200
+    assert page.post("/v1/jobs", json={"command": "x"}).status_code == 201
+    people.server.engine.record(account_events.UserSet(name="tim", role=Role.VIEWER, team="", at_s=2.0))
+    assert page.post("/v1/jobs", json={"command": "x"}).status_code == 403
     people.server.engine.record(account_events.UserRemoved(name="tim", at_s=3.0))
     assert page.get("/v1/whoami").status_code == 401
+
+
+def session_of(people: People, bearer: str) -> httpx.Client:
+    code = people.client(bearer).post("/v1/ui/codes").json()["code"]
+    return people.client(httpx.post(f"{people.server.url}/v1/ui/sessions", json={"code": code}).json()["token"])
+
+
+def shown_directly(people: People, bearer: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {bearer}"}
+    return people.client(httpx.post(f"{people.server.url}/v1/ui/sessions", headers=headers).json()["token"])
+
+
+@pytest.mark.parametrize("opened", [session_of, shown_directly])
+def test_a_session_never_gives_more_than_the_token_that_opened_it(people: People, opened: Any) -> None:
+    made = people.clients["ana-admin"].post("/v1/tokens", json={"role": "viewer"}).json()
+    page = opened(people, made["token"])
+    assert page.get("/v1/whoami").json()["role"] == "viewer"
+    assert page.put("/v1/users/mallory", json={"role": "admin"}).status_code == 403
+    assert page.get("/v1/jobs/2").status_code == 403
+    assert people.clients["ana-admin"].delete(f"/v1/tokens/{made['id']}").status_code == 200
+    assert page.get("/v1/whoami").status_code == 401  # revoked with it
 
 
 def test_the_owner_needs_no_user_and_may_act_for_others(server: Server) -> None:

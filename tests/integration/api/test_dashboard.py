@@ -122,7 +122,7 @@ def test_a_wrong_token_opens_nothing(server: Server, stranger: httpx.Client) -> 
     assert answer.status_code == 401
 
 
-ME = (Way.TOKEN, "ana")
+ME = sessions.Holder(Way.TOKEN, "ana", "0badcafe")
 
 
 def test_codes_and_sessions_end_by_time() -> None:

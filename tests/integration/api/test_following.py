@@ -49,6 +49,42 @@ def served(active: str | None) -> Iterator[str]:
 
 
 @contextmanager
+def suspended() -> Iterator[tuple[str, list[str]]]:
+    """A daemon that answers the first request, and nothing any more: its connections are there, as with SIGSTOP."""
+    asked: list[str] = []
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            if len(asked) > 1:
+                over.wait(30)
+                return
+            body = json.dumps({"user": "ana"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Not here."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
 def client(url: str, *others: str, active_file: str = "") -> Iterator[Client]:
     found = Client(Address(url=url, others=others, token="t" * 40, local=False, active_file=active_file))
     yield found
@@ -64,6 +100,14 @@ def test_a_standby_is_asked_where_the_active_one_is_also_for_what_is_not_sent_tw
 def test_one_that_is_dead_is_passed_over() -> None:
     with served(None) as active, client("http://127.0.0.1:1", active) as one:
         assert one.post("/v1/jobs/1/cancel") == {"user": "ana"}  # refused before it was sent
+
+
+def test_one_that_is_suspended_costs_its_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FOLLOW_TIMEOUT_S", 1.0)
+    with served(None) as active, suspended() as (stale, asked), client(stale, active) as one:
+        assert one.get("/v1/whoami") == {"user": "ana"}  # over a connection that is kept
+        assert one.get("/v1/whoami") == {"user": "ana"}
+    assert len(asked) == 2
 
 
 def test_the_file_of_the_shared_directory_leads_to_the_active_one(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 from integration.api.conftest import Server
 from swell.api import bodies, connections
 from swell.api.auth import run_token
+from swell.core import events as ev
 from swell.core.events import Batching
 from swell.core.ids import RunId
+from swell.core.job import JobSpec
 from swell.daemon.reports import RankStatus
 
 TOKEN = "t" * 40
@@ -31,12 +33,33 @@ def test_never_without_the_token(server: Server, path: str, header: str) -> None
 
 
 def test_never_with_the_token_of_another_run(server: Server) -> None:
-    headers = {"Authorization": f"Bearer {run_token(TOKEN, RunId(7, 2))}"}
-    assert server.client.post("/v1/runs/7.2/report", json={}, headers=headers).status_code == 200
-    assert server.client.get("/v1/runs/7.2/stop", headers=headers).status_code == 200
-    assert server.client.post("/v1/runs/7.1/report", json={}, headers=headers).status_code == 401
-    assert server.client.get("/v1/runs/7.2", headers=headers).status_code == 401
+    server.engine.record(ev.JobSubmitted(job=7, spec=JobSpec(name="x", command=("x",)), at_s=1.0))
+    run = server.engine.start(7)
+    headers = {"Authorization": f"Bearer {run_token(TOKEN, run)}"}
+    assert server.client.post(f"/v1/runs/{run}/report", json={}, headers=headers).status_code == 200
+    assert server.client.get(f"/v1/runs/{run}/stop", headers=headers).status_code == 200
+    assert server.client.post("/v1/runs/7.2/report", json={}, headers=headers).status_code == 401
+    assert server.client.get(f"/v1/runs/{run}", headers=headers).status_code == 401
     assert server.client.get("/v1/jobs", headers=headers).status_code == 401
+
+
+RUN_ROUTES = [("POST", "report"), ("GET", "stop"), ("GET", "files"), ("POST", "lease")]
+
+
+@pytest.mark.parametrize(("method", "route"), RUN_ROUTES)
+def test_a_runs_token_ends_with_the_run(server: Server, method: str, route: str) -> None:
+    engine = server.engine
+    engine.record(ev.JobSubmitted(job=7, spec=JobSpec(name="x", command=("x",), files="a" * 64), at_s=1.0))
+    run = engine.start(7)
+    headers = {"Authorization": f"Bearer {run_token(TOKEN, run)}"}
+    engine.end(run, ev.ExitReason.FINISHED, 0)
+    before = engine.state.seq, len(engine.reports)
+    answer = server.client.request(method, f"/v1/runs/{run}/{route}", json={}, headers=headers)
+    assert (answer.status_code, answer.json()["title"]) == (410, "Over")
+    assert (engine.state.seq, len(engine.reports)) == before
+    never = f"Bearer {run_token(TOKEN, RunId(7, 2))}"  # of a run that there has never been
+    asked = server.client.request(method, f"/v1/runs/7.2/{route}", json={}, headers={"Authorization": never})
+    assert asked.status_code == 410
 
 
 @pytest.mark.parametrize(

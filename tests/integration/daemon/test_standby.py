@@ -1,6 +1,6 @@
 """A standby takes over when the active daemon dies, hangs or loses its database, and nothing is lost or done twice.
 
-`make test` plays three kills and a suspended daemon; SWELL_CHAOS=full fifty kills with eight clients."""
+`make test` plays three kills and a suspended daemon; SWELL_CHAOS=full fifty kills with eight clients and 200 jobs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pytest
 
 from contract.postgres_server import Server, server_or_skip
 from harness import eventually
-from integration.daemon.failover import Member, Pair, Submitters, check, pair
+from integration.daemon.failover import KEEP, Member, Pair, Submitters, check, pair
 
 FULL = os.environ.get("SWELL_CHAOS") == "full"
 KILLS, CLIENTS, PAUSE_S = (50, 8, 2.0) if FULL else (3, 3, 0.5)
+STANDING = CLIENTS * KEEP if FULL else 0
 TAKE_OVER_S = 60
 """Room for a loaded machine; how long it took is printed."""
 
@@ -52,6 +53,7 @@ def test_whoever_kills_the_active_daemon_never_loses_or_doubles_a_job(two: Pair,
     mark = tmp_path / "mark"
     gaps: list[float] = []
     with Submitters(two, CLIENTS, mark, pause_s=PAUSE_S) as submitters:
+        eventually(lambda: submitters.standing() >= STANDING, 300, what="jobs wait and run")
         for _ in range(KILLS):
             victim = two.active()
             successor = two.other(victim)
@@ -63,7 +65,18 @@ def test_whoever_kills_the_active_daemon_never_loses_or_doubles_a_job(two: Pair,
             gaps.append(time.monotonic() - killed_s)
             victim.start()
     found = check(two, submitters, mark)
-    print(json.dumps({**found, "kills": KILLS, "clients": CLIENTS, "take_over_s": sorted(round(g, 2) for g in gaps)}))
+    print(
+        json.dumps(
+            {
+                **found,
+                "kills": KILLS,
+                "clients": CLIENTS,
+                "standing": STANDING,
+                "load": os.getloadavg(),
+                "take_over_s": sorted(round(g, 2) for g in gaps),
+            }
+        )
+    )
     assert (found["lost"], found["double"]) == (0, 0), found
     assert found["longest_gap_s"] < 30.0, found
 
@@ -75,9 +88,11 @@ def test_a_suspended_daemon_that_wakes_up_writes_nothing_and_ends_with_a_sentenc
     with Submitters(two, 2, mark, pause_s=0.5) as submitters:
         goes_on(submitters)
         assert stale.process is not None
+        stopped_s = time.monotonic()
         stale.process.send_signal(signal.SIGSTOP)
         stale.hang_up()
         becomes_active(fresh)
+        took_over_s = time.monotonic() - stopped_s
         goes_on(submitters)  # clients follow
         stale.process.send_signal(signal.SIGCONT)
         assert stale.process.wait(timeout=60) != 0
@@ -85,6 +100,7 @@ def test_a_suspended_daemon_that_wakes_up_writes_nothing_and_ends_with_a_sentenc
     assert "has been taken over by the daemon at" in said
     assert "Traceback" not in said
     found = check(two, submitters, mark)
+    print(json.dumps({**found, "suspended": True, "take_over_s": round(took_over_s, 2), "load": os.getloadavg()}))
     assert (found["lost"], found["double"]) == (0, 0), found
 
 

@@ -35,7 +35,8 @@ def test_each_role_includes_those_before_it() -> None:
 
 
 def test_a_token_never_gives_more_than_its_user_has() -> None:
-    assert holder(token(Role.ADMIN), ANA, 5.0) == Caller(user="ana", role=Role.OPERATOR, team="vision", way=Way.TOKEN)
+    expected = Caller(user="ana", role=Role.OPERATOR, team="vision", way=Way.TOKEN, token="1")
+    assert holder(token(Role.ADMIN), ANA, 5.0) == expected
     narrowed = holder(token(Role.VIEWER), ANA, 5.0)
     assert narrowed is not None
     assert narrowed.role is Role.VIEWER

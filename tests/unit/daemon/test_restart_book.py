@@ -1,7 +1,6 @@
-"""What was learned of speeds outlives the daemon: after a stop and a start the next plan is the one it would have made.
-
-After a kill the book is that of the last checkpoint and learns the events since then anew: the same measurements,
-fitted at once instead of one pass after the other."""
+"""What was learned of speeds outlives the daemon: after a stop or a kill and a start, the next plan is the one that it
+would have made. After a kill the book is that of the last checkpoint and learns the events since then, among which each
+fit has its place."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ NODES = {"gpu": 2}
 
 
 def training(jobs: int, epochs: int, seed: int = 0) -> Iterator[list[Event]]:
-    """Two jobs at a time train, each for its epochs, and are stopped; none finishes."""
+    """Two jobs at a time train, each for its epochs, and are stopped; a fifth finish. Families 0 to 2 adapt their batch
+    sizes."""
     rng = random.Random(seed)
     yield list(two_nodes())
     for job in range(1, jobs + 1):
@@ -67,13 +67,23 @@ def training(jobs: int, epochs: int, seed: int = 0) -> Iterator[list[Event]]:
                 gpus=gpus,
                 nodes=1,
                 gpu_type="gpu",
+                step_s=epoch_s / 100,
+                goodput=3000.0 * gpus,
+                batching=adapted(gpus, epoch) if job % 7 < 3 else None,
             )
             for epoch in range(1, epochs + 1)
         ]
+        if job % 5 == 0:
+            yield [ev.RunEnded(run=run, reason=ev.ExitReason.FINISHED, at_s=at_s + epochs)]
+            continue
         yield [
             ev.RunStopRequested(run=run, why=ev.StopWhy.PREEMPTED, at_s=at_s + epochs),
             ev.RunEnded(run=run, reason=ev.ExitReason.STOPPED, at_s=at_s + epochs),
         ]
+
+
+def adapted(gpus: int, epoch: int) -> ev.Batching:
+    return ev.Batching(initial=32, largest=512, local=32 + epoch, local_max=128, sync_s=0.001 * gpus)
 
 
 def plan_of(state: State, book: WatchedBook) -> Plan:
@@ -81,8 +91,19 @@ def plan_of(state: State, book: WatchedBook) -> Plan:
     return cycle(snapshot, policy_named("swell"), placer_named("consolidated"), state.policy_memory, random.Random(1))
 
 
+Decided = tuple[Plan, list[object]]
+
+
+def decided(state: State, book: WatchedBook) -> Decided:
+    """The next plan, and all that it rests on of speeds: a difference there is one in some later plan."""
+    plan = plan_of(state, book)
+    active = [state.jobs[job] for job in state.active]
+    speeds = [[book.speed(record, NODES).rate(gpus, 1, "gpu") for gpus in (1, 2)] for record in active]
+    return plan, [speeds, [book.remaining(record) for record in active]]
+
+
 async def opened(store: Store) -> tuple[Committer, WatchedBook]:
-    book = WatchedBook(Book())
+    book = WatchedBook(Book(fits_on_ask=False))
     committer = Committer(store, Journal(store), book)
     await committer.open()
     return committer, book
@@ -92,19 +113,29 @@ async def live(committer: Committer, book: WatchedBook, batches: Sequence[list[E
     for number, batch in enumerate(batches):
         await committer.commit(batch)
         if number % ask_every == 0:
+            await committer.fit_speeds(T0)
             plan_of(committer.state, book)
 
 
-def restarted(store: Store, batches: Sequence[list[Event]], ask_every: int = 3) -> tuple[Plan, Plan]:
-    """The plan that would have come next, and the one after a stop and a start."""
+def restarted(
+    store: Store, batches: Sequence[list[Event]], ask_every: int = 3, *, killed: bool = False
+) -> tuple[Decided, Decided]:
+    """What would have been decided next, and what is after a stop (or a kill) and a start."""
 
-    async def main() -> tuple[Plan, Plan]:
+    async def main() -> tuple[Decided, Decided]:
         committer, book = await opened(store)
-        await live(committer, book, batches, ask_every)
-        await committer.close()
-        before = plan_of(committer.state, book)
-        committer, book = await opened(store)
-        return before, plan_of(committer.state, book)
+        half = len(batches) // 2
+        await live(committer, book, batches[:half], ask_every)
+        if killed:
+            await committer._checkpoint()  # the last one before the kill: half of the log comes after it
+        await live(committer, book, batches[half:], ask_every)
+        if not killed:
+            await committer.close()
+        again, read_back = await opened(store)
+        assert again.state.seq == committer.state.seq
+        for one in (book, read_back):
+            one.learn(ev.SpeedsFitted(at_s=T0))  # as the next pass would begin
+        return decided(committer.state, book), decided(again.state, read_back)
 
     return asyncio.run(main())
 
@@ -113,17 +144,47 @@ def test_a_restart_makes_the_plan_that_would_have_come_next(tmp_path: Path) -> N
     with closing(open_store(f"sqlite:///{tmp_path / 'swell.db'}")) as store:
         before, after = restarted(store, list(training(jobs=40, epochs=6)))
     assert before == after
-    assert before.starts
+    assert before[0].starts
+
+
+@pytest.mark.parametrize("ask_every", [1, 3, 50])
+def test_a_kill_makes_the_plan_that_would_have_come_next(tmp_path: Path, ask_every: int) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path / 'swell.db'}")) as store:
+        before, after = restarted(store, list(training(jobs=40, epochs=6)), ask_every, killed=True)
+    assert before == after
+    assert before[0].starts
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_also_after_200_000_events(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_also_after_200_000_events(tmp_path: Path, killed: bool) -> None:
     with closing(open_store(f"sqlite:///{tmp_path / 'swell.db'}")) as store:
         batches = list(training(jobs=500, epochs=400))
         assert sum(map(len, batches)) > 200_000
-        before, after = restarted(store, batches, ask_every=200)
+        before, after = restarted(store, batches, ask_every=200, killed=killed)
     assert before == after
+
+
+def test_who_looks_at_speeds_changes_no_decision(tmp_path: Path) -> None:
+    """A listing asks the same book that decisions rest on."""
+
+    async def main(store: Store, looks: bool) -> Decided:
+        committer, book = await opened(store)
+        for number, batch in enumerate(training(jobs=30, epochs=6)):
+            await committer.commit(batch)
+            for record in committer.state.jobs.values() if looks else ():
+                book.describe(record, NODES)
+            if number % 20 == 0:
+                await committer.fit_speeds(T0)
+        await committer.fit_speeds(T0)
+        return decided(committer.state, book)
+
+    plans = []
+    for looks in (False, True):
+        with closing(open_store(f"sqlite:///{tmp_path / f'{looks}.db'}")) as store:
+            plans.append(asyncio.run(main(store, looks)))
+    assert plans[0] == plans[1]
 
 
 def test_after_a_kill_every_measurement_since_the_checkpoint_is_learned_once(
