@@ -182,6 +182,10 @@ class Client:
         parts = urlsplit(self._at)
         if parts.scheme == "unix":
             return _SocketConnection(parts.path, timeout_s)
+        if parts.scheme == "kubernetes":
+            from swell.client.through_cluster import connection  # here alone: most commands need no kubeconfig
+
+            return connection(self._at, timeout_s)
         host, port = parts.hostname or "127.0.0.1", parts.port
         if parts.scheme == "https":
             return PinnedConnection(host, port or 443, timeout_s, self.address.fingerprint)
@@ -299,7 +303,7 @@ class Client:
 def _secure(url: str) -> bool:
     """Nobody can read along: encrypted, or on this machine."""
     parts = urlsplit(url)
-    return parts.scheme in ("https", "unix") or parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return parts.scheme in ("https", "unix", "kubernetes") or parts.hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def job_path(ref: str | int, rest: str = "") -> str:
