@@ -325,6 +325,8 @@ def _query(query: Mapping[str, object]) -> str:
 def _problem(data: bytes, status: int) -> Mapping[str, Any]:
     try:
         found = json.loads(data)
+        if isinstance(found, dict) and found.get("kind") == "Status":  # the cluster's, on the way to the daemon
+            return {"detail": f"the API server of the cluster answered {status}: {found.get('message', '')}"}
         return found if isinstance(found, dict) else {"detail": str(found)}
     except ValueError:
         return {"detail": f"the daemon answered {status}: {data[:200].decode(errors='replace')}"}
