@@ -29,6 +29,7 @@ from swell.executors.inventory import Machine, Probe
 from swell.executors.kubernetes.api import connect
 from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.preparation import PodPreparation
+from swell.executors.kubernetes.reach import Reach
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.executors.local import LocalExecutor
 from swell.executors.ownership import make_readable
@@ -71,9 +72,9 @@ def build_executors(
     holders.update({"local": local, "ssh": ssh})
     by_name: dict[str, Executor] = {"local": local, "ssh": ssh} if config.own_machine else {"ssh": ssh}
     leases = Leasing()
-    found: dict[str, Check] = {}
+    found: list[Mapping[str, Check]] = []
     if config.kubernetes is not None:
-        pods = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
+        pods, reach = _pods(config, config.kubernetes, clock, store.cluster_id, url, secret)
         by_name[PODS] = pods
         leases = Leasing(
             lease_s=config.kubernetes.lease_s,
@@ -81,8 +82,12 @@ def build_executors(
             still_ours=StillOurs(store.still_ours),
             leased=pods.leased,
         )
-        found = pods.rules.findings
-    return Executors(local=local, ssh=ssh, by_name=by_name, leases=leases, findings=lambda: tuple(found.values()))
+        found = [pods.rules.findings, reach.findings]
+
+    def findings() -> tuple[Check, ...]:
+        return tuple(check for checks in found for check in checks.values())
+
+    return Executors(local=local, ssh=ssh, by_name=by_name, leases=leases, findings=findings)
 
 
 def for_swelljobs(settings: KubernetesSettings) -> KubernetesSettings:
@@ -173,7 +178,7 @@ def _share(settings: KubernetesSettings, share: float) -> KubernetesSettings:
 
 def _pods(
     config: Config, settings: KubernetesSettings, clock: SystemClock, cluster: str, url: str, secret: str
-) -> KubernetesExecutor:
+) -> tuple[KubernetesExecutor, Reach]:
     api = connect(_share(settings, 1.0 - _SWELLJOBS_SHARE))
     prepare = PodPreparation(
         cluster=cluster,
@@ -183,5 +188,9 @@ def _pods(
         library=ship.files(),
         settings=settings,
     )
+    reach = Reach(api, cluster, url, settings)
     directory = config.shared_dir / "pods"
-    return KubernetesExecutor(api, clock, cluster, prepare, prepare.library, settings=settings, directory=directory)
+    executor = KubernetesExecutor(
+        *(api, clock, cluster, prepare, prepare.library), settings=settings, directory=directory, reach=reach
+    )
+    return executor, reach

@@ -184,7 +184,12 @@ def lab(
     home, work, storage = (tmp_path / name for name in ("home", "work", "storage"))
     for path in (home, work, storage):
         path.mkdir()
-    settings = {"kubeconfig": str(cluster.as_daemon(server)), "storage_path": str(storage), **more}
+    settings = {
+        "kubeconfig": str(cluster.as_daemon(server)),
+        "storage_path": str(storage),
+        "probe_image": image.NAME,
+        **more,
+    }
     config = {"kubernetes": settings, "host": "0.0.0.0", "insecure_listen": True, "advertise": GATEWAY}
     config |= {"policy": policy}
     (home / "config.yaml").write_text(json.dumps(config), encoding="utf-8")

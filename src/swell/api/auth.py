@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 from swell.core.ids import RunId
 from swell.home import is_token
@@ -19,6 +20,15 @@ def run_token(secret: str, run: RunId) -> str:
 def same(given: str, expected: str) -> bool:
     """In constant time. An empty token is never right, even if an empty one is expected."""
     return bool(given) and bool(expected) and hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+BESIDE = "swell-authorization"
+"""The header of whoever comes through a proxy that keeps `Authorization` for itself, as Kubernetes' API server does."""
+
+
+def token_in(headers: Mapping[str, str]) -> str:
+    """What a request shows; empty: nothing."""
+    return bearer(headers.get(BESIDE, "") or headers.get("authorization", ""))
 
 
 def bearer(header: str) -> str:

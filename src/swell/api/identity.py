@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
-from swell.api.auth import bearer, same
+from swell.api.auth import same, token_in
 from swell.api.sessions import Holder, Sessions
 from swell.core.accounts import Caller, Role, Token, User, Way, holder
 from swell.core.state import State
@@ -53,7 +53,7 @@ class Identities:
 
     def caller(self, headers: Headers, peer: str) -> Caller | None:
         """None: the caller showed no credential that this daemon knows. A token counts before the peer."""
-        given = bearer(headers.get("authorization", ""))
+        given = token_in(headers)
         if not given:
             return self._of_peer(peer)
         if same(given, self._secret):

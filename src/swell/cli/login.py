@@ -30,7 +30,8 @@ from swell.home import LOGIN_NAME, default_home, make_directory, write_private
 def login(
     home: Path | None, as_json: bool, url: str, others: tuple[str, ...], token: str | None, fingerprint: str
 ) -> None:
-    """Use the daemon at URL from now on: https://host:port, or unix:/path on this machine.
+    """Use the daemon at URL from now on: https://host:port, unix:/path on this machine, or in a Kubernetes cluster
+    kubernetes://CONTEXT/NAMESPACE/SERVICE:PORT.
 
     A token is asked for, unless URL is a Unix socket, where the daemon knows who you are.
     """

@@ -13,28 +13,43 @@ from swell.cli.terminal import say
 from swell.client.http import Client
 from swell.home import TOKEN_NAME, default_home
 
-NOT_INTO_A_CLUSTER = (
-    "Swell does not install itself into a cluster yet. A daemon here can run its jobs as pods there: `swell up "
-    "--kubernetes-context NAME --advertise ADDRESS`. For a daemon in the cluster: `kubectl apply -f "
-    "deploy/kubernetes/swell.yaml` or the chart in deploy/helm, then `kubectl -n swell port-forward service/swell "
-    "8700` and `swell login http://127.0.0.1:8700`"
+NEEDS_AN_IMAGE = (
+    "a daemon in a cluster needs an image that its nodes can pull: `docker build -f deploy/Dockerfile -t "
+    "registry.example/swell:1 .`, push it, then `swell up --kubernetes --image registry.example/swell:1`. For a daemon "
+    "here with pods there: `swell up --kubernetes-context NAME --advertise ADDRESS`"
 )
 
 
 @click.command()
-@click.option("--kubernetes", is_flag=True, hidden=True)
+@click.option(
+    "--kubernetes", is_flag=True, help="Install the daemon into the cluster of the kubeconfig, and use it from here."
+)
+@click.option("--image", help="With --kubernetes: the daemon's image, as deploy/Dockerfile makes it.")
+@click.option("--job-storage-claim", help="With --kubernetes: a ReadWriteMany claim for checkpoints of jobs.")
+@click.option("--yes", is_flag=True, help="With --kubernetes: do not ask before anything is created.")
 @daemon_options
 @connected
-def up(home: Path | None, as_json: bool, kubernetes: bool, **options: Any) -> None:
+def up(
+    home: Path | None,
+    as_json: bool,
+    kubernetes: bool,
+    image: str | None,
+    job_storage_claim: str | None,
+    yes: bool,
+    **options: Any,
+) -> None:
     """Start the daemon in the background. If it runs already, --gpus changes how many slots it has. --policy and
     --placer hold from now on, whatever was set before.
 
     More slots are there at once; when there are fewer, those that jobs hold go as the jobs end.
     """
-    if kubernetes:
-        raise click.UsageError(NOT_INTO_A_CLUSTER)
-    running = answering(home)
     said = {key: value for key, value in options.items() if value is not None}
+    if kubernetes:
+        _into_cluster(home, as_json, image or "", job_storage_claim or "", said, yes=yes)
+        return
+    if image or job_storage_claim or yes:
+        raise click.UsageError("--image, --job-storage-claim and --yes are for a daemon in a cluster: add --kubernetes")
+    running = answering(home)
     client = running or start_daemon(home, [part for key, value in said.items() for part in _argument(key, value)])
     if running and "gpus" in said:
         declare_slots(client, said.pop("gpus"))
@@ -53,6 +68,20 @@ def up(home: Path | None, as_json: bool, kubernetes: bool, **options: Any) -> No
     if chosen:
         say(chosen)
     _tell(home, nodes)
+
+
+def _into_cluster(home: Path | None, as_json: bool, image: str, claim: str, said: dict[str, Any], *, yes: bool) -> None:
+    from swell.cli.up_kubernetes import TAKEN, Wanted, up_kubernetes
+
+    if not image:
+        raise click.UsageError(NEEDS_AN_IMAGE)
+    if others := [_option(key) for key in said if key not in TAKEN]:
+        raise click.UsageError(
+            f"{' and '.join(others)} is for a daemon on this machine; in a cluster its configuration is the ConfigMap "
+            "swell-config (`kubectl -n swell edit configmap swell-config`, then restart the daemon's pod)"
+        )
+    wanted = Wanted(image=image, job_storage_claim=claim, advertise=said.get("advertise", ""))
+    up_kubernetes(*(home, as_json, wanted, said.get("kubernetes_context", ""), said.get("kubeconfig", "")), yes=yes)
 
 
 def _choose_policy(client: Client, name: str, placer: str) -> str:

@@ -186,6 +186,10 @@ class Client:
         parts = urlsplit(self._at)
         if parts.scheme == "unix":
             return _SocketConnection(parts.path, timeout_s)
+        if parts.scheme == "kubernetes":
+            from swell.client.through_cluster import connection  # here alone: most commands need no kubeconfig
+
+            return connection(self._at, timeout_s)
         host, port = parts.hostname or "127.0.0.1", parts.port
         if parts.scheme == "https":
             return PinnedConnection(host, port or 443, timeout_s, self.address.fingerprint)
@@ -303,7 +307,7 @@ class Client:
 def _secure(url: str) -> bool:
     """Nobody can read along: encrypted, or on this machine."""
     parts = urlsplit(url)
-    return parts.scheme in ("https", "unix") or parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return parts.scheme in ("https", "unix", "kubernetes") or parts.hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def job_path(ref: str | int, rest: str = "") -> str:
@@ -325,6 +329,8 @@ def _query(query: Mapping[str, object]) -> str:
 def _problem(data: bytes, status: int) -> Mapping[str, Any]:
     try:
         found = json.loads(data)
+        if isinstance(found, dict) and found.get("kind") == "Status":  # the cluster's, on the way to the daemon
+            return {"detail": f"the API server of the cluster answered {status}: {found.get('message', '')}"}
         return found if isinstance(found, dict) else {"detail": str(found)}
     except ValueError:
         return {"detail": f"the daemon answered {status}: {data[:200].decode(errors='replace')}"}

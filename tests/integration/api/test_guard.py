@@ -69,6 +69,15 @@ def test_never_through_a_page_of_somebody_else(server: Server, headers: dict[str
     assert server.client.get("/v1/health", headers=headers).status_code == 403
 
 
+def test_through_a_proxy_of_any_name_a_token_beside_its_own_opens_and_nothing_else(server: Server) -> None:
+    """As the API server of Kubernetes hands requests on: by its own name, without `Authorization`."""
+    proxy = {"Host": "k8s.example:6443", "Authorization": ""}
+    for token, status in ((TOKEN, 200), ("w" * 40, 401), ("x", 401)):
+        beside = {"Swell-Authorization": f"Bearer {token}"}
+        assert server.client.get("/v1/jobs", headers={**proxy, **beside}).status_code == status
+    assert server.client.get("/v1/jobs", headers=proxy).status_code == 403
+
+
 def test_localhost_is_this_machine_too(server: Server) -> None:
     assert server.client.get("/v1/jobs", headers={"Host": f"localhost:{server.port}"}).status_code == 200
     assert server.client.get("/v1/jobs", headers={"Host": f"[::1]:{server.port}"}).status_code == 200

@@ -40,6 +40,7 @@ from swell.executors.kubernetes.objects import (
     node_of,
     pod_of,
 )
+from swell.executors.kubernetes.reach import Reach
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.executors.kubernetes.tracking import Notes, Tracked, ends_of_missing, lease_on, slots_held
 from swell.executors.kubernetes.verdict import judge, lost
@@ -79,6 +80,7 @@ class KubernetesExecutor:
         *,
         settings: KubernetesSettings,
         directory: Path,
+        reach: Reach | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -94,6 +96,7 @@ class KubernetesExecutor:
         self._of_run: dict[RunId, dict[str, Pod]] = {}
         self._pods = Reflector(api, "/api/v1/pods", lambda data: pod_of(data, settings.gpu_resource), self._pod_changed)
         self._nodes = Reflector(api, "/api/v1/nodes", node_of, self._node_changed)
+        self._reach = reach
         self.rules = NamespaceRules(api, cluster, settings.gpu_resource)
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
         self._seen: dict[str, Node] = {}
@@ -165,7 +168,7 @@ class KubernetesExecutor:
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
         work = (self._pods.run, self._nodes.run, self.rules.run, self._keep_judging, self._keep_hearing)
-        tasks = [asyncio.create_task(task()) for task in work]
+        tasks = [asyncio.create_task(task()) for task in (*work, *([self._reach.run] if self._reach else ()))]
         try:
             jobs = await asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).kept)
             self._told.put_nowait(FilesFound(jobs=tuple(jobs)))

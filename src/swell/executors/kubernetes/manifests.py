@@ -251,7 +251,8 @@ Make = Callable[[Pods, Launch, RunObjects], RunObjects]
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Manifest:
-    """Mappings are merged, lists of named things by name (containers, volumes), everything else is replaced."""
+    """Mappings are merged, lists of things by name (containers, volumes) or, without one, added to (tolerations);
+    everything else is replaced."""
     result = dict(base)
     for key, value in over.items():
         before = result.get(key)
@@ -265,8 +266,10 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Manifest:
 
 
 def _merged_list(base: Sequence[Any], over: Sequence[Any]) -> list[Any]:
+    if not all(isinstance(item, Mapping) for item in (*base, *over)):
+        return list(over)
     named = {item["name"]: item for item in over if "name" in item}
-    there = {item.get("name") for item in base}
+    there = {item["name"] for item in base if "name" in item}
     known = [merged(item, named[item["name"]]) if item.get("name") in named else item for item in base]
     return [*known, *(item for item in over if item.get("name") not in there)]
 

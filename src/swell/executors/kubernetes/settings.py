@@ -16,6 +16,7 @@ class KubernetesSettings:
     storage_claim: str = ""  # a ReadWriteMany claim that holds checkpoints and working copies of all jobs
     storage_path: str = ""  # or a directory that every node has at this path (NFS)
     tolerate: tuple[str, ...] = ()  # keys of taints that pods tolerate, besides the name of the GPU resource
+    probe_image: str = "busybox:1.36"  # tries at the start whether pods reach the daemon; empty: nothing does
     requests_per_s: float = 20.0  # at most, to the API server
     lease_s: float = 600.0  # pods end their work so long after they lost the daemon. 0: never, nor is it taken as over
 

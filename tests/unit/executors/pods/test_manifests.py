@@ -137,6 +137,15 @@ def test_overrides_reach_containers_by_name_and_leave_the_rest() -> None:
     }
 
 
+def test_overrides_add_what_has_no_name_and_replace_lists_of_words() -> None:
+    base = {"tolerations": [{"key": "a"}], "containers": [{"name": "rank-0", "args": ["--name", "x"]}]}
+    over = {"tolerations": [{"key": "b"}], "containers": [{"name": "rank-0", "args": ["--rename"]}]}
+    assert merged(base, over) == {
+        "tolerations": [{"key": "a"}, {"key": "b"}],
+        "containers": [{"name": "rank-0", "args": ["--rename"]}],
+    }
+
+
 def test_all_of_a_run_is_owned_by_its_config_map() -> None:
     owner = owned(objects().pods[0], "swell-c0ffee00-7-2", "uid-1")["metadata"]["ownerReferences"]
     assert owner == [{"apiVersion": "v1", "kind": "ConfigMap", "name": "swell-c0ffee00-7-2", "uid": "uid-1"}]
