@@ -17,7 +17,7 @@ OF_ONE_SUBMISSION = frozenset(
         *("array_index", "array_parameters"),  # its command and name have their values in place already
     }
 )
-"""Who submitted it, for when, after which jobs, and which element of an array it was: another submission has its own."""
+"""Who submitted it, for when, after which jobs, and which element of an array it was: another one has its own."""
 
 _NAMES = {
     "memory_mib": "memory",
