@@ -118,7 +118,7 @@ bench-tables: $(READY) ## every policy on the public workloads; tables for docs/
 system-packages: ## Debian packages that the tests use; needs root
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql gcc libc6-dev chromium \
-		openssh-server openssh-client iproute2 openmpi-bin podman runc busybox-static debootstrap \
+		openssh-server openssh-client iproute2 openmpi-bin prometheus podman runc busybox-static debootstrap \
 		etcd-server containerd containernetworking-plugins iptables conntrack openssl curl python3
 
 clean:

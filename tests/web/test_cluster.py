@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from harness import Daemon, eventually
+from swell.core import events as ev
+from swell.core.idle import GpuUse
+from swell.core.resources import Contact
 from web.conftest import Visit, training
+from web.replay import engine_with, machines, served
 
 COLUMN = """() => {
   const canvas = document.querySelector('[data-testid=lanes]');
@@ -110,3 +114,33 @@ def test_machines_are_cordoned_and_come_back(fresh: Daemon, visit: Visit) -> Non
     card.get_by_text("ready", exact=True).wait_for()
     card.get_by_role("button", name="Drain").click()
     card.get_by_text("draining", exact=True).wait_for()
+
+
+def test_machines_say_whether_they_answer(visit: Visit) -> None:
+    events: list[ev.Event] = [ev.NodeObserved(node=node, at_s=0.0) for node in machines(4)]
+    for name, contact in (("gpu-02", Contact.AWAY), ("gpu-03", Contact.RETURNING), ("gpu-04", Contact.LOST)):
+        events.append(ev.NodeContactChanged(node=name, contact=contact, at_s=1.0, why="the switch is off"))
+    with served(engine_with(events)) as made:
+        page = visit.log_in(made, "/machines")
+        for name, state in (("gpu-01", "ready"), ("gpu-02", "away"), ("gpu-03", "returning"), ("gpu-04", "lost")):
+            page.locator(f"[data-node={name}]").get_by_text(state, exact=True).wait_for()
+        page.locator("[data-node=gpu-02]").get_by_text("its jobs go on by themselves").wait_for()
+        assert visit.axe() == []
+        page.close()
+
+
+def test_what_gpus_do_is_measured_and_shown(visit: Visit) -> None:
+    engine = engine_with([ev.NodeObserved(node=node, at_s=0.0) for node in machines(1)])
+    engine.idle_gpus.use = {
+        ("gpu-01", 0): GpuUse(percent=87, memory_mib=4096),
+        ("gpu-01", 1): GpuUse(percent=None, memory_mib=1024),
+    }
+    with served(engine) as made:
+        page = visit.log_in(made, "/machines")
+        meter = page.get_by_label("utilisation of GPU 0", exact=True)
+        meter.wait_for()
+        assert meter.evaluate("one => one.value") == 87
+        page.get_by_text("87 % busy, 4.0 GiB in use").wait_for()
+        assert page.get_by_label("utilisation of GPU 1", exact=True).count() == 0
+        page.get_by_text("1.0 GiB in use", exact=True).wait_for()
+        page.close()

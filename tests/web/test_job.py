@@ -86,6 +86,30 @@ def test_clone_and_edit_fills_the_job_file(busy: Daemon, visit: Visit) -> None:
     page.get_by_test_id("verdict").filter(has_text="resnet50").wait_for()
 
 
+def test_a_clone_has_all_that_the_job_file_said(fresh: Daemon, visit: Visit) -> None:
+    said = {"steps": 600_000, "batch_size": 480, "time_limit": 7200, "env": {"KEY": "hunter2"}, "secrets": ["KEY"]}
+    (job,) = fresh.submit(**printing("print('done')", name="llm", **said))
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    page.locator("h1 + .state.completed").wait_for(timeout=20_000)
+    visit.expected.append("422")
+    page.get_by_role("button", name="Submit again").click()
+    page.get_by_text("KEY has no value").wait_for()
+    page.get_by_role("button", name="Clone and edit").click()
+    page.wait_for_url("**/submit")
+    text = page.get_by_test_id("editor").locator(".cm-content")
+    for line in ("steps: 600000", "batch_size: 480", "time_limit: 7200", "set them in env: KEY"):
+        text.get_by_text(line).wait_for()
+    assert "hunter2" not in page.content()
+
+
+def test_progress_of_a_training_by_steps_is_in_steps(fresh: Daemon, visit: Visit) -> None:
+    script = "for n in range(1, 4): print(f'step {n}000/6000 loss {1 / n}')\nimport time; time.sleep(60)"
+    (job,) = fresh.submit(**printing(script, name="llm", steps=6000))
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    page.get_by_title("3,000 of 6,000 steps").wait_for(timeout=20_000)
+    page.get_by_test_id("metrics").locator(".u-legend").get_by_text("step").wait_for()
+
+
 def test_output_is_text_whatever_it_says(fresh: Daemon, visit: Visit) -> None:
     script = f"print('\\033[31mred\\033[0m {EVIL}'); print('x' * 20); print('needle')"
     (job,) = fresh.submit(**printing(script, name="evil"))

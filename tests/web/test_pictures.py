@@ -12,6 +12,13 @@ from web.replay import afternoon, engine_with, served
 
 MAX_BYTES = 200_000
 """Of one picture: all of them are in the repository."""
+SPILLED = """() => [...document.querySelectorAll('td, th')].filter(cell => {
+  const text = document.createRange();
+  text.selectNodeContents(cell);
+  const [inner, outer] = [text.getBoundingClientRect(), cell.getBoundingClientRect()];
+  return inner.width > 0 && (inner.left < outer.left - 1 || inner.right > outer.right + 1);
+}).map(cell => cell.innerText)"""
+"""Cells of tables whose text reaches into the next one."""
 VIEWS = {
     "cluster": ("/", "Cluster"),
     "jobs": ("/jobs", "Jobs"),
@@ -41,6 +48,7 @@ def test_a_view_in_both_themes_and_widths(busy: Daemon, visit: Visit, view: str)
             page.wait_for_timeout(250)  # one more frame of the canvas
             too_wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
             assert too_wide <= 0, f"{view} is cut off at {size['width']} pixels"
+            assert page.evaluate(SPILLED) == []
             page.screenshot(path=IMAGES / f"{view}-{theme}-{name}.png")
             assert (IMAGES / f"{view}-{theme}-{name}.png").stat().st_size < MAX_BYTES
         page.set_viewport_size(WIDE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from harness import Daemon, eventually
 from web.conftest import Visit
 
@@ -53,6 +55,9 @@ def test_the_forecast_shows_what_runs_and_what_will(busy: Daemon, visit: Visit) 
     page.locator("[data-job='1'] .sure").wait_for()
     waiting = page.locator("li[data-job='8']")
     waiting.wait_for(timeout=30_000)
+    ticks = page.locator(".gantt .axis i").all_inner_texts()
+    assert ticks[0] == "now"
+    assert all(re.fullmatch(r"\+\d+(\.5)? (s|min|h|days)", one) for one in ticks[1:]), ticks
     assert "starts in" in (waiting.locator(".track").get_attribute("aria-label") or "")
 
 
@@ -63,6 +68,9 @@ def test_a_policy_is_tried_and_switched_to(fresh: Daemon, visit: Visit) -> None:
     page.get_by_label("Policy").select_option("srjf")
     page.get_by_role("button", name="What if?").click()
     page.get_by_test_id("what-if").filter(has_text="srjf instead of elastic-fifo").wait_for(timeout=30_000)
+    page.get_by_test_id("what-if-ends").locator("canvas").wait_for()
+    for policy in ("elastic-fifo", "srjf"):
+        page.get_by_test_id("what-if-ends").locator(".u-legend").get_by_text(policy).wait_for()
     page.get_by_role("button", name="Switch to it").click()
     page.get_by_test_id("current-policy").filter(has_text="srjf").wait_for()
     assert fresh.get("/v1/policy")["name"] == "srjf"

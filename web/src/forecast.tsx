@@ -6,7 +6,7 @@ import { Link } from "wouter-preact";
 import { jobs, jobsVersion, now } from "./live";
 import { between, count, hasEnded, holds, type Job } from "./model";
 import { colourOf } from "./theme";
-import { State } from "./ui/parts";
+import { State, Ticks } from "./ui/parts";
 
 const MAX_ROWS = 300;
 
@@ -40,7 +40,6 @@ export function ForecastView() {
   const shown = rows.slice(0, MAX_ROWS);
   const last = Math.max(60, ...shown.map((row) => (row.end?.[1] ?? row.start[1]) - at)) * 1.05;
   const part = (t: number): number => Math.min(100, Math.max(0, (100 * (t - at)) / last));
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => share * last);
   return (
     <section class="page forecast" aria-labelledby="forecast-title">
       <header class="bar">
@@ -60,11 +59,7 @@ export function ForecastView() {
           <div class="gantt-row axis" aria-hidden="true">
             <span />
             <span class="track">
-              {ticks.map((t) => (
-                <i key={t} style={{ left: `${(100 * t) / last}%` }}>
-                  {t === 0 ? "now" : `+${axis(t)}`}
-                </i>
-              ))}
+              <Ticks last={last} />
             </span>
           </div>
           <ol>
@@ -77,13 +72,6 @@ export function ForecastView() {
       <p class="faint">Solid: expected to run then. Pale at its ends: it may start later, or take longer.</p>
     </section>
   );
-}
-
-function axis(seconds: number): string {
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
-  return `${(seconds / 86400).toFixed(1)} d`;
 }
 
 function GanttRow({ row, part, at }: { row: Row; part: (t: number) => number; at: number }) {

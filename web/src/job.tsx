@@ -10,7 +10,7 @@ import { jobs, now, onJob } from "./live";
 import { LogView } from "./log";
 import { clock, count, duration, hasEnded, type JobDetail, memory, type Run } from "./model";
 import { draft } from "./submit";
-import { colourOf, theme } from "./theme";
+import { colourOf, lineColour, theme } from "./theme";
 import { Chart, type Line } from "./ui/chart";
 import { failed, GpuRange, Progress, State, tell } from "./ui/parts";
 
@@ -122,7 +122,7 @@ export function JobView({ id }: { id: number }) {
       <Runs runs={runs.value} job={shown} />
       <div class="cards">
         {speed.value && shown.gpus.max > 0 && <SpeedUp speed={speed.value} job={shown} />}
-        <Metrics epochs={epochs.value.epochs} />
+        <Metrics epochs={epochs.value.epochs} unit={shown.progress.unit} />
         <Lately series={series.value} />
       </div>
       <LogView job={id} attempts={shown.attempts} />
@@ -227,7 +227,7 @@ function Actions({ job }: { job: JobDetail }) {
 
 async function resubmit(job: JobDetail, go: (to: string) => void): Promise<void> {
   try {
-    const answer = await post<{ ids: number[] }>("/v1/jobs", documentOf(job));
+    const answer = await post<{ ids: number[] }>("/v1/jobs", job.job_file);
     tell(`submitted again as job ${answer.ids[0]}`);
     go(`/jobs/${answer.ids[0]}`);
   } catch (error) {
@@ -235,44 +235,11 @@ async function resubmit(job: JobDetail, go: (to: string) => void): Promise<void>
   }
 }
 
-/** The spec as a job file would say it: what is at its default is left out. */
-function documentOf(job: JobDetail): Record<string, unknown> {
-  const spec = job.spec;
-  const found: Record<string, unknown> = { name: spec.name, command: spec.command };
-  const gpus = spec.gpus as Record<string, unknown>;
-  const sizes: Record<string, unknown> = { min: gpus.min, max: gpus.max };
-  if (gpus.share) Object.assign(sizes, { share: true, memory: `${gpus.memory_mib} MiB` });
-  for (const key of ["types", "prefer", "exclude"])
-    if ((gpus[key] as unknown[])?.length) sizes[key] = gpus[key];
-  found.gpus = gpus.max === 0 ? 0 : sizes;
-  const secrets = new Set(spec.secrets as string[]);
-  const env = Object.fromEntries(Object.entries(spec.env as object).filter(([name]) => !secrets.has(name)));
-  if (Object.keys(env).length) found.env = env;
-  const plain: [string, unknown][] = [
-    ["team", ""],
-    ["priority", 0],
-    ["cpus", 1],
-    ["epochs", 0],
-    ["batch_size", 0],
-    ["launcher", "single"],
-    ["files", ""],
-    ["workdir", ""],
-    ["image", ""],
-    ["retries", 0],
-    ["uses_library", false],
-    ["checkpoint_dir", ""],
-    ["family", ""],
-    ["preemptible", "auto"],
-  ];
-  for (const [key, usual] of plain)
-    if (spec[key] !== usual && spec[key] !== undefined) found[key] = spec[key];
-  return found;
-}
-
+/** Its job file as YAML (of which JSON values are a part). */
 function cloneOf(job: JobDetail): string {
-  const lines = Object.entries(documentOf(job)).map(([key, value]) => `${key}: ${JSON.stringify(value)}`);
+  const lines = Object.entries(job.job_file).map(([key, value]) => `${key}: ${JSON.stringify(value)}`);
   const secrets = job.spec.secrets as string[];
-  if (secrets.length) lines.push(`# its secrets are not shown; say them again: ${secrets.join(", ")}`);
+  if (secrets.length) lines.push(`# values of secrets are not shown; set them in env: ${secrets.join(", ")}`);
   return `${lines.join("\n")}\n`;
 }
 
@@ -290,6 +257,7 @@ function Facts({ job }: { job: JobDetail }) {
       "Changes",
       `${job.resizes} resizes, ${job.preemptions} preemptions, ${job.migrations} moves, ${job.failures} failures`,
     ],
+    ["Work lost", job.lost_s >= 1 ? duration(job.lost_s) : "none"],
     ["A restart costs", job.restart_cost_s === null ? "not measured yet" : duration(job.restart_cost_s)],
     ["GPU memory", job.gpu_memory_mib ? `${memory(job.gpu_memory_mib)} at most` : "not measured"],
   ];
@@ -396,16 +364,11 @@ function endOf(run: Run): string {
   const stop = run.stop ? `${run.stop.why}${run.stop.reason ? `: ${run.stop.reason}` : ""}` : "";
   if (run.ended_s === null) return stop ? `stopping (${stop})` : "runs";
   const code = run.exit_code ? ` (exit code ${run.exit_code})` : "";
+  const lost = run.lost_s >= 1 ? `; ${duration(run.lost_s)} of work lost` : "";
   return stop && run.exit_reason === "stopped"
-    ? stop
-    : `${run.exit_reason}${code}${run.message ? `: ${run.message}` : ""}`;
+    ? `${stop}${lost}`
+    : `${run.exit_reason}${code}${run.message ? `: ${run.message}` : ""}${lost}`;
 }
-
-const INK = {
-  light: ["#0b62d6", "#b3480b", "#0a7a55", "#8a3ab9"],
-  dark: ["#6cb2ff", "#ffb072", "#4fd6a6", "#d79bff"],
-};
-const ink = (i: number): string => INK[theme.value][i % 4] as string;
 
 function SpeedUp({ speed, job }: { speed: Speed; job: JobDetail }) {
   const types = Object.keys(speed.curves).filter(
@@ -433,8 +396,8 @@ function SpeedUp({ speed, job }: { speed: Speed; job: JobDetail }) {
     return xs.map((x) => own.get(x) ?? null);
   });
   const lines: Line[] = [
-    ...types.map((type, i) => ({ label: `${type}: model`, colour: ink(i) })),
-    ...types.map((type, i) => ({ label: `${type}: measured`, colour: ink(i), points: true })),
+    ...types.map((type, i) => ({ label: `${type}: model`, colour: lineColour(i) })),
+    ...types.map((type, i) => ({ label: `${type}: measured`, colour: lineColour(i), points: true })),
     { label: "ideal", colour: theme.value === "dark" ? "#7d8aa3" : "#77839a", dash: true },
   ];
   const says: Record<string, string> = {
@@ -452,14 +415,22 @@ function SpeedUp({ speed, job }: { speed: Speed; job: JobDetail }) {
       />
       <p class="faint">
         1 is one {speed.reference_type || "GPU"}
-        {speed.epoch_1_s ? `, where an epoch takes ${duration(speed.epoch_1_s)}` : ""}. Job may have{" "}
+        {speed.epoch_1_s ? `, where ${span(job.progress.unit, speed.epoch_1_s)}` : ""}. Job may have{" "}
         {job.gpus.min} to {job.gpus.max}.
       </p>
     </div>
   );
 }
 
-function Metrics({ epochs }: { epochs: Epoch[] }) {
+/** "an epoch takes 12 min", "1,000 steps take 40 s": so many that it is a time people know. */
+function span(unit: string, unit_s: number): string {
+  if (unit === "epoch" || unit_s >= 10)
+    return `${unit === "epoch" ? "an" : "a"} ${unit} takes ${duration(unit_s)}`;
+  const many = 10 ** Math.ceil(Math.log10(10 / unit_s));
+  return `${many.toLocaleString()} ${unit}s take ${duration(many * unit_s)}`;
+}
+
+function Metrics({ epochs, unit }: { epochs: Epoch[]; unit: string }) {
   const names = useMemo(
     () => [...new Set(epochs.flatMap((one) => Object.keys(one.metrics ?? {})))].slice(0, 4),
     [epochs],
@@ -481,9 +452,9 @@ function Metrics({ epochs }: { epochs: Epoch[] }) {
     <div class="card" data-testid="metrics">
       <Chart
         title="Metrics"
-        x="epoch"
+        x={unit}
         data={data}
-        lines={names.map((label, i) => ({ label, colour: ink(i) }))}
+        lines={names.map((label, i) => ({ label, colour: lineColour(i) }))}
       />
     </div>
   );
@@ -504,7 +475,7 @@ function Lately({ series }: { series: Record<string, [number, number][]> }) {
   return (
     <div class="card" data-testid="series">
       <label>
-        Lately{" "}
+        As it was logged:{" "}
         <select value={name} onChange={(event) => (chosen.value = event.currentTarget.value)}>
           {names.map((one) => (
             <option key={one}>{one}</option>
@@ -515,7 +486,7 @@ function Lately({ series }: { series: Record<string, [number, number][]> }) {
         title={name}
         x={`minutes since ${clock(from)}`}
         data={data}
-        lines={[{ label: name, colour: ink(2) }]}
+        lines={[{ label: name, colour: lineColour(2) }]}
       />
     </div>
   );

@@ -2,7 +2,7 @@
 import { Link } from "wouter-preact";
 import { post } from "./api";
 import { cluster, jobs, jobsVersion } from "./live";
-import { count, type Gpu, type Machine, memory } from "./model";
+import { count, type Gpu, type Machine, memory, standing } from "./model";
 import { colourOf } from "./theme";
 import { failed, tell } from "./ui/parts";
 
@@ -44,20 +44,23 @@ const MEANS: Record<string, string> = {
   cordoned: "keeps what it runs, takes nothing new",
   draining: "what it runs is checkpointed and moved away",
   quarantined: "set aside by Swell",
-  away: "not heard of for a while; its jobs may still run",
-  lost: "not heard of for too long",
+  away: "does not answer; its jobs go on by themselves",
+  returning: "answers again; what is left of old attempts is ended first",
+  lost: "has not answered for too long; its jobs are over",
 };
 
 function MachineCard({ machine }: { machine: Machine }) {
   jobsVersion.value;
+  const state = standing(machine);
   const busy = machine.gpus.filter((gpu) => gpu.jobs.length).length;
   return (
     <article class="card machine" data-node={machine.name}>
       <h2>
-        {machine.name} <span class={`state ${machine.condition}`}>{machine.condition}</span>
+        {machine.name} <span class={`state ${state}`}>{state}</span>
+        {state !== machine.condition && machine.condition !== "ready" && <small>{machine.condition}</small>}
       </h2>
       <p class="faint">
-        {MEANS[machine.condition] ?? ""}
+        {MEANS[state] ?? ""}
         {machine.why && `: ${machine.why}`}
       </p>
       <p>

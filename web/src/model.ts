@@ -15,6 +15,7 @@ export interface Gpu {
 export interface Machine {
   name: string;
   condition: string;
+  contact: string; // here, away, returning, lost
   why: string;
   address: string;
   executor: string;
@@ -38,7 +39,7 @@ export interface Job {
   priority: number;
   batch: string;
   gpus: { held: number; min: number; max: number; share: boolean };
-  progress: { epochs_done: number; epochs_total: number; fraction: number | null };
+  progress: { unit: string; epochs_done: number; epochs_total: number; fraction: number | null };
   eta_s: [number, number] | null;
   starts_s: [number, number] | null;
   where: string[];
@@ -49,6 +50,7 @@ export interface Job {
   ended_s: number | null;
   waited_s: number;
   ran_s: number;
+  lost_s: number;
   attempts: number;
   failures: number;
   preemptions: number;
@@ -62,6 +64,7 @@ export interface Job {
 
 export interface JobDetail extends Job {
   spec: Record<string, unknown>;
+  job_file: Record<string, unknown>;
   metrics: Record<string, number>;
   uses_library: boolean;
   may_be_stopped: boolean;
@@ -84,6 +87,7 @@ export interface Run {
   exit_reason: string | null;
   exit_code: number | null;
   message: string;
+  lost_s: number;
 }
 
 /** What one run held from when to when; without `to_s` it still holds it. */
@@ -126,9 +130,31 @@ export function duration(seconds: number): string {
   return `${(seconds / 86400).toFixed(1)} days`;
 }
 
+/** 3 – 12 min, 45 s – 3 min. */
 export function between(low: number, high: number): string {
   const [a, b] = [duration(low), duration(high)];
-  return a === b ? a : `${a} – ${b}`;
+  const [n, unit] = a.split(" ");
+  return a === b ? a : `${b.endsWith(` ${unit}`) ? n : a} – ${b}`;
+}
+
+/** Whether it answers goes first: what it was told to do says nothing while it is away. */
+export const standing = (machine: { condition: string; contact: string }): string =>
+  machine.contact === "here" ? machine.condition : machine.contact;
+
+const TICKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+
+/** Round times from 0 to `last`, at most six of them. */
+export function ticksUntil(last: number): number[] {
+  const step = TICKS_S.find((one) => last / one <= 6) ?? Math.ceil(last / 6 / 86400) * 86400;
+  return Array.from({ length: Math.floor(last / step) + 1 }, (_, i) => i * step);
+}
+
+/** Of a round time: 45 s, 15 min, 2 h, 1.5 h. */
+export function tickText(seconds: number): string {
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Number((seconds / 60).toFixed(1))} min`;
+  if (seconds < 2 * 86400) return `${Number((seconds / 3600).toFixed(1))} h`;
+  return `${Number((seconds / 86400).toFixed(1))} days`;
 }
 
 export function clock(seconds: number, withDay = false): string {

@@ -1,12 +1,13 @@
 /** Policies: the one that decides, what another would do to the jobs there are, and the switch. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { Link } from "wouter-preact";
 import { get, post, request } from "./api";
 import { cluster } from "./live";
 import { duration } from "./model";
 import { colourOf } from "./theme";
-import { failed, tell } from "./ui/parts";
+import { Completion } from "./ui/completion";
+import { failed, Ticks, tell } from "./ui/parts";
 
 interface Policy {
   name: string;
@@ -111,32 +112,50 @@ function Effects({ effect, current }: { effect: WhatIf & { policy: string }; cur
     ["99 of 100 done within", (one) => one.p99_s],
     ["All done within", (one) => one.last_s],
   ];
+  const ends = useMemo(
+    () =>
+      (["before", "after"] as const).map((when) => ({
+        label: when === "before" ? current : effect.policy,
+        times_s: effect.jobs.flatMap((one) => one[when]?.ends_in_s ?? []),
+      })),
+    [effect],
+  );
   if (effect.jobs.length === 0)
     return <p class="card faint">No job runs or waits: a change would do nothing now.</p>;
   return (
     <>
-      <div class="card" data-testid="what-if">
-        <h2>
-          {effect.policy} instead of {current}
-        </h2>
-        <table>
-          <thead>
-            <tr>
-              <th>From now</th>
-              <th>{current}</th>
-              <th>{effect.policy}</th>
-              <th>Change</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map(([name, of]) => (
-              <Compared key={name} name={name} before={of(effect.before)} after={of(effect.after)} />
-            ))}
-          </tbody>
-        </table>
+      <div class="cards">
+        <div class="card" data-testid="what-if">
+          <h2>
+            {effect.policy} instead of {current}
+          </h2>
+          <table>
+            <thead>
+              <tr>
+                <th>From now</th>
+                <th>{current}</th>
+                <th>{effect.policy}</th>
+                <th>Change</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map(([name, of]) => (
+                <Compared key={name} name={name} before={of(effect.before)} after={of(effect.after)} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+        <div class="card" data-testid="what-if-ends">
+          <Completion title="Percent of the jobs done, from now on" of={ends} />
+        </div>
       </div>
       <div class="card">
-        <h2>Job by job</h2>
+        <h2>
+          Job by job{" "}
+          <small>
+            ring: its end under {current}; dot: under {effect.policy}
+          </small>
+        </h2>
         <Dumbbells effect={effect} />
       </div>
     </>
@@ -172,6 +191,12 @@ function Dumbbells({ effect }: { effect: WhatIf }) {
   );
   return (
     <ol class="dumbbells">
+      <li class="axis" aria-hidden="true">
+        <span />
+        <span class="track">
+          <Ticks last={last} />
+        </span>
+      </li>
       {shown.map((one) => {
         const [before, after] = [(one.before as Outlook).ends_in_s, (one.after as Outlook).ends_in_s];
         const [low, high] = [Math.min(before, after), Math.max(before, after)];

@@ -49,3 +49,10 @@ export const COLOURS = TIERS.flatMap(([light, chroma]) =>
 /** An index into COLOURS. */
 export const colourIndex = (job: number): number => (job - 1) % COLOURS.length;
 export const colourOf = (job: number): string => COLOURS[colourIndex(job)] as string;
+
+const LINES = {
+  light: ["#0b62d6", "#b3480b", "#0a7a55", "#8a3ab9"],
+  dark: ["#6cb2ff", "#ffb072", "#4fd6a6", "#d79bff"],
+};
+/** Of the lines of a chart; readable on the page's ground. */
+export const lineColour = (i: number): string => LINES[theme.value][i % 4] as string;

@@ -182,7 +182,7 @@ function Teams({ usage }: { usage: Usage }) {
                 <tr key={one.name}>
                   <th scope="row">{one.name}</th>
                   <td>{quotaText(one.quota)}</td>
-                  <td>
+                  <td class="metered">
                     <Month {...one.month} />
                   </td>
                   <Cells sums={one} of={one.quota?.gpus ?? usage.gpus_total} most={most} />
@@ -211,12 +211,12 @@ function quotaText(quota: { gpus: number; borrow: boolean } | null): string {
 function Cells({ sums, of, most }: { sums: Sums; of: number; most: number }) {
   return (
     <>
-      <td>
+      <td class="metered">
         <Meter value={sums.gpus} most={of} text={`${sums.gpus} of ${of}`} over={sums.gpus > of} />
       </td>
       <td class="number">{limited(sums.running, sums.limits?.running)}</td>
       <td class="number">{limited(sums.queued, sums.limits?.queued)}</td>
-      <td>
+      <td class="metered">
         <Meter value={sums.gpu_hours} most={most} text={number(sums.gpu_hours)} />
       </td>
       <td class="number">{duration(sums.ran_s)}</td>

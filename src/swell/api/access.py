@@ -67,6 +67,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/v1/leftovers"): Need.OPERATE,
     ("GET", "/v1/hooks"): Need.OPERATE,
     ("POST", "/v1/hooks/{name}/test"): Need.OPERATE,
+    ("POST", "/v1/hooks/{name}/replay"): Need.OPERATE,
     ("GET", "/v1/policy"): Need.SEE,
     ("PUT", "/v1/policy"): Need.OPERATE,
     ("GET", "/v1/events"): Need.SEE,  # of jobs that the caller may not read: only that something happened

@@ -44,6 +44,10 @@ class PolicyBody(Body):
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
+class ReplayBody(Body):
+    after: Annotated[int, Field(ge=0, le=MAX_NUMBER, description="Number of an event, `seq` in each notice.")]
+
+
 @router.get("/v1/health")
 async def health(request: Request) -> Response:
     """Open to everybody: ready or not, and how many jobs in which state. A standby answers with `role` standby and the
@@ -83,10 +87,23 @@ async def list_hooks(request: Request) -> Response:
 @router.post("/v1/hooks/{name}/test")
 async def test_hook(request: Request, name: str) -> Response:
     """Send a notice now, once. `trouble` says why it was not taken; empty: it was."""
+    hooks = _hooks_with(request, name)
+    return json_response({"name": name, "trouble": await hooks.test(name, by=caller(request))})
+
+
+@router.post("/v1/hooks/{name}/replay")
+async def replay_hook(request: Request, name: str, body: ReplayBody) -> Response:
+    """Send the notices of the events after this one again, for a receiver that lost them. `sent`: how many were taken;
+    `trouble`: why it ended before the last, empty: it did not."""
+    sent, trouble = await _hooks_with(request, name).replay(name, body.after)
+    return json_response({"name": name, "sent": sent, "trouble": trouble})
+
+
+def _hooks_with(request: Request, name: str) -> Any:
     hooks = request.app.state.hooks
     if hooks is None or name not in hooks.deliveries:
         raise NotFound(f"there is no hook {name!r}; `hooks` in config.yaml names them")
-    return json_response({"name": name, "trouble": await hooks.test(name, by=caller(request))})
+    return hooks
 
 
 # -- policy -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from swell.core import events as ev
 from swell.core.events import Event
 from swell.core.idle import GpuUse
 from swell.core.ids import JobId
-from swell.core.resources import Allocation, NodeCondition
+from swell.core.resources import Allocation, Contact, NodeCondition
 from swell.core.state import JobRecord, JobState, State, held_gpus
 from swell.daemon.timing import PassTimes
 
@@ -67,6 +67,9 @@ class Metrics:
         )
         self._workers_moved = Counter(
             "swell_workers_migrated", "GPUs of jobs that moved.", ["gpu_type"], registry=registry
+        )
+        self._lost = Counter(
+            "swell_lost_seconds", "Work thrown away by ends of runs, by how they ended.", ["reason"], registry=registry
         )
         self._epochs = Counter("swell_epochs", "Epochs reported by trainings.", registry=registry)
         self._waited = Histogram(
@@ -125,6 +128,7 @@ class Metrics:
                 self._stop(event)
             case ev.RunEnded():
                 self._run_ends.labels(event.reason).inc()
+                self._lose(event, state.jobs.get(event.run.job))
                 self._end(event.run.job, state)
             case ev.JobCancelled():
                 self._end(event.job, state)
@@ -156,6 +160,11 @@ class Metrics:
         if event.why is ev.StopWhy.PREEMPTED:
             held = self._held.get(event.run.job)
             self._preempted.labels((held.gpu_type if held else "") or "none").inc()
+
+    def _lose(self, event: ev.RunEnded, record: JobRecord | None) -> None:
+        run = record.run if record is not None else None
+        if run is not None and run.id == event.run:
+            self._lost.labels(event.reason).inc(run.lost_s)
 
     def _end(self, job: JobId, state: State) -> None:
         record = state.jobs.get(job)
@@ -270,11 +279,13 @@ def _gpus(state: State) -> Iterator[Metric]:
 def _machines(state: State) -> Iterator[Metric]:
     used = held_gpus(state)
     conditions = dict.fromkeys(map(str, NodeCondition), 0)
+    contacts = dict.fromkeys(map(str, Contact), 0)
     total = GaugeMetricFamily("swell_node_gpus", "GPUs of a machine.", labels=["node"])
     busy = GaugeMetricFamily("swell_node_gpus_in_use", "GPUs of a machine that jobs hold.", labels=["node"])
     ready = GaugeMetricFamily("swell_node_ready", "1 while a machine takes jobs.", labels=["node"])
     for index, (name, node) in enumerate(sorted(state.nodes.items())):
         conditions[node.condition] += 1
+        contacts[node.contact] += 1
         if index < MAX_NODES:
             label = [name[:MAX_LABEL]]
             total.add_metric(label, len(node.gpus))
@@ -283,7 +294,10 @@ def _machines(state: State) -> Iterator[Metric]:
     found = GaugeMetricFamily("swell_nodes", "Machines by condition.", labels=["condition"])
     for condition, count in conditions.items():
         found.add_metric([condition], count)
-    yield from (found, total, busy, ready)
+    answering = GaugeMetricFamily("swell_nodes_contact", "Machines by whether they answer.", labels=["contact"])
+    for contact, count in contacts.items():
+        answering.add_metric([contact], count)
+    yield from (found, answering, total, busy, ready)
 
 
 def _use(engine: Engine) -> Iterator[Metric]:

@@ -19,6 +19,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import wait_s
 from swell.core.resources import Allocation, Gpu, GpuKey, Node, Part, Ssh, fingerprint
 from swell.core.state import JobRecord, Run, State
+from swell.jobfile.written import document_of
 from swell.plan.idle import Idle
 from swell.ports import Stored
 from swell.speed.describe import DescribedBook
@@ -249,6 +250,7 @@ def detail_view(record: JobRecord, line: JobView) -> dict[str, Any]:
     return {
         **line,
         "spec": spec_view(record.spec),
+        "job_file": document_of(record.spec),
         "metrics": dict(record.metrics),
         "uses_library": record.uses_library,
         "may_be_stopped": record.may_be_stopped,

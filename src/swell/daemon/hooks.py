@@ -129,7 +129,7 @@ class Hooks:
         until_s = loop.time() + GIVE_UP_S
         while True:
             try:
-                await asyncio.to_thread(send, hook, notice, seq)
+                await asyncio.to_thread(send, hook, notice, seq, self._now_s())
             except Exception as error:  # whatever is wrong with the other side
                 delivery.trouble = f"{type(error).__name__}: {error}"[:300]
                 log.warning("hook %s did not take a notice (%s); it is sent again", name, delivery.trouble)
@@ -148,10 +148,28 @@ class Hooks:
         who = f" by {by}" if by else ""
         notice = Notice(kind=NoticeKind.MACHINE, text=f"a test{who}: Swell reaches this hook", at_s=self._now_s())
         try:
-            await asyncio.to_thread(send, self._hooks[name], notice, self._state().seq)
+            await asyncio.to_thread(send, self._hooks[name], notice, self._state().seq, self._now_s())
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:300]
         return ""
+
+    async def replay(self, name: str, after_seq: int) -> tuple[int, str]:
+        """Send the notices of the events after `after_seq` again, up to now, each once. Returns how many were taken,
+        and why the next one was not; empty: all were. Notices without an event (starving, idle) are not among them."""
+        hook, sent, until_seq = self._hooks[name], 0, self._state().seq
+        if after_seq >= until_seq:
+            return 0, ""
+        async for stored in self._follow(after_seq):
+            notice = notice_of(self._state(), stored.event)
+            if notice is not None and notice.kind in hook.kinds:
+                try:
+                    await asyncio.to_thread(send, hook, notice, stored.seq, self._now_s())
+                except Exception as error:
+                    return sent, f"event {stored.seq}: {type(error).__name__}: {error}"[:300]
+                sent += 1
+            if stored.seq >= until_seq:
+                break
+        return sent, ""
 
     def _keep(self) -> None:
         write_private(self._kept, json.dumps({name: delivery.seq for name, delivery in self.deliveries.items()}))
@@ -183,12 +201,12 @@ def _kept_seq(kept: Path, name: str, newest: int) -> int:
 # -- sending: blocking ------------------------------------------------------------------------------------------------
 
 
-def send(hook: Hook, notice: Notice, seq: int) -> None:
+def send(hook: Hook, notice: Notice, seq: int, now_s: float) -> None:
     """Raises if it was not taken."""
     if hook.url.startswith("smtp:"):
         _mail(hook, notice)
     else:
-        _post(hook, notice, seq)
+        _post(hook, notice, seq, now_s)
 
 
 def body_of(hook: Hook, notice: Notice, seq: int) -> bytes:
@@ -197,18 +215,18 @@ def body_of(hook: Hook, notice: Notice, seq: int) -> bytes:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """HMAC over time and body, `t=…,v1=…`; the time lets receivers refuse replays."""
+    """HMAC over the time of sending and the body, `t=…,v1=…`; the time lets receivers refuse what others recorded."""
     found = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at_s},v1={found}"
 
 
-def _post(hook: Hook, notice: Notice, seq: int) -> None:
+def _post(hook: Hook, notice: Notice, seq: int, now_s: float) -> None:
     parts = urlsplit(hook.url)
     body = body_of(hook, notice, seq)
     headers = {"Content-Type": "application/json", "User-Agent": "swell"}
     if hook.secret_file:
         secret = Path(hook.secret_file).read_text(encoding="utf-8").strip()
-        headers[SIGNATURE] = signature(secret, int(notice.at_s), body)
+        headers[SIGNATURE] = signature(secret, int(now_s), body)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:

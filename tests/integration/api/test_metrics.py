@@ -3,7 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.observations import GpusMeasured
-from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
+from swell.core.resources import Allocation, Contact, Gpu, Node, NodeCondition, Part
 from swell.daemon.timing import PassTimes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,6 +107,10 @@ def cluster() -> Cluster:
     made.submit(4, gpus=GpuRequest(types=("A100",)))
     made.submit(5, gpus=GpuRequest(min=0, max=0))
     made.engine.record(ev.NodeConditionChanged(node="b", condition=NodeCondition.CORDONED, at_s=320.0))
+    made.engine.record(
+        ev.NodeObserved(node=Node(name="c"), at_s=320.0),
+        ev.NodeContactChanged(node="c", contact=Contact.AWAY, at_s=330.0),
+    )
     for ago_s in range(2000, -1, -50):
         use = {0: GpuUse(percent=0, memory_mib=1024), 1: GpuUse(percent=50, memory_mib=1024)}
         made.engine.idle_gpus.measured(GpusMeasured(node="a", use=use, at_s=made.engine.now_s() - ago_s))
@@ -128,6 +134,8 @@ def test_what_happened_is_counted(cluster: Cluster) -> None:
     assert value("swell_migrations_total", gpu_type="A100") == 1
     assert value("swell_workers_migrated_total", gpu_type="A100") == 2
     assert value("swell_epochs_total") == 6
+    assert value("swell_lost_seconds_total", reason="stopped") == cluster.engine.state.lost_s > 0
+    assert value("swell_lost_seconds_total", reason="finished") == 0
     assert value("swell_job_wait_seconds_sum") == 60.0 + 210.0
     assert value("swell_job_completion_seconds_sum") == 200.0
     assert value("swell_job_completion_seconds_count") == 1
@@ -146,6 +154,8 @@ def test_what_is_is_shown(cluster: Cluster) -> None:
     assert value("swell_gpus_in_use", gpu_type="A100") == 3
     assert value("swell_gpus_unusable", gpu_type="A100") == 3
     assert value("swell_nodes", condition="cordoned") == 1
+    assert value("swell_nodes_contact", contact="here") == 2
+    assert value("swell_nodes_contact", contact="away") == 1
     assert value("swell_node_gpus_in_use", node="a") == 2
     assert value("swell_node_ready", node="b") == 0
     assert value("swell_node_gpu_utilisation_ratio", node="a") == 0.25
@@ -197,6 +207,131 @@ def test_alerts_and_dashboard_ask_for_series_that_there_are(cluster: Cluster) ->
             known = set().union(*(series[name] for name in names if name in series))
             assert {label.strip() for label in labels.split(",")} <= known, where
         assert expression.count("(") == expression.count(")"), where
+
+
+@pytest.fixture
+def promtool(tmp_path: Path) -> Callable[..., str]:
+    """Runs it on documents; fails with what it says."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool here: make system-packages (Debian's package prometheus)")
+
+    def run(*words: str, **documents: object) -> str:
+        for name, document in documents.items():
+            (tmp_path / f"{name}.yml").write_text(yaml.safe_dump(document))
+        files = [str(tmp_path / f"{name}.yml") for name in documents]
+        done = subprocess.run([program, *words, *files[:1]], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def line_of(series: tuple[str, Labels], *values: float) -> dict[str, str]:
+    """A series as promtool is given it: a sample a minute."""
+    name, labels = series
+    text = ",".join(f'{key}="{value}"' for key, value in labels)
+    return {"series": f"{name}{{{text}}}", "values": " ".join(f"{value:.17g}" for value in values)}
+
+
+def test_every_panel_shows_something(cluster: Cluster, promtool: Callable[..., str]) -> None:
+    """By Prometheus' own engine, over a quarter of an hour in which all that was counted happens once more a minute."""
+    counted = ("_total", "_bucket", "_sum", "_count")
+    series = [
+        line_of(one, *(value * (n if one[0].endswith(counted) else 1) for n in range(1, 17)))
+        for one, value in cluster.values().items()
+    ]
+    board = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    checks = [
+        {
+            "expr": f"count({asked_for.replace('$__rate_interval', '5m')}) > bool 0",
+            "eval_time": "15m",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for asked_for in asked
+    ]
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": checks}
+    promtool("test", "rules", panels={"tests": [test]})
+
+
+ALERTS: dict[str, tuple[dict[str, list[float]], dict[str, list[float]]]] = {
+    "SwellDown": ({'up{job="swell"}': [0]}, {'up{job="swell"}': [1]}),
+    "SwellDegraded": ({"swell_degraded": [1]}, {"swell_degraded": [0]}),
+    "SwellMachineLost": (
+        {'swell_nodes_contact{contact="here"}': [3], 'swell_nodes_contact{contact="away"}': [1]},
+        {'swell_nodes_contact{contact="here"}': [4], 'swell_nodes_contact{contact="away"}': [0]},
+    ),
+    "SwellWorkLost": (
+        {'swell_lost_seconds_total{reason="killed"}': [0, 100]},
+        {'swell_lost_seconds_total{reason="killed"}': [0, 10]},
+    ),
+    "SwellGpusUnusable": (
+        {'swell_gpus_unusable{gpu_type="A100"}': [2]},
+        {'swell_gpus_unusable{gpu_type="A100"}': [0]},
+    ),
+    "SwellIdleWhileJobsWait": (
+        {"swell_gpus": [8], "swell_gpus_in_use": [4], "swell_gpus_unusable": [1], 'swell_jobs{state="queued"}': [1]},
+        {"swell_gpus": [8], "swell_gpus_in_use": [7], "swell_gpus_unusable": [1], 'swell_jobs{state="queued"}': [1]},
+    ),
+    "SwellGpusHeldIdle": (
+        {"swell_gpus_idle": [2], 'swell_jobs{state="queued"}': [1]},
+        {"swell_gpus_idle": [2], 'swell_jobs{state="queued"}': [0]},
+    ),
+    "SwellLongWaits": (
+        {
+            'swell_job_wait_seconds_bucket{le="3600"}': [0, 1],
+            'swell_job_wait_seconds_bucket{le="43200"}': [0, 2],
+            'swell_job_wait_seconds_bucket{le="+Inf"}': [0, 2],
+        },
+        {
+            'swell_job_wait_seconds_bucket{le="3600"}': [0, 2],
+            'swell_job_wait_seconds_bucket{le="43200"}': [0, 2],
+            'swell_job_wait_seconds_bucket{le="+Inf"}': [0, 2],
+        },
+    ),
+    "SwellManyFailures": (
+        {'swell_jobs_ended_total{state="failed"}': [0, 1]},
+        {'swell_jobs_ended_total{state="completed"}': [0, 1]},
+    ),
+    "SwellSlowDecisions": (
+        {
+            'swell_pass_seconds_bucket{le="5"}': [0, 1],
+            'swell_pass_seconds_bucket{le="10"}': [0, 2],
+            'swell_pass_seconds_bucket{le="+Inf"}': [0, 2],
+        },
+        {
+            'swell_pass_seconds_bucket{le="5"}': [0, 2],
+            'swell_pass_seconds_bucket{le="10"}': [0, 2],
+            'swell_pass_seconds_bucket{le="+Inf"}': [0, 2],
+        },
+    ),
+    "SwellThrashing": (
+        {"swell_resize_cost_seconds_sum": [0, 30], 'swell_jobs{state="running"}': [2]},
+        {"swell_resize_cost_seconds_sum": [0, 3], 'swell_jobs{state="running"}': [2]},
+    ),
+}
+"""What each alert must fire at, and what it must not. [value], or [at first, more each minute], for two hours."""
+
+
+@pytest.mark.parametrize("fires", [True, False], ids=["fires", "is quiet"])
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_fires_when_it_should_and_only_then(alert: str, fires: bool, promtool: Callable[..., str]) -> None:
+    given = ALERTS[alert][0 if fires else 1]
+    series = [{"series": name, "values": f"{value[0]}+{(*value, 0)[1]}x150"} for name, value in given.items()]
+    # A comparison with the alert's own series: what labels and words it fires with is not this test's concern.
+    check = {
+        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)',
+        "eval_time": "150m",
+        "exp_samples": [{"labels": "{}", "value": int(fires)}],
+    }
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [check]}
+    promtool("test", "rules", alert={"rule_files": [str(MONITORING / "alerts.yml")], "tests": [test]})
+
+
+def test_every_alert_is_tried() -> None:
+    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+    assert {rule["alert"] for group in rules["groups"] for rule in group["rules"]} == set(ALERTS)
 
 
 def test_the_scrape_configuration_names_the_path_and_a_token() -> None:

@@ -4,8 +4,11 @@ import asyncio
 import hashlib
 import hmac
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,8 @@ from typing import Any
 import pytest
 
 from harness import daemon, eventually
-from swell.core.notices import Hook
-from swell.daemon.hooks import Hooks
+from swell.core.notices import Hook, Notice, NoticeKind
+from swell.daemon.hooks import Hooks, send
 from swell.plan.idle import Idle
 from swell.ports import Stored
 from unit.plan.test_idle import running
@@ -64,6 +67,11 @@ def receiver() -> Iterator[Receiver]:
     found.server_close()
 
 
+def cli(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "swell", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
 def home_with(tmp_path: Path, **hook: object) -> Path:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
@@ -102,6 +110,42 @@ def test_what_happened_while_nobody_took_notices_is_told_after_a_restart(tmp_pat
     assert receiver.texts()[0].startswith("job 1 (first")
     assert receiver.texts()[1].startswith("job 2 (second")
     assert set(receiver.taken[0][0]) == {"text"}
+
+
+def test_a_notice_is_signed_with_the_time_at_which_it_is_sent(tmp_path: Path, receiver: Receiver) -> None:
+    """Receivers refuse old signatures, and a notice may be hours old when it is sent again."""
+    (tmp_path / "secret").write_text(SECRET)
+    hook = Hook(url=receiver.url, secret_file=str(tmp_path / "secret"))
+    notice = Notice(kind=NoticeKind.ENDED, text="job 1 completed", at_s=1000.0)
+    send(hook, notice, seq=7, now_s=9000.0)
+    ((body, signature, _),) = receiver.taken
+    assert signature.startswith("t=9000,")
+    assert body["at_s"] == 1000.0
+
+
+def _told(receiver: Receiver, notices: int) -> bool:
+    return len(receiver.taken) == notices
+
+
+def test_notices_are_sent_again_from_an_event_on(tmp_path: Path, receiver: Receiver) -> None:
+    """For a receiver that lost what it had taken: each notice carries the number of its event."""
+    with daemon(home_with(tmp_path, url=receiver.url, kinds=["ended"])) as served:
+        for number, name in enumerate(("first", "second", "third"), start=1):
+            served.submit(name=name, command="true")
+            eventually(partial(_told, receiver, number), 60, what=f"{name} is told")
+        before = list(receiver.taken)
+        answer = served.post("/v1/hooks/team/replay", {"after": before[0][0]["seq"]})
+        assert (answer["sent"], answer["trouble"]) == (2, "")
+        assert [body for body, _, _ in receiver.taken[3:]] == [body for body, _, _ in before[1:]]
+        receiver.refusals = 1
+        answer = served.post("/v1/hooks/team/replay", {"after": 0})
+        assert answer["sent"] == 0
+        assert "503" in answer["trouble"]
+        assert served.request("POST", "/v1/hooks/nobody/replay", {"after": 0})[0] == 404
+        done = cli("hooks", "--home", str(served.home), "--replay", "team", "--after", str(before[1][0]["seq"]))
+        assert done.returncode == 0, done.stderr
+        assert "team took 1 notice again" in done.stdout
+        assert receiver.texts()[-1].startswith("job 3 (third")
 
 
 @pytest.mark.parametrize(

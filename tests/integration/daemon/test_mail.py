@@ -90,7 +90,7 @@ def test_a_daemon_mails_what_became_of_a_job(tmp_path: Path, mailbox: Mailbox, p
 
 
 def test_a_name_never_becomes_a_header_or_another_recipient(mailbox: Mailbox, port: int) -> None:
-    send(hook(port), notice("job 1 (x\r\nBcc: thief@example.org\r\n\r\nhello) failed: ünïcode\n.\nQUIT"), 1)
+    send(hook(port), notice("job 1 (x\r\nBcc: thief@example.org\r\n\r\nhello) failed: ünïcode\n.\nQUIT"), 1, 0.0)
     ((to, message),) = mailbox.taken
     assert to == ["team@example.org"]
     assert message["Bcc"] is None
@@ -100,7 +100,7 @@ def test_a_name_never_becomes_a_header_or_another_recipient(mailbox: Mailbox, po
 
 def test_what_the_server_refuses_is_reported(port: int) -> None:
     with pytest.raises(smtplib.SMTPRecipientsRefused, match="no such mailbox"):
-        send(hook(port, "nobody@nowhere.example"), notice("x"), 1)
+        send(hook(port, "nobody@nowhere.example"), notice("x"), 1, 0.0)
 
 
 def test_mail_is_encrypted_where_the_server_offers_it_and_never_to_a_stranger(
@@ -114,8 +114,8 @@ def test_mail_is_encrypted_where_the_server_offers_it_and_never_to_a_stranger(
     context.load_cert_chain(certificate, key)
     with serving(mailbox, tls_context=context, require_starttls=True) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
-            send(hook(port), notice("secret"), 1)
+            send(hook(port), notice("secret"), 1, 0.0)
         assert mailbox.taken == []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        send(hook(port), notice("over TLS"), 1)
+        send(hook(port), notice("over TLS"), 1, 0.0)
     assert [message["Subject"] for _, message in mailbox.taken] == ["[swell] over TLS"]

@@ -13,6 +13,7 @@ export interface Lane {
 export interface LaneMachine {
   name: string;
   condition: string;
+  contact: string;
   why: string;
   gpus: { index: number; type: string }[];
 }

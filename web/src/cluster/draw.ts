@@ -1,4 +1,5 @@
 /** The picture of the cluster on a canvas: lanes of GPUs over time. Pure drawing: everything comes as arguments. */
+import { standing } from "../model";
 import { COLOURS } from "../theme";
 import {
   type Block,
@@ -189,15 +190,12 @@ function drawGutter(scene: Scene): void {
     ctx.fillStyle = ink.text;
     ctx.textAlign = "left";
     ctx.fillText(machine.name, 10, y + layout.head_h / 2 + 1);
-    if (machine.condition !== "ready") {
-      ctx.fillStyle = machine.condition === "lost" ? ink.bad : ink.warn;
+    const state = standing(machine);
+    if (state !== "ready") {
+      ctx.fillStyle = state === "lost" ? ink.bad : ink.warn;
       const at = 16 + ctx.measureText(machine.name).width;
       ctx.font = `600 11px ${FONT}`;
-      ctx.fillText(
-        machine.why ? `${machine.condition}: ${machine.why}` : machine.condition,
-        at,
-        y + layout.head_h / 2 + 1,
-      );
+      ctx.fillText(machine.why ? `${state}: ${machine.why}` : state, at, y + layout.head_h / 2 + 1);
     }
     ctx.font = `11px ${FONT}`;
     ctx.textAlign = "right";
@@ -434,7 +432,7 @@ function drawNow(scene: Scene): void {
   ctx.lineWidth = 1.5;
   ctx.setLineDash([4, 3]);
   ctx.beginPath();
-  ctx.moveTo(x, 22);
+  ctx.moveTo(x, 35);
   ctx.lineTo(x, height);
   ctx.stroke();
   ctx.setLineDash([]);

@@ -2,23 +2,21 @@
  * `swell sim report` is made of it, too. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import type uPlot from "uplot";
 import { count, duration } from "../model";
-import { colourOf, theme } from "../theme";
-import { Chart } from "../ui/chart";
+import { colourOf, lineColour } from "../theme";
+import { Completion } from "../ui/completion";
 import { SimLanes } from "./lanes";
 import { type Comparison, endOf, type Figures, type SimJob, type Simulated } from "./model";
 
 const PLAY_MS = 16_000; // from the beginning to the end
 const ROWS = 200;
-const INK = {
-  light: ["#0b62d6", "#b3480b", "#0a7a55", "#8a3ab9"],
-  dark: ["#6cb2ff", "#ffb072", "#4fd6a6", "#d79bff"],
-};
-const ink = (i: number): string => INK[theme.value][i % 4] as string;
 
 export function ComparisonView({ comparison }: { comparison: Comparison }) {
   const gpus = comparison.machines.reduce((sum, one) => sum + one.gpus.length, 0);
+  const times = useMemo(
+    () => comparison.runs.map((run) => ({ label: run.policy, times_s: run.jobs.map((job) => job.jct_s) })),
+    [comparison],
+  );
   return (
     <section class="comparison" aria-label={`Simulation of ${comparison.workload}`} data-testid="comparison">
       <div class="cards">
@@ -32,7 +30,7 @@ export function ComparisonView({ comparison }: { comparison: Comparison }) {
           <FigureTable runs={comparison.runs} />
         </div>
         <div class="card">
-          <Completion runs={comparison.runs} />
+          <Completion title="Percent of the jobs done so long after their submission" of={times} />
         </div>
       </div>
       <Lanes comparison={comparison} />
@@ -68,7 +66,7 @@ function FigureTable({ runs }: { runs: Simulated[] }) {
               </th>
               {runs.map((run, i) => (
                 <th class="number" key={run.policy}>
-                  <i class="swatch" style={{ background: ink(i) }} /> {run.policy}
+                  <i class="swatch" style={{ background: lineColour(i) }} /> {run.policy}
                 </th>
               ))}
             </tr>
@@ -196,31 +194,6 @@ function Lanes({ comparison }: { comparison: Comparison }) {
 function done(jobs: SimJob[], at: number): string {
   const ended = jobs.filter((job) => job.ended_s <= at).length;
   return `${ended} of ${count(jobs.length, "job")} done`;
-}
-
-/** The part of the jobs that took at most so long. */
-function Completion({ runs }: { runs: Simulated[] }) {
-  const data = useMemo(() => {
-    const times = runs.map((run) => run.jobs.map((job) => job.jct_s / 60).sort((a, b) => a - b));
-    const xs = [...new Set([0, ...times.flat()])].sort((a, b) => a - b);
-    const shares = times.map((own) => {
-      let n = 0;
-      return xs.map((x) => {
-        while (n < own.length && (own[n] as number) <= x) n++;
-        return own.length ? (100 * n) / own.length : null;
-      });
-    });
-    return [xs, ...shares] as uPlot.AlignedData;
-  }, [runs]);
-  const lines = runs.map((run, i) => ({ label: run.policy, colour: ink(i) }));
-  return (
-    <Chart
-      title="Percent of the jobs done so long after their submission"
-      x="minutes"
-      data={data}
-      lines={lines}
-    />
-  );
 }
 
 function JobTable({ runs }: { runs: Simulated[] }) {

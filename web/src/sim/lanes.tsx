@@ -88,6 +88,7 @@ export function SimLanes({ comparison, run, end, at, chosen }: Props) {
 const lanesOf = (machine: { name: string; gpus: string[] }): LaneMachine => ({
   name: machine.name,
   condition: "ready",
+  contact: "here",
   why: "",
   gpus: machine.gpus.map((type, index) => ({ index, type })),
 });

@@ -34,10 +34,11 @@ function options(props: Props, width: number): uPlot.Options {
     scales: { x: { time: false } },
     axes: [{ ...axis, label: props.x, labelSize: 22, size: 40 }, axis],
     series: [
-      { label: props.x },
+      { label: props.x, value: (_, found) => (found === null ? "" : found.toLocaleString()) },
       ...props.lines.map(
         (one): uPlot.Series => ({
           label: one.label,
+          value: (_, found) => (found === null ? "" : Number(found.toPrecision(4)).toLocaleString()),
           stroke: one.points ? "transparent" : one.colour,
           width: 2,
           ...(one.dash ? { dash: [6, 4] } : {}),

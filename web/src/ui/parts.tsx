@@ -1,6 +1,6 @@
 /** Small parts that several views use. */
 import { signal } from "@preact/signals";
-import { gpusText, type Job } from "../model";
+import { gpusText, type Job, ticksUntil, tickText } from "../model";
 import { colourOf } from "../theme";
 
 /** A line at the bottom of the page: what was done, or why not. */
@@ -38,11 +38,12 @@ export function State({ job }: { job: Job }) {
 }
 
 export function Progress({ job }: { job: Job }) {
-  const { epochs_done, epochs_total, fraction } = job.progress;
-  if (fraction === null) return <span class="faint">{epochs_done ? `epoch ${epochs_done}` : "—"}</span>;
+  const { unit, epochs_done, epochs_total, fraction } = job.progress;
+  const done = epochs_done.toLocaleString();
+  if (fraction === null) return <span class="faint">{epochs_done ? `${unit} ${done}` : "—"}</span>;
   const percent = Math.round(100 * fraction);
   return (
-    <span class="progress" title={`${epochs_done} of ${epochs_total} epochs`}>
+    <span class="progress" title={`${done} of ${epochs_total.toLocaleString()} ${unit}s`}>
       <progress max={100} value={percent} aria-label={`progress of job ${job.id}`} />
       <span>{percent} %</span>
     </span>
@@ -62,5 +63,18 @@ export function GpuRange({ job }: { job: Job }) {
       </span>
       <span>{gpusText(job)}</span>
     </span>
+  );
+}
+
+/** Times from now on, above tracks that end at `last` seconds. */
+export function Ticks({ last }: { last: number }) {
+  return (
+    <>
+      {ticksUntil(last).map((t) => (
+        <i key={t} class={(100 * t) / last > 94 ? "end" : ""} style={{ left: `${(100 * t) / last}%` }}>
+          {t === 0 ? "now" : `+${tickText(t)}`}
+        </i>
+      ))}
+    </>
   );
 }
