@@ -16,7 +16,7 @@ from swell.cli.batch_machines import connect
 from swell.cli.batch_results import Results
 from swell.cli.common import connected, plural, print_json, table
 from swell.cli.dry_run import dry_run
-from swell.cli.named_files import MissingScript
+from swell.cli.named_files import NothingToRun
 from swell.cli.node_add import pairs
 from swell.cli.sending import Document, described, prepare, send
 from swell.cli.tables import NODE_HEAD, node_row
@@ -162,8 +162,8 @@ def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, *
         if said["only_show"]:
             return dry_run(client, documents, as_json=as_json)
         packed = prepare(client, documents, snapshot=True, home=home, wanted=wanted)
-    except MissingScript as missing:
-        raise MissingScript(f"line {todo[missing.index].number}: {missing}") from missing
+    except NothingToRun as missing:
+        raise NothingToRun(f"line {todo[missing.index].number}: {missing}") from missing
     accepted = send(client, documents)
     batch = Batch(client=client, name=accepted["batch"], job=0 if accepted["batch"] else accepted["ids"][0])
     if said["detach"]:
