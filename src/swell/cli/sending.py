@@ -19,7 +19,7 @@ from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.client.http import YAML, Client
 from swell.home import default_home
-from swell.jobfile.choosing import ALL, Wanted
+from swell.jobfile.choosing import ALL, Wanted, matches
 from swell.jobfile.files import Packed, pack
 from swell.jobfile.units import format_size
 
@@ -120,6 +120,9 @@ def notes(root: Path, packed: Packed, documents: Sequence[Document]) -> list[str
         found.append("this is your home directory; submit from the directory of your code. Hidden files are left out")
     if packed.links_out:
         found.append(f"links that lead out of {root} are not in the snapshot: {_few(packed.links_out)}")
+    for pattern in dict.fromkeys(pattern for document in documents for pattern in _texts(document.get("include"))):
+        if not any(matches(name, [pattern]) for name in packed.names):
+            found.append(f"--include {pattern} (include: in a job file) takes nothing: no file here matches it")
     named = dict.fromkeys(note for document in documents for note in notes_on(root, packed, document))
     return [*found, *list(named)[:LEFT_OUT_SHOWN]]
 
@@ -131,6 +134,6 @@ def _few(names: Sequence[str]) -> str:
 
 def described(packed: Packed) -> str:
     """How much was taken, and what of this directory was not."""
-    size = f"{plural(packed.files, 'file')}, {format_size(packed.size)}"
+    size = f"{plural(packed.files, 'file')}, {format_size(packed.content)}"
     left = f"; left out: {_few(tuple(packed.left_out))}" if packed.left_out else ""
     return f"snapshot {packed.short}: {size}{left}"

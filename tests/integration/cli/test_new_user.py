@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import eventually
 from integration.cli.conftest import Shell
 
 
@@ -55,3 +56,50 @@ def test_a_file_whose_jobs_stand_in_the_wrong_order_is_refused_whole(sh: Shell) 
     )
     assert "'early' comes later in the same request (put it first)" in sh("submit", "jobs.yaml", code=2).err
     assert json.loads(sh("ls", "--all", "--json", "--name", "other").out) == []
+
+
+def test_a_file_that_a_failed_job_asked_for_and_was_left_out_is_named(sh: Shell) -> None:
+    (sh.work / "data").mkdir()
+    (sh.work / "data" / "big.bin").write_text("1")
+    (sh.work / ".swellignore").write_text("data\n")
+    (sh.work / "train.py").write_text("open('data/' + 'big.bin')\n")
+    said = sh("run", "--gpus", 0, "--", "python3", "train.py", code=1).err
+    assert "note: data/big.bin is here, but was left out of the snapshot" in said
+    assert "--include data/big.bin" in said
+    shown = sh("show", "last").out
+    assert "data/big.bin is here, but was left out" in shown
+    assert shown.count("FileNotFoundError") == 2  # of the job, of its run
+    assert sh("run", "--gpus", 0, "--include", "data", "--", "python3", "train.py").err.count("note:") == 0
+    assert (
+        "--include dta (include: in a job file) takes nothing"
+        in sh("run", "--gpus", 0, "--include", "dta", "--", "python3", "train.py", code=1).err
+    )
+
+
+def test_the_answer_of_resume_update_and_priority_is_of_now(sh: Shell) -> None:
+    (sh.work / "train.py").write_text(
+        "import swell, time\n"
+        "with swell.training(epochs=600) as run:\n"
+        "    for epoch in run.epochs():\n"
+        "        time.sleep(0.5)\n"
+        "        run.save({})\n"
+    )
+    sh("run", "-d", "--name", "steady", "--gpus", "1-2", "--uses-library", "--", "python3", "train.py")
+    eventually(lambda: "RUNNING" in sh("ls", "--name", "steady").out, timeout_s=60.0)
+    assert "now gpus 1" in sh("update", "steady", "gpus=1").out
+    assert "stops at its next checkpoint, then is held" in sh("pause", "st[e]ady").out
+    said = sh("resume", "steady").out
+    assert "paused" not in said
+    assert "then goes on: it was resumed" in said or "STOPPING" not in said
+    refused = sh("priority", "steady", "hihg", code=2).err
+    assert "write low, normal, high, urgent or a whole number" in refused
+    assert "/v1" not in refused
+    assert "job steady" not in sh("events", "--job", "steady").err
+    sh("cancel", "--now", "steady")
+    assert "COMPLETED" not in sh("wait", "stead?", code=1).err
+    assert "no job of that kind has a name like 'nosuch-*'" in sh("wait", "nosuch-*", code=2).err
+
+
+def test_words_of_others_lead_to_ours(sh: Shell) -> None:
+    for word in ("ps", "jobs"):
+        assert sh(word, "--name", "nobody-s").out == sh("ls", "--name", "nobody-s").out

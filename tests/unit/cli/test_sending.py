@@ -115,7 +115,7 @@ def test_submitting_from_a_home_directory_is_warned_of(
     assert "this is your home directory" in capsys.readouterr().err
     assert packed is not None
     assert packed.names == {"train.py"}
-    assert described(packed) == f"snapshot {packed.short}: 1 file, 10.0 KiB; left out: .bashrc"
+    assert described(packed) == f"snapshot {packed.short}: 1 file, 1 B; left out: .bashrc"
 
 
 def test_a_word_of_a_command_may_be_longer_than_any_file_name(tmp_path: Path) -> None:
