@@ -54,7 +54,7 @@ def test_columns_that_say_little_make_room_for_the_reason() -> None:
     )
     assert job_head(80, [short]) == NARROW_HEAD
     assert job_head(100, [long]) == NARROW_HEAD
-    assert set(NARROW_HEAD) - set(job_head(90, [long])) == {"USER"}
+    assert set(NARROW_HEAD) - set(job_head(84, [long])) == {"USER"}
     assert set(NARROW_HEAD) - set(job_head(70, [long])) == {"USER", "WHERE"}
     others = {**long, "user": "grace"}
     assert set(NARROW_HEAD) - set(job_head(70, [long, others])) == {"WHERE"}
