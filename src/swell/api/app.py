@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -131,7 +132,8 @@ async def _known(_: Request, error: Exception) -> Response:
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [_problem(detail) for detail in error.errors()]
-    return problems.response(422, "Not valid", "\n".join(map(str, found)), found)
+    detail = "\n".join(str(replace(problem, fix="")) for problem in found)  # people read it too, and know no REST
+    return problems.response(422, "Not valid", detail, found)
 
 
 def _problem(detail: Any) -> Problem:

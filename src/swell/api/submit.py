@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pwd
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from swell.core.accounts import Caller
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.jobfile import files
-from swell.jobfile.expand import Given, dependency_names, expand
+from swell.jobfile.expand import Given, Resolve, dependency_names, expand
 from swell.jobfile.problems import JobFileError, Problem, one, prefixed
 from swell.jobfile.read import read_documents
 from swell.jobfile.shorthand import MAX_ARRAY
@@ -76,7 +76,6 @@ class _Submission:
     who: Caller
     key: str
     batch: str = ""
-    stage: int = 0
     by_name: dict[str, list[JobId]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)  # notices to the submitter, each once
 
@@ -92,21 +91,12 @@ class _Submission:
         return await self._send_in_stages(documents)
 
     def _expand_all(self, documents: Sequence[Document]) -> list[list[JobSpec]]:
-        names = {str(d.get("name")) for d in documents}
-        given = self._given(lambda name: (1,) if name in names else named_jobs(self.context.engine, name))
-        problems: list[Problem] = []
-        found: list[list[JobSpec]] = []
-        for index, document in enumerate(documents):
-            try:
-                found.append(self._checked(document, given))
-            except JobFileError as error:
-                several = len(documents) > 1
-                problems += prefixed(error.problems, f"jobs[{index}]") if several else error.problems
-        if problems:
-            raise JobFileError(problems)
-        return found
+        def checked(document: Document, resolve: Resolve) -> list[JobSpec]:
+            return self._checked(document, self._given(resolve))
 
-    def _given(self, resolve: Any) -> Given:
+        return expand_in_order(self.context.engine, documents, checked)
+
+    def _given(self, resolve: Resolve) -> Given:
         return Given(now_s=now_s(self.context.engine), user=self.who.user, resolve=resolve)
 
     def _checked(self, document: Document, given: Given) -> list[JobSpec]:
@@ -137,10 +127,43 @@ class _Submission:
 
     def _resolve(self, name: str) -> Sequence[JobId]:
         """Of this request if there, else the latest of that name; an element of an array has its own name."""
-        known = self.by_name.get(name) or sorted(named_jobs(self.context.engine, name))[-1:]
-        if not known:
+        return self.by_name.get(name) or _latest(self.context.engine, name)
+
+
+def expand_in_order(
+    engine: Engine, documents: Sequence[Document], expanded: Callable[[Document, Resolve], list[JobSpec]]
+) -> list[list[JobSpec]]:
+    """The jobs of each document, or all that is wrong with them. Those that depend on others of the same request have
+    the ids that these would get now."""
+    by_name: dict[str, list[JobId]] = {}
+    names = {str(document.get("name")) for document in documents}
+    found: list[list[JobSpec]] = []
+    problems: list[Problem] = []
+    following = engine.state.last_job + 1
+
+    def resolve(name: str) -> Sequence[JobId]:
+        known = by_name.get(name) or _latest(engine, name)
+        if not known and name in names:
             raise one("depends_on", f"{name!r} comes later in the same request", "put it first")
         return known
+
+    for index, document in enumerate(documents):
+        specs: list[JobSpec] = []
+        try:
+            specs = expanded(document, resolve)
+        except JobFileError as error:
+            problems += prefixed(error.problems, f"jobs[{index}]") if len(documents) > 1 else error.problems
+        count = max(1, len(specs))  # what depends on a wrong one is not wrong for that
+        by_name.setdefault(str(document.get("name")), []).extend(range(following, following + count))
+        following += count
+        found.append(specs)
+    if problems:
+        raise JobFileError(problems)
+    return found
+
+
+def _latest(engine: Engine, name: str) -> list[JobId]:
+    return sorted(named_jobs(engine, name))[-1:]
 
 
 def _as_before(engine: Engine, key: str, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
-import yaml
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from swell.api.deps import caller, engine_of, json_response, named_jobs, now_s, router_of
+from swell.api.deps import caller, engine_of, json_response, now_s, router_of
 from swell.api.port import Engine
+from swell.api.submit import Document, expand_in_order
 from swell.core.errors import Infeasible, SwellError
 from swell.core.job import JobSpec
 from swell.core.resources import Node
-from swell.jobfile.expand import Given, expand
-from swell.jobfile.problems import JobFileError, Problem, prefixed
+from swell.jobfile.expand import Given, Resolve, expand
+from swell.jobfile.lines import located
+from swell.jobfile.problems import JobFileError
 from swell.jobfile.read import read_documents
 from swell.plan.admit import at_once, check_feasible, gpus_for
 from swell.sim.forecast import Change, Effect
@@ -25,8 +26,6 @@ router = router_of("jobs")
 FORECAST_JOBS = 20
 """For at most this many jobs of one file it is worked out when they would run."""
 SHOWN_JOBS = 100
-_LINE = re.compile(r"\bline (\d+)")
-_PATH = re.compile(r"[^.\[\]]+")
 
 
 @router.post("/v1/jobs/validate")
@@ -40,7 +39,8 @@ async def validate(
     try:
         specs = _specs(text, request)
     except JobFileError as error:
-        return json_response({"valid": False, "problems": _located(error, text), "jobs": []})
+        found = [{**asdict(problem), "line": line} for problem, line in located(error, text)]
+        return json_response({"valid": False, "problems": found, "jobs": []})
     jobs = [_fit(engine_of(request), spec) for spec in specs[:SHOWN_JOBS]]
     if times:
         await _add_times(engine_of(request), specs, jobs)
@@ -49,23 +49,11 @@ async def validate(
 
 def _specs(text: str, request: Request) -> list[JobSpec]:
     engine = engine_of(request)
-    documents = read_documents(text)
-    names = {str(document.get("name")) for document in documents}
-    given = Given(
-        now_s=now_s(engine),
-        user=caller(request),
-        resolve=lambda name: (1,) if name in names else named_jobs(engine, name),
-    )
-    found: list[JobSpec] = []
-    problems: list[Problem] = []
-    for index, document in enumerate(documents):
-        try:
-            found += expand(document, given)
-        except JobFileError as error:
-            problems += prefixed(error.problems, f"jobs[{index}]") if len(documents) > 1 else error.problems
-    if problems:
-        raise JobFileError(problems)
-    return found
+
+    def expanded(document: Document, resolve: Resolve) -> list[JobSpec]:
+        return expand(document, Given(now_s=now_s(engine), user=caller(request), resolve=resolve))
+
+    return [spec for specs in expand_in_order(engine, read_documents(text), expanded) for spec in specs]
 
 
 def _fit(engine: Engine, spec: JobSpec) -> dict[str, Any]:
@@ -115,57 +103,3 @@ def _times(effect: Effect, now: float) -> dict[str, float]:
         "starts_in_s": max(0.0, effect.after.start_s - now),
         "ends_in_s": max(0.0, effect.after.end_s - now),
     }
-
-
-# -- lines ------------------------------------------------------------------------------------------------------------
-
-
-def _located(error: JobFileError, text: str) -> list[dict[str, Any]]:
-    roots = [] if error.syntax else _composed(text)
-    last = text.rstrip().count("\n") + 1  # what is missing at the end is shown where the text ends
-    return [
-        {"path": p.path, "what": p.what, "fix": p.fix, "line": min(last, _line(p, roots) or _line_said(p.what))}
-        for p in error.problems
-    ]
-
-
-def _composed(text: str) -> list[yaml.Node]:
-    try:
-        return [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
-    except (yaml.YAMLError, RecursionError):
-        return []
-
-
-def _line_said(what: str) -> int:
-    """Errors of syntax say it in words."""
-    found = _LINE.search(what)
-    return int(found[1]) if found else 1
-
-
-def _line(problem: Problem, roots: Sequence[yaml.Node]) -> int:
-    """Of the deepest part of its path that is written in the file; 0: not known."""
-    if not roots:
-        return 0
-    jobs = [job for root in roots for job in (root.value if isinstance(root, yaml.SequenceNode) else [root])]
-    steps = _PATH.findall(problem.path)
-    node: yaml.Node = jobs[0]
-    if len(jobs) > 1 and len(steps) > 1 and steps[0] == "jobs" and steps[1].isdecimal():
-        node, steps = jobs[min(int(steps[1]), len(jobs) - 1)], steps[2:]
-    line: int = node.start_mark.line + 1
-    for step in steps:
-        found = _inside(node, step)
-        if found is None:
-            break
-        line, node = found
-    return line
-
-
-def _inside(node: yaml.Node, step: str) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == step:
-                return key.start_mark.line + 1, value
-    if isinstance(node, yaml.SequenceNode) and step.isdecimal() and int(step) < len(node.value):
-        value = node.value[int(step)]
-        return value.start_mark.line + 1, value
-    return None

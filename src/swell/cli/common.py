@@ -119,18 +119,23 @@ def print_json(value: object) -> None:
 
 
 LEAST_WIDTH = 8
+FIRST_WIDTH = 12
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], whole: Container[str] = ()) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], whole: Container[str] = (), first: str = "") -> str:
     """Aligned columns. On a terminal the widest are cut until lines fit; the first, which names the row, never is, nor
-    are those in `whole`: half a time says nothing."""
+    are those in `whole`: half a time says nothing. The column `first` is cut to FIRST_WIDTH before all others."""
     cells = [list(head), *([safe(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     if (room := terminal_columns()) is not None:
         least = [
             width if name in whole else max(LEAST_WIDTH, len(name)) for name, width in zip(head, widths, strict=True)
         ]
-        _narrow(widths, least, room - 2 * (len(head) - 1))
+        room -= 2 * (len(head) - 1)
+        if first in head and (over := sum(widths) - room) > 0:
+            at = head.index(first)
+            widths[at] = max(min(widths[at], FIRST_WIDTH), widths[at] - over)
+        _narrow(widths, least, room)
     return "\n".join(_line(row, widths) for row in cells)
 
 

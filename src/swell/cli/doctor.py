@@ -20,7 +20,7 @@ from swell.cli.terminal import say
 from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
 from swell.core.errors import SwellError
-from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, make_directory, read_token
+from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, kept_slots, make_directory, read_token
 from swell.shim import members
 
 LOW_DISK_GIB = 1.0
@@ -129,7 +129,7 @@ def _token(home: Path) -> Check:
     return Check(name="token", ok=True, found=f"{path}, readable by you only")
 
 
-def _driver(_: Path) -> Check:
+def _driver(home: Path) -> Check:
     import pynvml
 
     try:
@@ -137,6 +137,9 @@ def _driver(_: Path) -> Check:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         found = f"no NVIDIA driver answers ({error})"
+        slots = kept_slots(home)
+        if slots:
+            return Check(name="gpus", ok=True, found=f"{found}; {plural(slots, 'slot')} stand in for GPUs")
         fix = "install the NVIDIA driver, or declare slots to try Swell without one: swell up --gpus 4"
         return Check(name="gpus", ok=None, found=found, fix=fix)
     return Check(name="gpus", ok=True, found=f"{count} found by the NVIDIA driver")

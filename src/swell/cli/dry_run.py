@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from swell.cli.common import print_json, table
-from swell.cli.named_files import check_scripts
-from swell.cli.sending import Document
-from swell.cli.shell import complete
+from swell.cli.sending import Document, check, validated
 from swell.cli.terminal import safe, say
-from swell.client.http import YAML, Client
+from swell.client.errors import Refused
+from swell.client.http import Client
 from swell.jobfile.units import format_duration
 
 SHOWN = 20
@@ -19,33 +17,27 @@ HEAD = ("NAME", "GPUS", "FITS", "COULD RUN ON", "WOULD START", "WOULD END")
 
 
 def dry_run(client: Client, documents: Sequence[Document], *, as_json: bool) -> int:
-    """Shows it; the exit code is 0 if all would be accepted."""
-    check_scripts(documents, snapshot=True, local=client.address.local)
-    for document in documents:
-        complete(document, local=client.address.local, snapshot=True)
-        document.pop("include", None)  # of the snapshot, which only a real submission takes
-    text = "\n---\n".join(json.dumps(document, default=str) for document in documents)  # JSON is YAML
-    view = client.request("POST", "/v1/jobs/validate", text.encode(), {"Content-Type": YAML})
+    """Shows it; the exit code is 0 if all would be accepted. Raises Refused if a document is wrong."""
+    check(client, documents, snapshot=True)
+    view = validated(client, documents)
     if as_json:
         print_json(view)
+    elif view["problems"]:
+        raise Refused(422, view)
     else:
         _show(view)
     return 0 if view["valid"] and all(job["fits"] for job in view["jobs"]) else 1
 
 
 def _show(view: dict[str, Any]) -> None:
-    for problem in view["problems"][:SHOWN]:
-        path = f"{problem['path']}: " if problem["path"] else ""
-        say(safe(f"{path}{problem['what']}; {problem['fix']}"), err=True)
     jobs = view["jobs"]
-    if jobs:
-        say(table(HEAD, [_row(job) for job in jobs[:SHOWN]]))
-        for job in jobs[:SHOWN]:
-            if job["why"]:
-                say(safe(f"{job['name']}: {job['why']}"))
-        if view["count"] > SHOWN:
-            say(f"… and {view['count'] - SHOWN} more")
-    say("nothing was submitted" + ("; times are of the forecast, as things are now" if jobs else ""))
+    say(table(HEAD, [_row(job) for job in jobs[:SHOWN]]))
+    for job in jobs[:SHOWN]:
+        if job["why"]:
+            say(safe(f"{job['name']}: {job['why']}"))
+    if view["count"] > SHOWN:
+        say(f"… and {view['count'] - SHOWN} more")
+    say("nothing was submitted; times are of the forecast, as things are now")
 
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected
 from swell.cli.terminal import safe, say
 
-_LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation", "node", "memory"})
+_LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation", "node", "memory", "key"})
 
 
 @click.command()
@@ -21,16 +22,18 @@ _LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation"
     "-n", "--last", type=click.IntRange(0), default=30, show_default=True, help="How many past events to begin with."
 )
 @click.option("--after", type=click.IntRange(0), help="Begin behind this number instead.")
-@click.option("--job", type=int, help="Of this job only.")
+@click.option("--job", "wanted", shell_complete=completion.jobs, metavar="JOB", help="Of this job only.")
 @connected
-def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int | None, job: int | None) -> None:
+def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int | None, wanted: str | None) -> None:
     """Show events, oldest first; with --json one object a line."""
+    found = client(home)
+    job = None if wanted is None else int(wanted) if wanted.isdecimal() else found.job(wanted)["id"]
     query: dict[str, Any] = {"follow": follow, "job": job or 0}
     if after is not None:
         query["after"] = after
     elif last and not job:
         query["last"] = last
-    stream = client(home).stream("/v1/events", until="never" if follow else "", **query)
+    stream = found.stream("/v1/events", until="never" if follow else "", **query)
     try:
         for number, message in enumerate(stream):
             if job and after is None and number == 0 and message.data["type"] != "JobSubmitted":
@@ -44,7 +47,7 @@ def line(view: dict[str, Any]) -> str:
     """time, number, what about, what happened, and the short fields."""
     at = time.strftime("%H:%M:%S", time.localtime(view["at_s"]))
     about = f"run {view['run']}" if "run" in view else f"job {view['job']}" if "job" in view else _node(view)
-    detail = " ".join(f"{key}={value}" for key, value in view.items() if key not in _LEFT_OUT and _short(value))
+    detail = " ".join(f"{key}={_brief(value)}" for key, value in view.items() if key not in _LEFT_OUT and _short(value))
     name = view["spec"]["name"] + " " if "spec" in view else ""
     return f"{at}  {view['seq']:>6}  {about:<10}  {_words(view['type'])}  {name}{detail}".rstrip()
 
@@ -56,6 +59,12 @@ def _node(view: dict[str, Any]) -> str:
 
 def _short(value: object) -> bool:
     return value not in (None, "", 0, 0.0) and not isinstance(value, dict | list)
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.0f}"
+    return str(value)
 
 
 def _words(name: str) -> str:

@@ -57,7 +57,7 @@ def ls(home: Path | None, as_json: bool, watch: bool, wide: bool, **said: Any) -
     """List jobs: those that run, those that wait, and the last few that have ended.
 
     ETA is when a running job will have ended, or a waiting one will start. A wide terminal (or -w) also has the times
-    waited, run and in all.
+    waited, run and in all; a narrow one leaves out USER, if it is the same for all, and WHERE before WHY is cut short.
     """
     wanted = Wanted(**said)
     while True:
@@ -109,7 +109,7 @@ class Wanted:
             return {"all": ALL}
         if self.group:
             return {self.group: ALL if self._filters else self.limit}
-        return {"ended": SHOWN_ENDED, "running": self.limit, "queued": self.limit}
+        return {"ended": min(SHOWN_ENDED, self.limit), "running": self.limit, "queued": self.limit}
 
     def _matches(self, job: Job) -> bool:
         state = "paused" if job["paused"] and job["state"] == "queued" else job["state"]
@@ -130,8 +130,9 @@ def _show(jobs: list[Job], more: bool, wide: bool) -> None:
     if not jobs:
         say("no jobs; `swell run -- python train.py` starts one, `swell ls --all` shows those that have ended")
         return
-    names = JOB_HEAD if wide else job_head(terminal_columns())
-    head, *lines = table(names, [job_row(job, names) for job in jobs], whole=("ETA", "STATE")).split("\n")
+    names = JOB_HEAD if wide else job_head(terminal_columns(), jobs)
+    first = "" if "RAN" in names else "NAME"  # with all columns there is room for both
+    head, *lines = table(names, [job_row(job, names) for job in jobs], whole=("ETA", "STATE"), first=first).split("\n")
     say(head)
     for job, line in zip(jobs, lines, strict=True):
         say(line, colour=COLOURS.get(state(job), ""))

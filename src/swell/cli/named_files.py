@@ -35,8 +35,8 @@ _DATA = frozenset(
 )
 
 
-class MissingScript(SwellError):
-    """The script named in a job is not there. `index`: of the job."""
+class NothingToRun(SwellError):
+    """What a job is to run is not there, or cannot be started. `index`: of the job."""
 
     def __init__(self, message: str, index: int = 0) -> None:
         super().__init__(message)
@@ -44,18 +44,18 @@ class MissingScript(SwellError):
 
 
 def check_scripts(documents: Sequence[Document], *, snapshot: bool, local: bool) -> None:
-    """Raises MissingScript for the first job whose first program is to run a file of this directory that is not there.
+    """Raises NothingToRun for the first job whose first program is to run a file of this directory that is not there.
     Not asked of jobs that run in other files: of an image, a pod, a directory of another machine."""
     for index, document in enumerate(documents):
-        base = _base(document, snapshot=snapshot, local=local)
+        base = base_of(document, snapshot=snapshot, local=local)
         script = script_of(document)
         if base is None or not script or script.startswith("/") or _UNKNOWN.search(script):
             continue
         if not _exists(base / script):
-            raise MissingScript(f"the job runs {script}, which is not in {base}; {_instead(base, script)}", index)
+            raise NothingToRun(f"the job runs {script}, which is not in {base}; {_instead(base, script)}", index)
 
 
-def _base(document: Document, *, snapshot: bool, local: bool) -> Path | None:
+def base_of(document: Document, *, snapshot: bool, local: bool) -> Path | None:
     """Where the command begins, if that is this directory or one below it."""
     workdir = str(document.get("workdir", ""))
     if _UNKNOWN.search(workdir) or any(document.get(key) for key in ("files", "image", "kubernetes")):
@@ -87,9 +87,7 @@ def script_of(document: Document) -> str:
     script = document.get("script")
     if isinstance(script, str) and script:
         return script
-    words = _first_command(document.get("command", ""))
-    while words and (_ASSIGNMENT.match(words[0]) or words[0] in _BEFORE):
-        words = words[1:]
+    words = program_of(document)
     if not words:
         return ""
     program = PurePosixPath(words[0]).name
@@ -98,6 +96,14 @@ def script_of(document: Document) -> str:
     if program in _LAUNCHERS:
         return next((word for word in words[1:] if word.endswith(".py")), "")
     return words[0] if "/" in words[0] else ""
+
+
+def program_of(document: Document) -> list[str]:
+    """The first program of the command and its arguments, without what stands before it."""
+    words = first_command(document.get("command", ""))
+    while words and (_ASSIGNMENT.match(words[0]) or words[0] in _BEFORE):
+        words = words[1:]
+    return words
 
 
 def _first_file(words: Sequence[str], *, python: bool) -> str:
@@ -114,11 +120,14 @@ def _first_file(words: Sequence[str], *, python: bool) -> str:
     return ""
 
 
-def _first_command(command: object) -> list[str]:
-    """Words of the first program of a shell line; the words of a list are one program."""
+def first_command(command: object) -> list[str]:
+    """Words of the first program of a shell line; the words of a list are one program. Empty where the line defines a
+    function, or goes on with something else if the program fails."""
     if isinstance(command, list):
         return [str(word) for word in command]
-    lines = [line for line in str(command).replace("\\\n", " ").splitlines() if line.strip()]
+    if not isinstance(command, str):
+        return []
+    lines = [line for line in command.replace("\\\n", " ").splitlines() if line.strip()]
     lexer = shlex.shlex(lines[0] if lines else "", posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
@@ -126,7 +135,7 @@ def _first_command(command: object) -> list[str]:
     except ValueError:  # a quotation that goes on in the next line
         return []
     end = next((i for i, word in enumerate(words) if _OPERATOR.fullmatch(word)), len(words))
-    return [] if words[end : end + 1] == ["||"] else words[:end]
+    return [] if any(word == "||" or word.startswith("()") for word in words[end : end + 1]) else words[:end]
 
 
 def notes_on(root: Path, packed: Packed, document: Document) -> Iterator[str]:
@@ -166,14 +175,14 @@ def named_but_left_out(root: Path, packed: Packed, document: Document) -> list[s
 
 def _named_outside(root: Path, document: Document) -> list[str]:
     """Paths in the command that lead out of `root` and are there."""
-    words = _first_command(document.get("command", ""))
+    words = first_command(document.get("command", ""))
     return [path for path in _paths(document, words) if path.startswith("../") and _exists(root / path)]
 
 
 def _named_inputs(root: Path, document: Document) -> Iterator[tuple[str, str]]:
     """Options of the first program that name a file to read which is not here, each with it."""
     base = str(document.get("workdir", ""))
-    words = _all_words(document) if document.get("script") else _first_command(document.get("command", ""))
+    words = _all_words(document) if document.get("script") else first_command(document.get("command", ""))
     for word, following in pairwise([*words, ""]):
         option, equals, value = word.partition("=")
         name = value if equals else following

@@ -15,5 +15,8 @@ from swell.cli.common import connected
 @click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
 @connected
 def pause(home: Path | None, as_json: bool, jobs: tuple[str, ...]) -> None:
-    """Stop JOBS at their next checkpoint and hold them until `swell resume`."""
+    """Stop JOBS at their next checkpoint and hold them until `swell resume`.
+
+    JOBS are ids, ranges (5-9), names, patterns ('train-*') or `last`.
+    """
     act_on(home, jobs, "pause", as_json=as_json)

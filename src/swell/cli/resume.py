@@ -15,5 +15,8 @@ from swell.cli.common import connected
 @click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
 @connected
 def resume(home: Path | None, as_json: bool, jobs: tuple[str, ...]) -> None:
-    """Let paused JOBS go on: they queue again and start from their last checkpoint."""
+    """Let paused JOBS go on: they queue again and start from their last checkpoint.
+
+    JOBS are ids, ranges (5-9), names, patterns ('train-*') or `last`.
+    """
     act_on(home, jobs, "resume", as_json=as_json)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from swell.cli.asked_for import left_out_note
 from swell.cli.common import client_or_start, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
 from swell.cli.sending import described, prepare, send
@@ -85,6 +86,8 @@ def watch(client: Client, job: int, *, as_json: bool, tail: int = 0) -> int:
     say(end_line(end), err=True)
     kept = client.get(f"/v1/jobs/{job}/files")
     view = copied(client, job)
+    if note := left_out_note(view, kept):
+        say(safe(f"note: {note}"), err=True)
     if as_json:
         print_json({**view, "kept": kept})
     elif view["outputs"]:

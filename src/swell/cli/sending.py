@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import tempfile
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from swell.cli.common import plural
-from swell.cli.named_files import check_scripts, notes_on
+from swell.cli.named_files import NothingToRun, check_scripts, notes_on
+from swell.cli.named_programs import check_programs
 from swell.cli.shell import complete
 from swell.cli.terminal import say
-from swell.client.http import Client
+from swell.client.errors import Refused
+from swell.client.http import YAML, Client
 from swell.home import default_home
-from swell.jobfile.choosing import ALL, Wanted
+from swell.jobfile.choosing import ALL, Wanted, matches
 from swell.jobfile.files import Packed, pack
 from swell.jobfile.units import format_size
 
@@ -28,7 +32,7 @@ def prepare(
 ) -> Packed | None:
     """Complete the documents in place. Returns the snapshot that was taken, if one was needed: of what is `wanted`, and
     of what the documents include."""
-    check_scripts(documents, snapshot=snapshot, local=client.address.local)
+    check(client, documents, snapshot=snapshot)
     for document in documents:
         complete(document, local=client.address.local, snapshot=snapshot)
         if not snapshot:
@@ -40,6 +44,37 @@ def prepare(
     for document in wanting:
         document["files"] = packed.hash
     return packed
+
+
+def check(client: Client, documents: Sequence[Document], *, snapshot: bool) -> None:
+    """Raises NothingToRun if a job could not start; Refused if fields are wrong too, which their user learns first."""
+    local = client.address.local
+    try:
+        check_scripts(documents, snapshot=snapshot, local=local)
+        found = check_programs(documents, snapshot=snapshot, local=local, alone=lambda: _alone(client))
+    except NothingToRun:
+        view = validated(client, deepcopy(list(documents)), times=False)
+        if view["problems"]:
+            raise Refused(422, view) from None
+        raise
+    for note in found[:LEFT_OUT_SHOWN]:
+        say(f"note: {note}", err=True)
+
+
+def validated(client: Client, documents: Sequence[Document], *, times: bool = True) -> dict[str, Any]:
+    """What the daemon finds wrong with these documents, which are completed in place; nothing is submitted."""
+    for document in documents:
+        complete(document, local=client.address.local, snapshot=True)
+        document.pop("include", None)  # of the snapshot, which only a real submission takes
+    text = "\n---\n".join(json.dumps(document, default=str) for document in documents)  # JSON is YAML
+    path = f"/v1/jobs/validate?times={str(times).lower()}"
+    view: dict[str, Any] = client.request("POST", path, text.encode(), {"Content-Type": YAML})
+    return view
+
+
+def _alone(client: Client) -> bool:
+    """Jobs run on this machine only."""
+    return all(node["contact"] == "here" for node in client.get("/v1/nodes")["nodes"])
 
 
 def send(client: Client, documents: Sequence[Document]) -> dict[str, Any]:
@@ -85,6 +120,9 @@ def notes(root: Path, packed: Packed, documents: Sequence[Document]) -> list[str
         found.append("this is your home directory; submit from the directory of your code. Hidden files are left out")
     if packed.links_out:
         found.append(f"links that lead out of {root} are not in the snapshot: {_few(packed.links_out)}")
+    for pattern in dict.fromkeys(pattern for document in documents for pattern in _texts(document.get("include"))):
+        if not any(matches(name, [pattern]) for name in packed.names):
+            found.append(f"--include {pattern} (include: in a job file) takes nothing: no file here matches it")
     named = dict.fromkeys(note for document in documents for note in notes_on(root, packed, document))
     return [*found, *list(named)[:LEFT_OUT_SHOWN]]
 
@@ -96,6 +134,6 @@ def _few(names: Sequence[str]) -> str:
 
 def described(packed: Packed) -> str:
     """How much was taken, and what of this directory was not."""
-    size = f"{plural(packed.files, 'file')}, {format_size(packed.size)}"
+    size = f"{plural(packed.files, 'file')}, {format_size(packed.content)}"
     left = f"; left out: {_few(tuple(packed.left_out))}" if packed.left_out else ""
     return f"snapshot {packed.short}: {size}{left}"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from swell.cli import completion
+from swell.cli.asked_for import left_out_note
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.show_speed import gpu_use_line, loss_line, samples_line, speed_lines
 from swell.cli.tables import eta, gpus, holds, outputs_line, progress, state
@@ -80,7 +81,8 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("scaling", _scaling(view)),
         ("loss", loss_line(view["series"])),
         ("metrics", " ".join(f"{key}={value:.4g}" for key, value in view["metrics"].items())),
-        ("message", view["message"]),
+        ("message", view["message"] if view["message"] != view["why"] else ""),
+        ("note", left_out_note(view, view["kept"])),
     ]
 
 
@@ -133,7 +135,7 @@ def _snapshot(view: dict[str, Any]) -> str:
         return ""
     found = view["kept"]["snapshot"]
     own = f", {format_size(found['own_bytes'])} of it in no other snapshot" if found["own_bytes"] else ""
-    return f"{view['files'][:7]}  {plural(found['files'], 'file')}, {format_size(found['bytes'])}{own}"
+    return f"{view['files'][:7]}  {plural(found['files'], 'file')}, {format_size(found['bytes'])} on disk{own}"
 
 
 def _outputs(view: dict[str, Any]) -> str:

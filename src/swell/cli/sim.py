@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from swell.sim.simulate import Case, OptionValue, Outcome
 
 COLUMNS = (
-    ("mean_jct_s", "mean", 0),
-    ("median_jct_s", "median", 0),
-    ("p99_jct_s", "p99", 0),
-    ("makespan_s", "makespan", 0),
-    ("restarts_per_job", "restarts", 2),
-    ("gpu_hours_per_job", "GPU h", 2),
-    ("lost_gpu_hours", "lost h", 1),
+    ("mean_jct_s", "mean s", 0),
+    ("median_jct_s", "median s", 0),
+    ("p99_jct_s", "p99 s", 0),
+    ("makespan_s", "makespan s", 0),
+    ("restarts_per_job", "restarts/job", 2),
+    ("gpu_hours_per_job", "GPU h/job", 2),
+    ("lost_gpu_hours", "lost GPU h", 1),
     ("worst_rho", "worst ρ", 2),
     ("rho_above_1", "ρ > 1", 3),
     ("wall_s", "wall s", 1),
@@ -44,7 +44,7 @@ def sim() -> None:
     """Simulate policies on a workload, compare them, and draw what happened."""
 
 
-@sim.command()
+@sim.command(short_help="Run policies on workloads.")
 @click.option(
     "--workload", "workload", type=click.Path(exists=True, path_type=Path), help="File with the jobs; more may follow."
 )
@@ -294,7 +294,7 @@ def _number(value: object, digits: int) -> str:
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
 
 
-@sim.command()
+@sim.command(short_help="Make a workload from a seed.")
 @click.option("--jobs", default=160, show_default=True)
 @click.option("--hours", default=8.0, show_default=True, help="Over which they arrive.")
 @click.option("--gpus", default=64, show_default=True, help="Of the cluster: nobody asks for more.")
@@ -323,7 +323,7 @@ def generate(median: float, out: Path, **recipe: Any) -> None:
     say(f"{jobs} jobs written to {out}; run them with `swell sim run --workload {out} --cluster {nodes} --out DIR`")
 
 
-@sim.command()
+@sim.command(short_help="Put results side by side, best first.")
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 def compare(directories: tuple[Path, ...]) -> None:
     """Put results side by side: mean completion times of every policy on every workload, best first."""
@@ -351,7 +351,7 @@ def _side_by_side(summaries: Sequence[dict[str, object]]) -> Table:
     return table
 
 
-@sim.command()
+@sim.command(short_help="Show results in one HTML file.")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--pictures", is_flag=True, help="Draw SVG and PNG files instead, for papers and slides.")
 def report(directory: Path, pictures: bool) -> None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from swell.cli.common import client_or_start, connected, plural, print_json
-from swell.cli.named_files import MissingScript
+from swell.cli.named_files import NothingToRun
+from swell.cli.named_programs import INTERPRETERS
 from swell.cli.sending import Document, described, prepare, send
 from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.jobfile.files import Packed
 
-PROGRAMS = {".py": "python", ".sh": "bash"}
-"""By suffix: what runs a file that is no job file."""
 SHOWN = 10
 _COUNTED = re.compile(r"^jobs\[(\d+)\]\.?(?::\s*)?", re.MULTILINE)
+if TYPE_CHECKING:
+    from swell.jobfile.problems import Problem
+
 snapshot_option = click.option(
     "--snapshot/--no-snapshot", default=True, help="Run in a copy of this directory as it is now, or in place."
 )
@@ -40,8 +43,8 @@ def submit(
     snapshot: bool,
 ) -> None:
     """Submit the jobs in FILES (YAML or JSON; `-` reads them from standard input)."""
-    read = [(path, document) for path in files for document in _read(path)]
-    documents = [document for _, document in read]
+    read = [job for path in files for job in _read(path)]
+    documents = [job.document for job in read]
     for change in changes:
         _set(documents, change)
     client = client_or_start(home)
@@ -51,19 +54,50 @@ def submit(
 
             sys.exit(try_out(client, documents, as_json=as_json))
         packed = prepare(client, documents, snapshot=snapshot, home=home)
-    except MissingScript as missing:
-        raise MissingScript(f"{read[missing.index][0]}: {missing}") from missing
-    try:
         accepted = send(client, documents)
+    except NothingToRun as missing:
+        raise NothingToRun(f"{read[missing.index].file}: {missing}") from missing
     except Refused as refused:
-        raise _in_files(refused, [path for path, _ in read]) from refused
+        raise _in_files(refused, read, [change.partition("=")[0] for change in changes]) from refused
     tell(accepted, packed, as_json=as_json)
 
 
-def _in_files(refused: Refused, files: list[Path]) -> Refused:
-    """The daemon counts jobs; people know files."""
-    said = _COUNTED.sub(lambda match: f"{files[int(match[1])]}: ", str(refused))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A job as a file has it. `index`: which of the file's jobs it is."""
+
+    file: str
+    text: str
+    index: int
+    document: Document
+
+
+def _in_files(refused: Refused, read: list[_Read], changed: list[str]) -> Refused:
+    """The daemon counts jobs; people know files and lines."""
+    if refused.problems:
+        from swell.jobfile.problems import JobFileError, Problem
+
+        problems = [Problem(path=str(p["path"]), what=p["what"], fix=p["fix"]) for p in refused.problems]
+        placed = [_placed(problem, read, changed) for problem in problems]
+        said = str(JobFileError([problem for _, problem in sorted(placed, key=lambda pair: pair[0])]))
+    else:
+        said = _COUNTED.sub(lambda match: f"{read[int(match[1])].file}: ", str(refused))
     return Refused(refused.status, {**refused.problem, "detail": said})
+
+
+def _placed(problem: Problem, read: list[_Read], changed: list[str]) -> tuple[tuple[int, int], Problem]:
+    """The problem with its file and line, and where that is among all."""
+    from swell.jobfile.lines import written_at
+
+    counted = _COUNTED.match(problem.path)
+    index = int(counted[1]) if counted else 0
+    field = problem.path[counted.end() :] if counted else problem.path
+    if any(f"{field}.".startswith(f"{name}.") for name in changed):
+        return (-1, 0), replace(problem, path=f"--set {field}")
+    job = read[index]
+    line = written_at(f"jobs[{job.index}].{field}", job.text)
+    place = f"{job.file}, line {line}" if line else job.file
+    return (index, line), replace(problem, path=f"{place}: {field}" if field else place)
 
 
 def _set(documents: list[Document], change: str) -> None:
@@ -83,21 +117,23 @@ def _set(documents: list[Document], change: str) -> None:
         place[field] = read_value(text)
 
 
-def _read(path: Path) -> list[Document]:
+def _read(path: Path) -> list[_Read]:
     from swell.jobfile.problems import JobFileError
     from swell.jobfile.read import read_documents
 
-    if path.suffix in PROGRAMS:
-        runs = f"`swell run -- {PROGRAMS[path.suffix]} {path}` runs it"
+    if path.suffix in INTERPRETERS:
+        runs = f"`swell run -- {INTERPRETERS[path.suffix]} {path}` runs it"
         raise click.BadParameter(f"{path} is a program, not a job file; {runs}", param_hint="FILE")
     try:
         text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="FILE") from error
     try:
-        return read_documents(text)
+        documents = read_documents(text)
     except JobFileError as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="FILE") from error
+    name, lines = "standard input" if str(path) == "-" else str(path), text.decode(errors="replace")
+    return [_Read(file=name, text=lines, index=index, document=found) for index, found in enumerate(documents)]
 
 
 def tell(accepted: dict[str, Any], packed: Packed | None, *, as_json: bool) -> None:

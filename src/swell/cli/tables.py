@@ -12,6 +12,8 @@ JOB_HEAD = ("ID", "NAME", "USER", "STATE", "GPUS", "PROGRESS", "WAITED", "RAN", 
 NARROW_HEAD = tuple(name for name in JOB_HEAD if name not in ("WAITED", "RAN", "TOTAL"))
 WIDE = 132
 """Columns of a terminal that has room for all of a job's times."""
+WHY_LEAST = 32
+"""Characters of a reason that say something."""
 COLOURS = {
     "RUNNING": "green",
     "PREPARING": "cyan",
@@ -27,9 +29,23 @@ COLOURS = {
 Job = Mapping[str, Any]
 
 
-def job_head(columns: int | None) -> Sequence[str]:
-    """What a list of jobs shows on a terminal of this width; None: not a terminal."""
-    return JOB_HEAD if columns is None or columns >= WIDE else NARROW_HEAD
+def job_head(columns: int | None, jobs: Sequence[Job] = ()) -> Sequence[str]:
+    """What a list of these jobs shows on a terminal of this width; None: not a terminal. Where there is little room
+    for WHY, it has that of USER, if that is the same for all, and of WHERE."""
+    if columns is None or columns >= WIDE:
+        return JOB_HEAD
+    head = list(NARROW_HEAD)
+    for name, spare in (("USER", len({job["user"] for job in jobs}) == 1), ("WHERE", True)):
+        if jobs and spare and _room_for_why(columns, jobs, head) < 0:
+            head.remove(name)
+    return tuple(head)
+
+
+def _room_for_why(columns: int, jobs: Sequence[Job], head: Sequence[str]) -> int:
+    """Characters that are left when WHY has what it needs, or WHY_LEAST; less than 0: so many are missing."""
+    rows = [head, *(job_row(job, head) for job in jobs)]
+    *others, why = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return columns - sum(others) - 2 * len(others) - min(why, WHY_LEAST)
 
 
 def job_row(job: Job, head: Sequence[str] = JOB_HEAD) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from swell.cli.show import command_line
-from swell.cli.tables import COLOURS, JOB_HEAD, NARROW_HEAD, WIDE, eta, holds, job_row, progress, state
+from swell.cli.tables import COLOURS, eta, holds, job_head, job_row, progress, state
 from swell.cli.terminal import safe, visible
 from swell.cli.top_keys import View
 from swell.jobfile.units import format_duration
@@ -41,7 +41,7 @@ def picture(look: dict[str, Any], view: View, height: int) -> Group:
     from rich.text import Text
 
     counts = " ".join(f"{count} {name}" for name, count in look["health"].get("jobs", {}).items() if count)
-    parts: list[Any] = [Text(safe(f"swell {look['health'].get('policy', '')}   {counts}"), style="bold")]
+    parts: list[Any] = [Text(safe(f"policy {look['health'].get('policy', '')}   {counts}"), style="bold")]
     parts += [Text(safe(node_line(node))) for node in look["nodes"][: max(1, height // 4)]]
     jobs = shown_jobs(look["jobs"], view)
     room = max(3, height - len(parts) - 5)
@@ -63,7 +63,7 @@ class _Jobs:
         from rich.table import Table
         from rich.text import Text
 
-        head = JOB_HEAD if options.max_width >= WIDE else NARROW_HEAD
+        head = job_head(options.max_width, self._jobs)
         rows = [job_row(job, head) for job in self._jobs]
         table = Table(box=None, pad_edge=False, expand=True)
         for index, name in enumerate(head):

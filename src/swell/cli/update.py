@@ -9,7 +9,7 @@ import click
 
 from swell.cli import completion
 from swell.cli.acts import act_on
-from swell.cli.common import connected
+from swell.cli.common import connected, plural
 
 FIELDS = ("gpus", "time_limit", "priority")
 NEXT = "submit the job again for anything else"
@@ -25,7 +25,17 @@ def update(home: Path | None, as_json: bool, job: str, changes: tuple[str, ...])
     Works while it has not ended. A running job is resized if it can be; else a change that its run cannot follow is
     refused.
     """
-    act_on(home, [job], "update", as_json=as_json, body=dict(_change(text) for text in changes))
+    wanted = dict(_change(text) for text in changes)
+    act_on(home, [job], "update", as_json=as_json, body=wanted, told=lambda view: _told(view, wanted))
+
+
+def _told(view: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """What it asks for now, and when a running one gets that."""
+    now = "  ".join(f"{name} {value}" for name, value in wanted.items())
+    gpus = view["gpus"]
+    if not view["where"] or gpus["share"] or gpus["min"] <= gpus["held"] <= gpus["max"]:
+        return f"now {now}"
+    return f"now {now}; it keeps {plural(gpus['held'], 'GPU')} until its next checkpoint"
 
 
 def _change(text: str) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from swell.cli import completion
-from swell.cli.cancel import spread
+from swell.cli.acts import named
 from swell.cli.common import client, connected, plural, print_json
 from swell.cli.follow import ENDED, end_line
 from swell.cli.terminal import say
@@ -25,10 +25,10 @@ EXIT_TIMED_OUT = 124
 @click.option("--timeout", help="Give up after this time, such as 2h; exit code 124.")
 @connected
 def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str | None) -> None:
-    """Wait until JOBS (ids, ranges, names or `last`) have ended: 0 if all completed, else 1."""
+    """Wait until JOBS (ids, ranges, names, patterns or `last`) have ended: 0 if all completed, else 1."""
     found = client(home)
     until_s = time.monotonic() + _seconds(timeout) if timeout else float("inf")
-    left = [found.job(ref)["id"] for text in jobs for ref in spread(text)]
+    left = [found.job(ref)["id"] for ref in named(found, jobs, ("all",))]
     ended = []
     while left:
         view = found.job(left[0])

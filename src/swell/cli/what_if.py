@@ -93,4 +93,4 @@ def _time(seconds: float | None) -> str:
 
 
 def _when(outlook: dict[str, float] | None) -> str:
-    return "never" if outlook is None else f"in {format_duration(outlook['ends_in_s'])}"
+    return "-" if outlook is None else f"in {format_duration(outlook['ends_in_s'])}"

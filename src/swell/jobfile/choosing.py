@@ -60,7 +60,7 @@ def choose(root: Path, exclude: Sequence[Path] = (), wanted: Wanted = ALL) -> Ch
         names = list(_walk(root, root, sieve))
     else:
         ignored = _ignored_by_git(root)
-        names += [name for name in _below(root, ignored, sieve) if include and _ignored(name, include)]
+        names += [name for name in _below(root, ignored, sieve) if include and matches(name, include)]
     kept = sorted({name for name in names if sieve.takes(name) and _named(name, wanted.only)})
     told = dict(sieve.left_out)
     for path in ignored:
@@ -107,15 +107,15 @@ class _Sieve:
             return ALWAYS
         if _private(path):
             return "it may hold keys"
-        if self._leave_out and _ignored(path if is_file else f"{path}/x", self._leave_out):
+        if self._leave_out and matches(path if is_file else f"{path}/x", self._leave_out):
             return "--exclude"
-        if self._include and _ignored(path, self._include):
+        if self._include and matches(path, self._include):
             return ""
         if self._home and path.startswith("."):
             return "a hidden file of your home directory"
         if last in CACHES:
             return "a cache"
-        if _ignored(path if is_file else f"{path}/x", self._patterns):
+        if matches(path if is_file else f"{path}/x", self._patterns):
             return IGNORE_NAME
         return "" if is_file else self._sign(path)
 
@@ -125,7 +125,7 @@ class _Sieve:
 
 
 def _named(name: str, only: Sequence[str]) -> bool:
-    return not only or _ignored(name, only)
+    return not only or matches(name, only)
 
 
 def _private(path: str) -> bool:
@@ -197,7 +197,7 @@ def _patterns(path: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _ignored(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
     """As in .gitignore, without its rarer forms: `*.ckpt` anywhere, `data/` a directory, `a/b` from the top."""
     parts = PurePosixPath(name).parts
     for pattern in patterns:

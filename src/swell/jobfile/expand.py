@@ -317,5 +317,5 @@ def _unknown_field(loc: tuple[int | str, ...], path: str, value: object) -> Prob
 def _not_one_of(detail: ErrorDetails, path: str) -> Problem:
     expected = str(detail["ctx"]["expected"])
     options = re.findall(r"'([^']+)'", expected)
-    what = f"{detail['input']!r} is not one of {expected}"[:300]
+    what = f"{detail['input']!r}"[:100] + " is not one of its values"
     return Problem(path=path, what=what, fix=instead_of(detail["input"], options))

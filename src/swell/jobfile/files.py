@@ -29,10 +29,12 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """`links_out` point out of the directory: a copy of it cannot follow them. `left_out`: path -> what left it out."""
+    """`size` is of the archive, `content` of the files in it. `links_out` point out of the directory: a copy of it
+    cannot follow them. `left_out`: path -> what left it out."""
 
     hash: str
     size: int
+    content: int = 0
     names: frozenset[str]
     links_out: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class _HashingFile:
 def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path] = (), wanted: Wanted = ALL) -> Packed:
     """Write the snapshot of `root` to `target`."""
     chosen = choose(root, exclude, wanted)
-    _check_size(root, chosen.names, max_mib)
+    content = _check_size(root, chosen.names, max_mib)
     room = Room(max_mib * MIB)
     for name in chosen.names:
         room.take(name)
@@ -75,6 +77,7 @@ def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path]
     return Packed(
         hash=sink.hexdigest(),
         size=sink.size,
+        content=content,
         names=frozenset(chosen.names).difference(links_out),
         links_out=tuple(sorted(links_out)),
         left_out=chosen.left_out,
@@ -117,11 +120,12 @@ def _add_link(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> bo
     return True
 
 
-def _check_size(root: Path, names: Sequence[str], max_mib: int) -> None:
+def _check_size(root: Path, names: Sequence[str], max_mib: int) -> int:
+    """The bytes in these files. Raises SnapshotError if they are too many."""
     sizes = {name: (root / name).lstat().st_size for name in names if os.path.lexists(root / name)}
     total = sum(sizes.values())
     if total <= max_mib * MIB:
-        return
+        return total
     largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
     shown = ", ".join(f"{name} ({sizes[name] / MIB:,.0f} MiB)" for name in largest)
     raise SnapshotError(

@@ -43,6 +43,7 @@ HINTS: Mapping[str, str] = {
     "estimated_memory": "write gpus: {memory: 6000MiB}",
     "gpu_memory": "write gpus: {memory: 6GiB}",
     "is_single_gpu": "write gpus: 1",
+    "jobs": "several jobs are a list of them, or documents with a line --- in between",
     "jobtype": _NO_TYPE,
     "max_gpus": _GPU_RANGE,
     "min_gpus": _GPU_RANGE,

@@ -133,7 +133,7 @@ def _check_cpu_and_memory(spec: JobSpec, nodes: Sequence[Node]) -> None:
     memory_mib = max(node.memory_mib for node in nodes)
     if spec.memory_mib > memory_mib:
         raise Infeasible(
-            f"one worker needs {spec.memory_mib} MiB of memory, the largest node has {memory_mib}; ask for less"
+            f"one worker needs {spec.memory_mib} MiB of memory, the largest node has {memory_mib} MiB; ask for less"
         )
     if spec.cpu_only or spec.gpus.share:
         _check_processes(spec, nodes, need_of_spec(spec, 1, ""), "its processes")

@@ -55,6 +55,8 @@ def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
         return record.message
     if record.state is JobState.STOPPING and record.run and record.run.stop:
         stop = record.run.stop
+        if stop.why is StopWhy.PAUSED:
+            return f"stops at its next checkpoint, then {'is held' if record.paused else 'goes on: it was resumed'}"
         return f"{stop.why}: {stop.reason}" if stop.reason else str(stop.why)
     if record.holding and record.run:
         return f"preparing: {record.run.preparing}" if record.run.preparing else record.run.reason
@@ -146,7 +148,8 @@ def _held_for_good(state: State, record: JobRecord) -> list[str]:
     ]
     sentences = [_holds_for_good(other) for other in holders[:HOLDERS_NAMED]]
     more = len(holders) - HOLDERS_NAMED
-    return [*sentences, f"{more} more jobs hold GPUs and cannot be stopped"] if more > 0 else sentences
+    others = "1 more job holds GPUs" if more == 1 else f"{more} more jobs hold GPUs"
+    return [*sentences, f"{others} and cannot be stopped"] if more > 0 else sentences
 
 
 def _holds_for_good(other: JobRecord) -> str:

@@ -222,7 +222,7 @@ def test_dry_run_says_where_and_when_and_submits_nothing(sh: Shell) -> None:
     done = sh("submit", "--dry-run", "job.yaml", code=1)
     assert "no" in done.out.splitlines()[1].split()
     (sh.work / "job.yaml").write_text("name: wrong\ncommand: python train.py\ngpu: 1\n")
-    assert "write gpus: 1" in sh("submit", "--dry-run", "job.yaml", code=1).err
+    assert "write gpus: 1" in sh("submit", "--dry-run", "job.yaml", code=2).err
     assert json.loads(sh("ls", "-a", "--json").out) == before
 
 

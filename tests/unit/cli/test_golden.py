@@ -106,7 +106,7 @@ RUN = {
 }
 SIZES = {kind: {"bytes": 2 << 20} for kind in ("working_copy", "checkpoints", "logs")}
 SNAPSHOT = {"files": 12, "bytes": 48 << 10, "own_bytes": 4 << 10}
-KEPT = {"job": 1, "directory": "/home/ada/.swell/work/1", "snapshot": SNAPSHOT, **SIZES}
+KEPT = {"job": 1, "directory": "/home/ada/.swell/work/1", "snapshot": SNAPSHOT, "submitted": "", **SIZES}
 EXPLAINED = {
     "job": 123,
     "summary": "needs 1 GPU, free for it: 0",
@@ -183,7 +183,9 @@ def test_what_people_see(case: str, columns: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("time.time", lambda: 8000.0)
     for module in (ls, show, explain, history, stats):
         monkeypatch.setattr(module, "client", lambda *_: Client())
-    said = CliRunner().invoke(verb, arguments).output
+    done = CliRunner().invoke(verb, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    said = done.output
     file = GOLDEN / f"{case}-{columns or 'pipe'}.txt"
     if os.environ.get("SWELL_GOLDEN") == "write":
         file.write_text(said, encoding="utf-8")

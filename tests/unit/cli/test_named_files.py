@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from swell.cli.named_files import MissingScript, check_scripts, notes_on
+from swell.cli.named_files import NothingToRun, check_scripts, notes_on
 from swell.jobfile.files import Packed
 
 
@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_script_that_is_not_there_is_refused_with_the_fix(here: Path, command: Any, says: str) -> None:
-    with pytest.raises(MissingScript, match=f"which is not in {here}") as refused:
+    with pytest.raises(NothingToRun, match=f"which is not in {here}") as refused:
         check_scripts([{"command": "true"}, {"command": command}], snapshot=True, local=True)
     assert says in str(refused.value)
     assert refused.value.index == 1

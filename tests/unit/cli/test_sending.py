@@ -5,7 +5,7 @@ from typing import IO, Any
 
 import pytest
 
-from swell.cli.named_files import MissingScript, named_but_left_out
+from swell.cli.named_files import NothingToRun, named_but_left_out
 from swell.cli.sending import described, prepare
 from swell.client.find import Address
 from swell.client.http import Client
@@ -26,6 +26,10 @@ class FakeClient(Client):
         assert len(data) == size
         self.sent[content_hash] = data
 
+    def request(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
+        assert path == "/v1/jobs/validate?times=false"
+        return {"problems": []}
+
 
 @pytest.fixture(autouse=True)
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -39,17 +43,17 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_snapshot_is_sent_once_and_named_in_every_job() -> None:
     client = FakeClient()
-    documents: list[dict[str, Any]] = [{"command": "a"}, {"command": "b", "workdir": "sub"}]
+    documents: list[dict[str, Any]] = [{"command": "true"}, {"command": "true", "workdir": "sub"}]
     packed = prepare(client, documents, snapshot=True, home=None)
     assert packed is not None
     assert [d["files"] for d in documents] == [packed.hash] * 2
-    prepare(client, [{"command": "c"}], snapshot=True, home=None)
+    prepare(client, [{"command": "true"}], snapshot=True, home=None)
     assert list(client.sent) == [packed.hash]
 
 
 def test_a_job_in_a_directory_of_its_own_needs_no_snapshot() -> None:
     client = FakeClient()
-    assert prepare(client, [{"command": "a", "workdir": "/srv"}], snapshot=True, home=None) is None
+    assert prepare(client, [{"command": "true", "workdir": "/srv"}], snapshot=True, home=None) is None
     assert client.sent == {}
 
 
@@ -60,13 +64,13 @@ def test_in_place_is_this_directory(shell: Path) -> None:
 
 
 def test_in_place_a_missing_script_is_said_at_once() -> None:
-    with pytest.raises(MissingScript, match=r"trian\.py"):
+    with pytest.raises(NothingToRun, match=r"trian\.py"):
         prepare(FakeClient(), [{"script": "trian.py"}], snapshot=False, home=None)
 
 
 def test_links_that_lead_out_are_told(shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shell / "data").symlink_to("/etc")
-    prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
+    prepare(FakeClient(), [{"command": "true"}], snapshot=True, home=None)
     assert "data" in capsys.readouterr().err
 
 
@@ -75,7 +79,7 @@ def test_the_settings_limit_holds(shell: Path) -> None:
     (shell / "home" / "config.yaml").write_text("snapshot_max_mib: 1\n")
     (shell / "big").write_bytes(b"0" * (2 << 20))
     with pytest.raises(SnapshotError, match="snapshot_max_mib"):
-        prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
+        prepare(FakeClient(), [{"command": "true"}], snapshot=True, home=None)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +111,11 @@ def test_submitting_from_a_home_directory_is_warned_of(
 ) -> None:
     monkeypatch.setenv("HOME", str(shell))
     (shell / ".bashrc").write_text("x")
-    packed = prepare(FakeClient(), [{"command": "a"}], snapshot=True, home=None)
+    packed = prepare(FakeClient(), [{"command": "true"}], snapshot=True, home=None)
     assert "this is your home directory" in capsys.readouterr().err
     assert packed is not None
     assert packed.names == {"train.py"}
-    assert described(packed) == f"snapshot {packed.short}: 1 file, 10.0 KiB; left out: .bashrc"
+    assert described(packed) == f"snapshot {packed.short}: 1 file, 1 B; left out: .bashrc"
 
 
 def test_a_word_of_a_command_may_be_longer_than_any_file_name(tmp_path: Path) -> None:

@@ -47,6 +47,19 @@ def test_a_waiting_job_says_when_it_starts() -> None:
     assert job_head(200) == job_head(None) == JOB_HEAD
 
 
+def test_columns_that_say_little_make_room_for_the_reason() -> None:
+    short, long = (
+        job(why="needs 4, 2 free"),
+        job(why="exit code 1: FileNotFoundError: data/train.bin", where=["gpu1:0,1"]),
+    )
+    assert job_head(80, [short]) == NARROW_HEAD
+    assert job_head(100, [long]) == NARROW_HEAD
+    assert set(NARROW_HEAD) - set(job_head(84, [long])) == {"USER"}
+    assert set(NARROW_HEAD) - set(job_head(70, [long])) == {"USER", "WHERE"}
+    others = {**long, "user": "grace"}
+    assert set(NARROW_HEAD) - set(job_head(70, [long, others])) == {"WHERE"}
+
+
 @pytest.mark.parametrize(
     ("said", "where", "text"),
     [

@@ -156,6 +156,7 @@ KEPT = {
     "job": 1,
     "directory": EVIL,
     "snapshot": SNAPSHOT,
+    "submitted": "",
     **{key: {"bytes": 1} for key in ("working_copy", "checkpoints", "logs")},
 }
 EXPLAINED = {

@@ -81,3 +81,11 @@ def test_what_a_person_declared_is_not_overwritten_by_what_was_measured() -> Non
     found = findings.as_found(declared, facts)
     assert (found.cpus, found.address, found.declared) == (8, "10.0.0.1", ("gpus",))
     assert found.interface == "eth0"
+
+
+def test_without_the_ssh_library_nobody_is_sent_to_look_at_the_network() -> None:
+    error = Exception("machines over SSH need the extra")
+    error.__cause__ = ImportError("asyncssh")
+    fix = findings.login_fix(Ssh(host="gpu9"), error)
+    assert "pip of the environment that runs the daemon" in fix
+    assert "ssh gpu9" not in fix

@@ -132,6 +132,7 @@ def test_many_problems_fill_no_screen() -> None:
         ({"jobname": "a"}, "jobname: there is no such field (write name: a)"),
         ({"requiredgpus": 2}, "requiredgpus: there is no such field (write gpus: 2)"),
         ({"jobtype": "pytorch"}, "leave it out; launcher: says"),
+        ({"jobs": [{"command": "a"}]}, "several jobs are a list of them, or documents with a line ---"),
         ({"snapshots_dir": "/s"}, "write checkpoint_dir: /s"),
         ({"is_single_gpu": True}, "write gpus: 1"),
         ({"kind": "MPIJob", "apiVersion": "v2", "spec": {}}, "a Kubernetes object (MPIJob), not a job file"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,8 @@ def login_fix(ssh: Ssh, error: Exception) -> str:
     cause, kind = error.__cause__, type(error.__cause__).__name__
     port, user = f"-p {ssh.port} " if ssh.port != 22 else "", f"{ssh.user}@" if ssh.user else ""
     command = f"ssh {port}{user}{ssh.config_host or ssh.host}"
+    if isinstance(cause, ImportError):
+        return f"run that with the pip of the environment that runs the daemon ({sys.prefix}), then add it again"
     if isinstance(cause, socket.gaierror):
         return "check the spelling; give the address, or an alias from ~/.ssh/config of the daemon's machine"
     if isinstance(cause, ConnectionRefusedError):
