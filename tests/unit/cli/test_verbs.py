@@ -148,8 +148,8 @@ def test_never_the_server_on_the_fast_path(verb: str) -> None:
     assert [name for name in HEAVY if name in found] == []
 
 
-def test_up_into_a_cluster_is_refused_with_what_to_do_instead() -> None:
+def test_up_into_a_cluster_without_an_image_says_how_to_make_one() -> None:
     done = CliRunner().invoke(swell, ["up", "--kubernetes"])
     assert done.exit_code == 2
-    for way in ("--kubernetes-context NAME", "kubectl apply -f", "port-forward", "swell login"):
+    for way in ("--image registry.example/swell:1", "deploy/Dockerfile", "--kubernetes-context NAME"):
         assert way in " ".join(done.output.split())
