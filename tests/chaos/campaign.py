@@ -91,6 +91,7 @@ class Campaign:
     shims_killed: set[str] = field(default_factory=set)  # runs
     counts: dict[str, int] = field(default_factory=dict)
     outage: threading.Thread | None = None
+    over: set[Path] = field(default_factory=set)  # workers that were swept: nothing of them is left to kill
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -196,7 +197,7 @@ class Campaign:
     def _strike_a_shim(self) -> None:
         """SIGKILL one that holds a run now, at some moment of its run: at its start, within, or at its end."""
         for tries in range(500):
-            claims = [path for path in self.home.glob("runs/*/0/claim") if not (path.parent / "swept").exists()]
+            claims = self._alive("claim")
             if claims and self._strike(self.rng.choice(claims)):
                 return
             if self.served.process is not None and self.served.process.poll() is not None:
@@ -204,6 +205,12 @@ class Campaign:
             elif not claims and tries % 50 == 49:
                 self._submit(len(self.submitted))  # all jobs have ended: one more, so that there is something to kill
             time.sleep(0.02)
+
+    def _alive(self, name: str) -> list[Path]:
+        """Such files of workers that were not swept. Thousands were: they are not looked at again."""
+        workers = [Path(entry.path, "0") for entry in os.scandir(self.home / "runs")]
+        self.over.update(worker for worker in workers if worker not in self.over and (worker / "swept").exists())
+        return [path for worker in workers if worker not in self.over and (path := worker / name).exists()]
 
     def _strike(self, claim: Path) -> bool:
         time.sleep(self.rng.choice((0.0, self.rng.uniform(0.0, 0.5))))
@@ -227,8 +234,7 @@ class Campaign:
                 self._ask("POST", f"/v1/jobs/{job}/resume")
 
     def _stop_a_helper(self) -> None:
-        names = self.home.glob(f"runs/*/0/{self.rng.choice(['claim', 'lock'])}")
-        live = [path for path in names if not (path.parent / "swept").exists()]
+        live = self._alive(self.rng.choice(["claim", "lock"]))
         for path in self.rng.sample(live, min(1, len(live))):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 named = json.loads(path.read_text())
