@@ -8,6 +8,7 @@ import contextlib
 
 import click
 from click.shell_completion import CompletionItem
+from click.types import StringParamType
 
 from swell.core.errors import SwellError
 
@@ -15,7 +16,7 @@ OFFERED = 100
 """Jobs that are looked at: the newest."""
 
 
-class _Job(click.ParamType):
+class _Job(StringParamType):
     """A job, as people name it."""
 
     name = "job"
