@@ -18,7 +18,7 @@ TAIL_BYTES = 4000
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @connected
 def attach(home: Path | None, as_json: bool, job: str) -> None:
     """Watch JOB as if `swell run` had been left open: what it prints and what becomes of it.

@@ -20,7 +20,7 @@ MAX_RANGE = 10_000
 
 
 @click.command()
-@click.argument("jobs", shell_complete=completion.jobs, nargs=-1)
+@click.argument("jobs", type=completion.JOB, nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that have not ended.")
 @click.option("--name", default="", help="All of this name; patterns such as 'train-*' too.")
 @click.option("--batch", default="", help="All submitted together under this name.")

@@ -7,11 +7,28 @@ from __future__ import annotations
 import contextlib
 
 import click
+from click.shell_completion import CompletionItem
+from click.types import StringParamType
 
 from swell.core.errors import SwellError
 
 OFFERED = 100
 """Jobs that are looked at: the newest."""
+
+
+class _Job(StringParamType):
+    """A job, as people name it."""
+
+    name = "job"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return "A job is named by its id, its name or `last`; `swell ls` lists them."
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in jobs(ctx, param, incomplete)]
+
+
+JOB = _Job()
 
 
 def jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

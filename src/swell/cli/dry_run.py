@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from swell.cli.common import print_json, table
-from swell.cli.sending import Document, check, validated
+from swell.cli.sending import Document, check, refused, validated
 from swell.cli.terminal import safe, say
-from swell.client.errors import Refused
 from swell.client.http import Client
 from swell.jobfile.units import format_duration
 
@@ -23,7 +22,7 @@ def dry_run(client: Client, documents: Sequence[Document], *, as_json: bool) -> 
     if as_json:
         print_json(view)
     elif view["problems"]:
-        raise Refused(422, view)
+        raise refused(view)
     else:
         _show(view)
     return 0 if view["valid"] and all(job["fits"] for job in view["jobs"]) else 1

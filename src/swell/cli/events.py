@@ -22,7 +22,7 @@ _LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation"
     "-n", "--last", type=click.IntRange(0), default=30, show_default=True, help="How many past events to begin with."
 )
 @click.option("--after", type=click.IntRange(0), help="Begin behind this number instead.")
-@click.option("--job", "wanted", shell_complete=completion.jobs, metavar="JOB", help="Of this job only.")
+@click.option("--job", "wanted", type=completion.JOB, metavar="JOB", help="Of this job only.")
 @connected
 def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int | None, wanted: str | None) -> None:
     """Show events, oldest first; with --json one object a line."""

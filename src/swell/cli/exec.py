@@ -23,7 +23,7 @@ class CannotExec(SwellError):
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Beside this process of the job.")
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @home_option
 def exec(home: Path | None, rank: int, job: str, command: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ TRIES = 6
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @connected
 def explain(home: Path | None, as_json: bool, job: str) -> None:
     """Say why JOB waits, or has what it has, with numbers."""

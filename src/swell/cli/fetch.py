@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="Directory.  [default: NAME-ID here]")
 @click.option("--replace", is_flag=True, help="Write over files that are there already.")

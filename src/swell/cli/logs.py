@@ -37,7 +37,7 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @click.option(
     "-f", "--follow", "follows", is_flag=True, help="Go on until the job has ended; then 0, or 1 if it failed."
 )

@@ -16,10 +16,11 @@ INTERPRETERS: Mapping[str, str] = {".py": "python", ".sh": "bash"}
 _PLAIN = re.compile(r"[\w.+][\w.+-]*")
 _IN_SHELLS = frozenset(
     (
-        *(".", ":", "alias", "bg", "break", "case", "cd", "command", "continue", "declare", "eval", "exec", "exit"),
-        *("export", "fg", "for", "function", "getopts", "hash", "if", "jobs", "local", "pushd", "popd", "read"),
-        *("readonly", "return", "select", "set", "shift", "source", "times", "trap", "type", "ulimit", "umask"),
-        *("unalias", "unset", "until", "wait", "while"),
+        *(".", ":", "alias", "bg", "break", "builtin", "case", "cd", "command", "continue", "coproc", "declare"),
+        *("dirs", "enable", "eval", "exec", "exit", "export", "fg", "for", "function", "getopts", "hash", "if"),
+        *("jobs", "let", "local", "mapfile", "popd", "pushd", "read", "readarray", "readonly", "return", "select"),
+        *("set", "shift", "shopt", "source", "times", "trap", "type", "typeset", "ulimit", "umask", "unalias"),
+        *("unset", "until", "wait", "while"),
     )
 )
 """What a shell does by itself."""

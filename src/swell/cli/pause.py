@@ -12,7 +12,7 @@ from swell.cli.common import connected
 
 
 @click.command()
-@click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
+@click.argument("jobs", type=completion.JOB, nargs=-1, required=True)
 @connected
 def pause(home: Path | None, as_json: bool, jobs: tuple[str, ...]) -> None:
     """Stop JOBS at their next checkpoint and hold them until `swell resume`.

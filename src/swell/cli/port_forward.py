@@ -32,7 +32,7 @@ class ForwardError(SwellError):
 
 
 @click.command("port-forward")
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @click.argument("port", type=click.IntRange(1, 65535))
 @click.option(
     "--local", type=click.IntRange(0, 65535), default=None, help="Port here.  [default: the same, or a free one]"

@@ -12,7 +12,7 @@ from swell.cli.common import connected
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @click.argument("level")
 @connected
 def priority(home: Path | None, as_json: bool, job: str, level: str) -> None:

@@ -12,7 +12,7 @@ from swell.cli.common import connected
 
 
 @click.command()
-@click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
+@click.argument("jobs", type=completion.JOB, nargs=-1, required=True)
 @connected
 def requeue(home: Path | None, as_json: bool, jobs: tuple[str, ...]) -> None:
     """Put JOBS back into the queue: ids, ranges (5-9), names, patterns ('train-*') or `last`.

@@ -47,7 +47,7 @@ class Size(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("jobs", shell_complete=completion.jobs, nargs=-1)
+@click.argument("jobs", type=completion.JOB, nargs=-1)
 @click.option("--ended", is_flag=True, help="All that have ended.")
 @click.option("--older-than", type=Duration(), metavar="TIME", help="Of these, only what ended longer ago: 30d, 12h.")
 @click.option("--larger-than", type=Size(), metavar="SIZE", help="Of these, only what takes more of the disk: 10GiB.")

@@ -55,7 +55,7 @@ def check(client: Client, documents: Sequence[Document], *, snapshot: bool) -> N
     except NothingToRun:
         view = validated(client, deepcopy(list(documents)), times=False)
         if view["problems"]:
-            raise Refused(422, view) from None
+            raise refused(view) from None
         raise
     for note in found[:LEFT_OUT_SHOWN]:
         say(f"note: {note}", err=True)
@@ -70,6 +70,14 @@ def validated(client: Client, documents: Sequence[Document], *, times: bool = Tr
     path = f"/v1/jobs/validate?times={str(times).lower()}"
     view: dict[str, Any] = client.request("POST", path, text.encode(), {"Content-Type": YAML})
     return view
+
+
+def refused(view: dict[str, Any]) -> Refused:
+    """What the daemon would have answered to documents with these problems."""
+    from swell.jobfile.problems import JobFileError, Problem
+
+    problems = [Problem(path=problem["path"], what=problem["what"], fix=problem["fix"]) for problem in view["problems"]]
+    return Refused(422, {"problems": view["problems"], "detail": str(JobFileError(problems))})
 
 
 def _alone(client: Client) -> bool:

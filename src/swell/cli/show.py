@@ -29,7 +29,7 @@ COUNTED = {
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @connected
 def show(home: Path | None, as_json: bool, job: str) -> None:
     """Show JOB (an id, a name, or `last`), with its attempts."""

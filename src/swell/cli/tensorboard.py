@@ -33,7 +33,7 @@ class NoTensorBoard(SwellError):
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, shell_complete=completion.jobs)
+@click.argument("jobs", nargs=-1, required=True, type=completion.JOB)
 @click.option("--logdir", default="", help="Directory of the logs, within each job's files.  [default: all its files]")
 @click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True, help="Port on this machine.")
 @click.option("--linger", default="10m", show_default=True, help="How long to stay after the last job has ended.")

@@ -16,7 +16,7 @@ NEXT = "submit the job again for anything else"
 
 
 @click.command()
-@click.argument("job", shell_complete=completion.jobs)
+@click.argument("job", type=completion.JOB)
 @click.argument("changes", nargs=-1, required=True, metavar="FIELD=VALUE...")
 @connected
 def update(home: Path | None, as_json: bool, job: str, changes: tuple[str, ...]) -> None:

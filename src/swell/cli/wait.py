@@ -21,7 +21,7 @@ EXIT_TIMED_OUT = 124
 
 
 @click.command()
-@click.argument("jobs", shell_complete=completion.jobs, nargs=-1, required=True)
+@click.argument("jobs", type=completion.JOB, nargs=-1, required=True)
 @click.option("--timeout", help="Give up after this time, such as 2h; exit code 124.")
 @connected
 def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str | None) -> None:

@@ -20,6 +20,7 @@ def test_a_script_without_python_is_refused_with_what_to_write(sh: Shell) -> Non
     assert "write python ./train.py" in sh("run", "--", "./train.py", code=2).err
     assert "no program pyhton on your PATH; did you mean python" in sh("run", "-d", "pyhton", "train.py", code=2).err
     assert "no program hours on your PATH" in sh("run", "--time-limit", "2", "hours", "--", "python", code=2).err
+    assert "gpus: 'all' is not a number of GPUs" in sh("run", "--gpus", "all", "train.py", code=2).err
     (sh.work / "job.yaml").write_text("command: train.py --lr 1\ngpus: 0\n")
     assert "job.yaml: train.py is a file here" in sh("submit", "job.yaml", code=2).err
 

@@ -5,6 +5,8 @@
 import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from integration.cli.conftest import Shell
 
 PAGE = ROOT / "docs" / "how-to" / "coming-from.md"
 NAS_JOB = "name: cifar\ncommand: echo trained\n"
+NAS_KUBERNETES_JOB = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: cifar}\nspec: {template: {}}\n"
 MPI_JOB = "apiVersion: kubeflow.org/v1\nkind: MPIJob\nmetadata: {name: mnist}\nspec: {slotsPerWorker: 1}\n"
 SCHEDULEARN_JOB = {"jobname": "a", "jobtype": "x", "command": "echo hi", "requiredgpus": 2}
 
@@ -31,6 +34,8 @@ class Row:
 
 ROWS = [
     Row("python daemon.py", "daemon", "runs already"),
+    Row("python submit job.yaml", "submit job.yaml", "job "),
+    Row("python submit job_repo/experiment.yaml", "submit job_repo/experiment.yaml", "Kubernetes object (Job)", 2),
     Row("python client.py submit job.yaml", "submit job.yaml", "job "),
     Row("python client.py status", "status", "cifar"),
     Row("python client.py top", "top", "cifar"),
@@ -39,7 +44,9 @@ ROWS = [
     Row("./bin/cmd create -f mpijob.yaml", "create -f mpijob.yaml", "a Kubernetes object (MPIJob), not a job file", 2),
     Row("./bin/cmd create -f job.yaml", "create -f job.yaml", "job "),
     Row("./bin/cmd get jobs", "get jobs", "WAITED"),
+    Row("kubectl logs cifar", "logs cifar", "trained"),
     Row("./bin/cmd delete cifar", "delete cifar --yes", "removed"),
+    Row("FLASK_APP=app.py FLASK_ENV=development flask run", "up", "runs already"),
     Row("POST test.json", "submit test.json", "requiredgpus: there is no such field (write gpus: 2)", 2),
     Row("GET ?state=completed", "ls --state=completed", ""),
 ]
@@ -51,7 +58,8 @@ SCRIPTS = [
     Row("execute_batch batch_script.sh --memory-required=10 --gpu-memory-required=0 --no-reserve-gpu", "", "skipping"),
     Row("execute_batch batch_script.sh --num-cpus=1 --gpu-utilization=0.5", "", "skipping"),
     Row("execute_batch batch_script.sh --reserve", "", "skipping"),
-    Row("execute_batch batch_script.sh --machines machine.yaml", "", "machine.yaml", 2),
+    Row("execute_batch batch_script.sh --memory-required=2000", "", "skipping"),
+    Row("execute_batch batch_script.sh --machines machine.yaml machine2.yaml", "", "machine.yaml", 2),
 ]
 REST = [
     ("POST /api/v1/post", "POST /v1/jobs"),
@@ -67,6 +75,8 @@ def work(served: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Shell:
     folder = tmp_path_factory.mktemp("typed")
     (folder / "job.yaml").write_text(NAS_JOB)
     (folder / "mpijob.yaml").write_text(MPI_JOB)
+    (folder / "job_repo").mkdir()
+    (folder / "job_repo" / "experiment.yaml").write_text(NAS_KUBERNETES_JOB)
     (folder / "test.json").write_text(json.dumps(SCHEDULEARN_JOB))
     (folder / "batch_script.sh").write_text('echo "one job" && echo "a combined job"\n')
     sh = Shell(served.home, folder)
@@ -100,6 +110,23 @@ def test_an_address_of_theirs_names_ours(served: Daemon, theirs: str, ours: str)
     status, answer = served.request(method, path)
     assert status == 404
     assert ours in answer["detail"]
+
+
+CURL = 'curl -X POST -H "Content-Type: application/json" -d @./test.json http://localhost:5000/api/v1/post'
+
+
+def test_curl_as_it_stands_learns_of_tokens_first(served: Daemon) -> None:
+    """As Schedulearn's page has it: without a token."""
+    assert f"`{CURL}`" in PAGE.read_text()
+    host, port = served.address
+    request = urllib.request.Request(
+        f"http://{host}:{port}/api/v1/post", json.dumps(SCHEDULEARN_JOB).encode(), method="POST"
+    )
+    request.add_header("Content-Type", "application/json")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    assert refused.value.code == 401
+    assert "Authorization: Bearer" in json.loads(refused.value.read())["detail"]
 
 
 def test_the_page_has_every_row() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from swell.cli import common
+from swell.cli import common, logs, show, wait
 from swell.cli.submit import _read
 from swell.client.errors import DaemonUnreachable
 
@@ -33,3 +34,10 @@ def test_a_daemon_that_is_slow_to_start_is_not_said_to_have_failed(
     monkeypatch.setattr("swell.cli.common.subprocess.Popen", StillStarting)
     with pytest.raises(DaemonUnreachable, match="has not answered within 1 s: this machine may be busy"):
         common.start_daemon(tmp_path / "home", [])
+
+
+@pytest.mark.parametrize("verb", [logs.logs, show.show, wait.wait])
+def test_a_verb_without_its_job_says_how_jobs_are_named(verb: click.Command) -> None:
+    done = CliRunner().invoke(verb, [])
+    assert done.exit_code == 2
+    assert "A job is named by its id, its name or `last`; `swell ls` lists them." in done.output
