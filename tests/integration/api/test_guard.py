@@ -274,6 +274,12 @@ def test_wrong_tokens_are_soon_not_listened_to_and_the_right_one_is(server: Serv
     assert server.client.get("/v1/jobs", headers={"Authorization": ""}).status_code == 401
 
 
+def test_wrong_codes_of_the_dashboard_count_as_wrong_tokens(server: Server) -> None:
+    for i in range(60):  # more than the limit and what a slow machine gives back meanwhile
+        assert server.client.post("/v1/ui/sessions", json={"code": f"wrong-{i}"}).status_code == 401
+    assert server.client.get("/v1/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 429
+
+
 # -- slow clients -----------------------------------------------------------------------------------------------------
 
 

@@ -98,3 +98,13 @@ def test_pieces_and_lists_are_bounded_and_say_so(
     assert copies.read(7, "", "sub/file", 0, 100)[0] == b"0123"
     found = copies.tree(7, "")
     assert (len(found["files"]), found["whole"]) == (1, False)
+
+
+def test_names_of_a_list_are_bounded_by_their_length_together(
+    copies: WorkingCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length = sum(len(path) for path, *_ in copies.tree(7, "")["files"])
+    monkeypatch.setattr(working_copies, "MAX_NAMES_BYTES", length)
+    assert copies.tree(7, "")["whole"]
+    monkeypatch.setattr(working_copies, "MAX_NAMES_BYTES", length - 1)
+    assert not copies.tree(7, "")["whole"]
