@@ -31,11 +31,12 @@ class Speed(Protocol):
     """How fast one job is on what. Implemented by `speed`, by the simulator's oracle, and by tests."""
 
     def curve(self, gpu_type: str) -> Curve:
-        """S(0..max of the job) on that GPU type; a tuple that is the same object as long as nothing was learned."""
+        """S(0..max of the job) on that GPU type as it is now and soon: what GPUs are shared out by. A tuple that is the
+        same object as long as nothing was learned."""
         ...
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
-        """Speed on this many GPUs spread over this many nodes (same unit as `curve`)."""
+        """Speed on this many GPUs spread over this many nodes, over all that is left (same unit as `curve`)."""
         ...
 
 

@@ -1,9 +1,12 @@
 """A speed book that knows the truth of a world of measured jobs: for clairvoyant runs, and to check learned books
 against.
 
-`sim.simulate` uses it with `--clairvoyant`. S(n) is how many times shorter all that remains would take on n GPUs than
-on one (of the job's first type), so that remaining time / S(n) is exactly the time left if nothing changes. A job that
+`sim.simulate` uses it with `--clairvoyant`. A rate is how many times shorter all that remains would take there than on
+one GPU (of the job's first type), so that remaining time / rate is exactly the time left if nothing changes. A job that
 adapts its batch begins with its user's batch on each type of GPU: it needs an epoch to measure a better one.
+
+A curve, by which policies share out GPUs now, is of the part of training that the job is in, as the learned one is: a
+job that adapts its batch scales far better when it is old (ADR 74). With a fixed batch both are the same.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from swell.core.state import JobRecord
 from swell.ports import Remaining
 from swell.sim.profiles import Application, Floats, Shape, packed, spread_over
 from swell.sim.training_world import Training
+from swell.speed.adaptive import PHASES
 
 
 class TrueSpeed:
@@ -32,8 +36,7 @@ class TrueSpeed:
     def curve(self, gpu_type: str) -> Curve:
         found = self._curves.get(gpu_type)
         if found is None:
-            new = gpu_type not in self._known
-            found = self._curves[gpu_type] = self._table.curve(gpu_type, self._epoch, new=new)
+            found = self._curves[gpu_type] = self._table.curve(gpu_type, self._epoch)
         return found
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
@@ -83,13 +86,19 @@ class Table:
         per_node = self._per_node.get(gpu_type, gpus)
         return packed(gpus, per_node) if nodes == -(-gpus // per_node) else spread_over(gpus, nodes)
 
-    def curve(self, gpu_type: str, epoch: int, *, new: bool) -> Curve:
+    def curve(self, gpu_type: str, epoch: int) -> Curve:
+        """Over a phase of training from this epoch on."""
         if gpu_type not in self._per_node:
             return (0.0,) * (self._max + 1)
         per_node = self._per_node[gpu_type]
-        left = [self.left_s(gpu_type, n, -(-n // per_node), new=new)[epoch] for n in range(1, self._max + 1)]
-        speeds: Floats = self.reference_s(epoch) / np.maximum(left, 1e-9)
+        until = min(epoch + max(1, round(self._app.epochs / PHASES)), self._app.epochs)
+        phases_s = [self._from_to_s(gpu_type, n, -(-n // per_node), epoch, until) for n in range(1, self._max + 1)]
+        speeds: Floats = self._from_to_s(self._reference, 1, 1, epoch, until) / np.maximum(phases_s, 1e-9)
         return (0.0, *np.maximum.accumulate(speeds).tolist())
+
+    def _from_to_s(self, gpu_type: str, gpus: int, nodes: int, epoch: int, until: int) -> float:
+        left_s = self.left_s(gpu_type, gpus, nodes)
+        return left_s[epoch] - left_s[until]
 
 
 class ClairvoyantBook:

@@ -1,10 +1,13 @@
 """Jobs that adapt their batch size: progress a second on any GPUs, from step times and gradient noise.
 
 More GPUs take a larger batch, and samples of a larger batch teach less each: how much less depends on the gradient's
-noise φ = tr(Σ)/|G|², which grows as training goes on. So a speed here is what would be left to do on one GPU divided by
-what would be left on k, each phase of training with the batch that is best for it:
+noise φ = tr(Σ)/|G|², which grows as training goes on. So each phase of training has its own speeds, with the batch
+that is best for it:
 
     goodput(k) = max over B of  B₀ · gain(B) / step time(k, B)        gain(B) = (φ/B₀ + 1) / (φ/B + 1)
+
+A curve, by which policies share out GPUs now, is of the phases just ahead; a rate, by which a job is told when it ends,
+of all that is left (ADR 74).
 
 Step times and noise are shared by a family: `Practice` is what its members have shown.
 """
@@ -31,6 +34,8 @@ from swell.speed.step_time import STRANGE, Floats, Point, StepModel, fit_closely
 
 PHASES = 20
 """Training is cut into this number of parts of equal numbers of epochs, each with its noise and work."""
+AHEAD = 3
+"""Phases that a curve is of: what is learned of a single one varies more than the job does."""
 KEEP_POINTS = 64
 SURPRISE = 0.03
 """Models are fitted again when a step differs by more than this part from what was measured or expected before."""
@@ -125,14 +130,13 @@ class Goodput:
         return {gpu_type: -log(self._models[gpu_type].compute_s(self._local)) for gpu_type in self._measured}
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
-        """Seconds from the beginning of each phase (rows) to the end, one epoch per phase, on 1 … max GPUs
-        (columns), on as few nodes as possible."""
+        """Seconds of an epoch of each phase (rows) on 1 … max GPUs (columns), on as few nodes as possible."""
         key = (gpu_type, max_gpus, max(1, per_node))
         found = self._tables.get(key)
         if found is None:
             times = self._times(gpu_type, packed(max_gpus, per_node))
             found = self._tables[key] = times, times[::-1].cumsum(axis=0)[::-1]
-        return found[1]
+        return found[0]
 
     def at(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
         """Seconds of an epoch of each phase there."""
@@ -318,7 +322,7 @@ def _filled(by_phase: Mapping[int, RecentMedian], growth: float) -> Floats:
 
 
 class GoodputSpeed(FittedSpeed):
-    """Speeds of a job with an adaptive batch size from one phase of its training on."""
+    """Speeds of a job with an adaptive batch size from one phase on: the curve of the next few, the rate of all."""
 
     __slots__ = ("_reference_s", "goodput", "phase")
 
@@ -334,5 +338,7 @@ class GoodputSpeed(FittedSpeed):
 
     def _make(self, gpu_type: str) -> Curve:
         table = self.goodput.table(gpu_type, self._max_gpus, self.gpus_per_node.get(gpu_type, self._max_gpus))
-        speed = self._reference_s / table[self.phase]
+        ahead = slice(self.phase, self.phase + AHEAD)
+        ahead_1_s = sum(self.goodput.at(self.goodput.fit.reference_type, 1, 1)[ahead])
+        speed = ahead_1_s / table[ahead].sum(axis=0)
         return (0.0, *np.maximum.accumulate(speed).tolist())

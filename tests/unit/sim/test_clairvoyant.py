@@ -10,12 +10,13 @@ from swell.core.events import Event, RunEnded, TrainingBegan
 from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
-from swell.sim.clairvoyant import ClairvoyantBook
+from swell.sim.clairvoyant import ClairvoyantBook, Table
 from swell.sim.cluster import parse_cluster
 from swell.sim.engine import Setup, Simulation
 from swell.sim.pollux_workloads import read_pollux
 from swell.sim.profiles import applications
 from swell.sim.training_world import Training
+from swell.speed.adaptive import PHASES
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])
@@ -46,3 +47,17 @@ def test_a_job_that_is_left_alone_ends_when_it_was_told_to(
     Simulation(setup, world, oracle, (watch,)).run(workload)
     assert len(ended_s) == 1
     assert told_s == pytest.approx(ended_s, rel=0.01)
+
+
+def test_a_curve_is_of_the_part_of_training_that_a_job_is_in(profiles: Path) -> None:
+    """With a fixed batch that is the same as of all that is left."""
+    app = next(iter(applications(profiles).values()))
+    for batch in (0, app.initial):
+        table = Table(app, batch, 4, {"gpu": 4})
+        for epoch in (0, app.epochs - 1):
+            curve = table.curve("gpu", epoch)
+            until = min(epoch + max(1, round(app.epochs / PHASES)), app.epochs)
+            part_s = {n: table.left_s("gpu", n, 1)[epoch] - table.left_s("gpu", n, 1)[until] for n in (1, 4)}
+            assert curve[4] == pytest.approx(max(curve[3], part_s[1] / part_s[4]))
+            if batch:
+                assert curve[4] == pytest.approx(max(curve[3], table.speed(epoch, frozenset()).rate(4, 1, "gpu")))

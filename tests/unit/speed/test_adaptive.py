@@ -13,7 +13,7 @@ from swell.core.events import Batching, EpochEnded, ExitReason, RunPlanned, RunS
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest
 from swell.core.resources import Allocation, Part
-from swell.speed.adaptive import Goodput, GoodputSpeed
+from swell.speed.adaptive import AHEAD, Goodput, GoodputSpeed
 from swell.speed.known_gpu_types import OPTIMISM, SPREAD
 from swell.speed.step_time import StepModel
 from unit.speed.history import History
@@ -48,6 +48,13 @@ class Trained:
 
     def epoch_s(self, gpus: int, nodes: int, epoch: int) -> float:
         return WORK / max(self.options(gpus, nodes, epoch))[0]
+
+    def speed(self, most: int, epoch: int) -> float:
+        """In the epochs just ahead, on as many of these GPUs as are of use, over that of one. A phase is an epoch."""
+        return max(self._ahead_s(1, epoch) / self._ahead_s(gpus, epoch) for gpus in range(1, most + 1))
+
+    def _ahead_s(self, gpus: int, epoch: int) -> float:
+        return sum(self.epoch_s(gpus, -(-gpus // 8), e) for e in range(epoch, min(epoch + AHEAD, EPOCHS)))
 
     def left_s(self, gpus: int, nodes: int, epoch: int) -> float:
         return sum(self.epoch_s(gpus, nodes, e) for e in range(epoch, EPOCHS))
@@ -103,8 +110,7 @@ class TestCurves:
         world.submit(2)
         curve = world.history.curve(2)
         for gpus in (2, 3, 4, 6, 8, 12, 16, 24, 32):
-            nodes = -(-gpus // 8)
-            assert curve[gpus] == pytest.approx(world.left_s(1, 1, 0) / world.left_s(gpus, nodes, 0), rel=0.1), gpus
+            assert curve[gpus] == pytest.approx(world.speed(gpus, epoch=0), rel=0.1), gpus
 
     def test_more_gpus_help_more_when_the_noise_has_grown(self, world: Trained) -> None:
         trained_everywhere(world)
@@ -113,7 +119,16 @@ class TestCurves:
         world.run(2, 8, 1, range(16))
         old = world.history.curve(2)
         assert old[32] > 1.15 * young[32]
-        assert old[32] == pytest.approx(world.left_s(1, 1, 16) / world.left_s(32, 4, 16), rel=0.1)
+        assert old[32] == pytest.approx(world.speed(32, epoch=16), rel=0.1)
+
+    def test_a_young_job_is_offered_what_it_can_use_now_and_told_when_it_ends(self, world: Trained) -> None:
+        trained_everywhere(world)
+        world.submit(2)
+        speed = world.history.book.speed(world.history.state.jobs[2], {"gpu": 8})
+        now, to_its_end = speed.curve("gpu")[32], speed.rate(32, 4, "gpu")
+        assert now == pytest.approx(world.speed(32, epoch=0), rel=0.1)
+        assert to_its_end == pytest.approx(world.left_s(1, 1, 0) / world.left_s(32, 4, 0), rel=0.1)
+        assert to_its_end > 1.3 * now
 
     def test_a_larger_batch_of_little_use_is_no_speed(self) -> None:
         world = Trained(History(), noise_at_end=0.0)
@@ -121,8 +136,7 @@ class TestCurves:
         world.submit(2)
         curve = world.history.curve(2)
         assert curve[32] < 4, "samples a second would promise many times that"
-        best = max(world.left_s(1, 1, 0) / world.left_s(gpus, -(-gpus // 8), 0) for gpus in range(1, 33))
-        assert curve[32] == pytest.approx(best, rel=0.1)
+        assert curve[32] == pytest.approx(world.speed(32, epoch=0), rel=0.1)
 
     def test_never_decreasing_and_the_same_object_for_jobs_as_far(self, world: Trained) -> None:
         trained_everywhere(world)
@@ -144,10 +158,10 @@ class TestCurves:
             epochs, left = goodput.at("gpu", gpus, nodes), goodput.left("gpu", gpus, nodes)
             for phase in (0, 7, 19):
                 assert left[phase] == pytest.approx(sum(epochs[phase:]))
-                assert table[phase, gpus - 1] == pytest.approx(left[phase])
+                assert table[phase, gpus - 1] == pytest.approx(epochs[phase])
             assert speed.rate(gpus, nodes, "gpu") == pytest.approx(left_s(goodput, 1, 7) / left_s(goodput, gpus, 7))
         smaller_nodes = goodput.table("gpu", 32, 2)
-        assert smaller_nodes[7, 7] == pytest.approx(goodput.left("gpu", 8, 4)[7]), "8 GPUs are four nodes of two"
+        assert smaller_nodes[7, 7] == pytest.approx(goodput.at("gpu", 8, 4)[7]), "8 GPUs are four nodes of two"
 
     def test_a_slow_spell_does_not_poison_it(self, world: Trained) -> None:
         trained_everywhere(world)
