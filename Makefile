@@ -10,6 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 TORCH := .venv-torch
 TENSORFLOW := .venv-tensorflow
 HOROVOD := .venv-horovod
+DEEPSPEED := .venv-deepspeed
 WHEELS := .venv-wheels
 
 .PHONY: web lint-web test-web bench-web screenshots demo test test-slow test-api test-torch test-ssh test-containers test-kubernetes test-frameworks chaos lint bench bench-policies bench-tables clean system-packages help
@@ -72,6 +73,15 @@ $(HOROVOD)/.ready:
 	$(HOROVOD)/bin/pip install -q --no-deps $(WHEELS)/horovod-0.28.1-*.whl
 	@touch $@
 
+# DeepSpeed compiles a part of itself at its first use on CPUs; the tests are not made to wait for that.
+$(DEEPSPEED)/.ready:
+	$(PYTHON) -m venv $(DEEPSPEED)
+	$(DEEPSPEED)/bin/pip install -q torch==2.13.0 numpy setuptools wheel ninja packaging psutil py-cpuinfo
+	DS_BUILD_OPS=0 $(DEEPSPEED)/bin/pip install -q --no-build-isolation deepspeed==0.19.8
+	PATH="$(abspath $(DEEPSPEED))/bin:$$PATH" TORCH_EXTENSIONS_DIR="$(abspath $(DEEPSPEED))/extensions" \
+		$(DEEPSPEED)/bin/python -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()'
+	@touch $@
+
 test-torch: $(READY) $(TORCH)/.ready ## PyTorch, Lightning and Hugging Face, in an environment of their own (0.9 GB)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m torch tests/torch
 
@@ -96,7 +106,7 @@ screenshots: $(READY) web ## pictures of every view into docs/images: look at th
 test-kubernetes: $(READY) ## pods of a real cluster, which it starts (root; skipped with a reason where that cannot be)
 	PYTHONPATH=tests $(BIN)/python -m kubernetes
 
-test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready ## TensorFlow and Horovod (2.6 GB; builds Horovod once)
+test-frameworks: $(READY) $(TENSORFLOW)/.ready $(HOROVOD)/.ready $(DEEPSPEED)/.ready ## TensorFlow, Horovod and DeepSpeed (3.6 GB; builds Horovod once)
 	$(BIN)/python -m pytest -m frameworks tests/frameworks
 
 lint: $(READY) lint-web ## ruff, mypy strict, import contracts
