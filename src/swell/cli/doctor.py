@@ -21,7 +21,7 @@ from swell.client.errors import DaemonUnreachable, Refused
 from swell.client.http import Client
 from swell.core.errors import SwellError
 from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, kept_slots, make_directory, read_token
-from swell.shim import members
+from swell.shim import limits, members
 
 LOW_DISK_GIB = 1.0
 CLOCK_OFF_S = 5.0
@@ -180,9 +180,21 @@ def _isolation(home: Path) -> Check:
         whom = "jobs run as their submitters here; over SSH as the account of the machine, in pods as the image says"
     else:
         whom = f"jobs run as {_me()} and can read the daemon's token and each other's files, whoever submitted them"
-    found = f"{whom}. CPU, memory and processes are limited for jobs with an image only"
+    found = f"{whom}. {_held_to(config.as_submitter)}"
     fix = "" if config.as_submitter else "for people who do not trust each other: run_as: submitter (docs/security.md)"
     return Check(name="isolation", ok=None, found=found, fix=fix)
+
+
+def _held_to(as_submitter: bool) -> str:
+    """What keeps a job from taking the whole machine."""
+    if not as_submitter:
+        return "CPU, memory and processes are limited for jobs with an image only"
+    mark = f"doctor-{os.getpid()}"
+    held = limits.impose(mark, {"limits": {"memory_mib": 1024}})
+    limits.remove(mark)
+    if not held:
+        return "CPU, memory and processes of jobs are not limited: no cgroup may be made here"
+    return f"memory (if the job names it), processes and CPU shares are limited, in {len(held)} cgroups per worker"
 
 
 CHECKS: Sequence[Callable[[Path], Check]] = (

@@ -61,6 +61,11 @@ class _SocketConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def _is_safe(method: str, headers: Mapping[str, str]) -> bool:
+    """To be sent twice."""
+    return method == "GET" or "Idempotency-Key" in headers
+
+
 def fingerprint(der: bytes) -> str:
     """Of a certificate, as `swell up` and `swell login` show it."""
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
@@ -119,11 +124,27 @@ class Client:
         self, method: str, path: str, body: bytes | IO[bytes] | None = None, headers: Mapping[str, str] | None = None
     ) -> Any:
         """The decoded answer. Raises Refused or DaemonUnreachable."""
-        answer = self._answer(method, path, body, headers or {})
-        data = answer.read()
+        answer, data = self._whole_answer(method, path, body, headers or {})
         if answer.status >= 400:
             raise Refused(answer.status, _problem(data, answer.status))
         return json.loads(data) if data else None
+
+    def _whole_answer(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """An answer that breaks off is none: its daemon died meanwhile, and what is safe to ask is asked again."""
+        until_s = time.monotonic() + FOLLOW_S
+        while True:
+            answer = self._answer(method, path, body, headers)
+            try:
+                return answer, answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if not _is_safe(method, headers) or time.monotonic() > until_s:
+                    raise self._unreachable(error) from error
+            if body is not None and not isinstance(body, bytes):
+                body.seek(0)
+            time.sleep(ASK_AGAIN_S)
 
     def _answer(
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
@@ -131,7 +152,7 @@ class Client:
         """A kept connection may have been closed meanwhile: then once more with a fresh one, where that is safe. Where
         several daemons may be the active one, they are asked in turn, for as long as a successor needs to take over;
         one that let the time pass, as a suspended one does, is not asked twice."""
-        safe = method == "GET" or "Idempotency-Key" in headers
+        safe = _is_safe(method, headers)
         until_s = time.monotonic() + FOLLOW_S
         while True:
             kept = self._connection is not None

@@ -443,6 +443,7 @@ def _request(launch: Launch, worker: Worker) -> dict[str, Any]:
         "path_first": list(worker.path_first),
         "cwd": worker.cwd,
         "user": worker.user,
+        "limits": {"cpus": worker.cpus, "memory_mib": worker.memory_mib} if worker.user else {},
         "grace_s": launch.grace_s,
         "secrets": list(launch.secrets),
         "container": dict(worker.container),

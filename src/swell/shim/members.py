@@ -24,16 +24,20 @@ def cgroup_for(mark: str) -> str:
 
 def _parents() -> list[str]:
     """Directories below which this process may make a cgroup and move a child into it."""
-    own = _own_cgroups()
-    found: list[tuple[int, str]] = []
+    return [place for hierarchy in ("", *_V1) for place in (own_place(hierarchy),) if place]
+
+
+def own_place(hierarchy: str) -> str:
+    """The directory of our own cgroup in a hierarchy (by controller; empty: v2), if it may be divided; else empty."""
+    own = _own_cgroups().get(hierarchy)
     for root, point, kind, options in _cgroup_mounts():
-        hierarchies = [""] if kind == "cgroup2" else [name for name in _V1 if name in options]
-        for hierarchy in hierarchies:
-            path = own.get(hierarchy)
-            if path is not None and (path + "/").startswith(root.rstrip("/") + "/"):
-                rank = 0 if not hierarchy else 1 + _V1.index(hierarchy)
-                found.append((rank, (point + path[len(root.rstrip("/")) :]).rstrip("/")))
-    return [path for _, path in sorted(found) if _may_divide(path)]
+        top = root.rstrip("/")
+        if own is None or (kind == "cgroup2") != (not hierarchy) or (hierarchy and hierarchy not in options):
+            continue
+        if (own + "/").startswith(top + "/"):
+            place = (point + own[len(top) :]).rstrip("/")
+            return place if _may_divide(place) else ""
+    return ""
 
 
 def _own_cgroups() -> dict[str, str]:
@@ -67,10 +71,10 @@ def join(cgroup: str) -> None:
     """Move this process there. Best effort: marks and descent remain."""
     if cgroup:
         with contextlib.suppress(OSError):
-            _write(f"{cgroup}/cgroup.procs", "0")
+            write(f"{cgroup}/cgroup.procs", "0")
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
 
@@ -81,6 +85,7 @@ class Members:
     def __init__(self, mark: str, cgroup: str = "") -> None:
         self.mark = mark
         self.cgroup = cgroup
+        self.limited: list[str] = []  # cgroups that limit it
 
     def make_cgroup(self) -> None:
         if self.cgroup:
@@ -106,7 +111,7 @@ class Members:
         left = self.alive(*roots)
         if left and self.cgroup:
             with contextlib.suppress(OSError):
-                _write(f"{self.cgroup}/cgroup.kill", "1")
+                write(f"{self.cgroup}/cgroup.kill", "1")
         for pid, start in left.items():
             send(pid, start, signal.SIGKILL)
         return len(left)

@@ -40,7 +40,7 @@ import time
 import traceback
 from typing import NoReturn
 
-from swell.shim import containers, lease
+from swell.shim import containers, lease, limits
 from swell.shim.files import (
     Json,
     boot_id,
@@ -104,6 +104,7 @@ def guard(directory: str, request: Json, shim: int) -> None:
     members = Members(claimed["mark"], claimed["cgroup"])
     while not (members.sweep(GUARD_ROUND_S, os.getpid()) and containers.remove(request)):
         reap()
+    limits.remove(claimed["mark"])
     touch(directory, "swept")
     notify(request.get("notify", ""), f"{request['run']}/{request['rank']}")
 
@@ -171,6 +172,7 @@ class Holder:
             return {"step": "lease"}
         become(f"swell {self.request['run']}")
         self.members.make_cgroup()
+        self.members.limited = limits.impose(self.members.mark, self.request)
         self.oom_before = self.oom_now = oom_kills()
         try:
             log = create(self.directory, "log", os.O_WRONLY | os.O_APPEND)
@@ -281,6 +283,7 @@ class Holder:
             signal.sigtimedwait([signal.SIGCHLD], pause_s)
             pause_s = min(1.0, pause_s * 1.5)
         self.members.remove_cgroup()
+        limits.remove(self.members.mark)
 
     def _record(self, failed: Json) -> None:
         code = exit_code(self.status) if self.status is not None else None
@@ -341,7 +344,8 @@ def _become(request: Json, directory: str, log: int, tell: int, members: Members
         _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a shim that is killed takes its worker along
         if os.getppid() != parent:
             os._exit(127)
-        join(members.cgroup)
+        for group in (members.cgroup, *members.limited):
+            join(group)
         for sig in DEFAULTED:
             signal.signal(sig, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

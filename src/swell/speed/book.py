@@ -134,7 +134,7 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[tuple[JobId, _Entry]] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
-        self._said: dict[str, Family] = {}  # families as they were when something was last fitted
+        self._families_said: dict[str, Family] = {}  # families as they were when something was last fitted
         self._unsaid = False  # a family would say something else by now
         self._lengths = Lengths()
         self._type_ratios = NOTHING_COMPARED  # between GPU types
@@ -199,13 +199,13 @@ class Book:
         if len(self._families) > KEEP_FAMILIES:
             oldest = next(iter(self._families))
             del self._families[oldest]
-            self._said.pop(oldest, None)
+            self._families_said.pop(oldest, None)
         return family
 
     def _new_family(self, name: str) -> Family:
         family = Family(name=name, course=EpochWork(self._usual))
         if not self._fits_on_ask:
-            self._said[name] = family.frozen()
+            self._families_said[name] = family.frozen()
         return family
 
     def _epoch(self, event: EpochEnded) -> None:
@@ -410,7 +410,7 @@ class Book:
     def _as_said(self, family: Family) -> Family:
         """Answers are kept as long as nothing was learned that changes them: what they were made of must not depend on
         when somebody asked."""
-        return family if self._fits_on_ask else self._said.get(family.name, family)
+        return family if self._fits_on_ask else self._families_said.get(family.name, family)
 
     # -- fitting
 
@@ -437,9 +437,9 @@ class Book:
 
     def _say_anew(self) -> None:
         for name, family in self._families.items():
-            said = self._said.get(name)
+            said = self._families_said.get(name)
             if said is None or said.edition != family.edition:
-                self._said[name] = family.frozen()
+                self._families_said[name] = family.frozen()
 
     def _fit(self) -> None:
         for name in self._family_news:

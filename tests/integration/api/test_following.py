@@ -102,6 +102,50 @@ def test_one_that_is_dead_is_passed_over() -> None:
         assert one.post("/v1/jobs/1/cancel") == {"user": "ana"}  # refused before it was sent
 
 
+@contextmanager
+def dying() -> Iterator[tuple[str, list[str]]]:
+    """A daemon that is killed in the middle of its first answer, and has a successor at the same address."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "15")
+            self.end_headers()
+            self.wfile.write(b'{"user": "ana"}' if len(asked) > 1 else b'{"us')
+            self.close_connection = True
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Not here."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again_where_that_is_safe() -> None:
+    with dying() as (url, asked), client(url) as one:
+        assert one.get("/v1/whoami") == {"user": "ana"}
+    assert len(asked) == 2
+
+
+def test_an_answer_that_breaks_off_is_said_where_it_is_not() -> None:
+    with dying() as (url, asked), client(url) as one, pytest.raises(DaemonUnreachable):
+        one.post("/v1/jobs/1/cancel")
+    assert len(asked) == 1
+
+
 def test_one_that_is_suspended_costs_its_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "FOLLOW_TIMEOUT_S", 1.0)
     with served(None) as active, suspended() as (stale, asked), client(stale, active) as one:

@@ -6,8 +6,8 @@ import itertools
 import signal
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,11 +75,6 @@ def pair(folder: Path, database: str, gpus: int = 4, env: Mapping[str, str] | No
         end_runs(shared)
 
 
-KEEP = 25
-"""Jobs of each client that wait or run at most: beyond them it cancels its oldest. So there is as much to run as the
-machine can do, however slow it is, and no more: 200 jobs with 8 clients."""
-
-
 class Submitters:
     """Clients that submit one job after the other, each sent again under its key until it is accepted."""
 
@@ -89,7 +84,6 @@ class Submitters:
         self.accepted: dict[str, int] = {}  # id by key
         self.times: list[float] = []
         self.errors: list[str] = []
-        self.given_up: dict[int, None] = {}  # ids of jobs that their client asked to be cancelled
         self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(clients)]
 
     def __enter__(self) -> Submitters:
@@ -104,42 +98,36 @@ class Submitters:
 
     def _run(self, number: int) -> None:
         client, count = self._pair.client(), 0
-        standing: deque[int] = deque()
         while not self._over.is_set():
-            if len(standing) == KEEP:
-                self._cancel(client, standing.popleft())
             key = f"{number}-{count}"
             self._submit(client, key)
-            standing.append(self.accepted[key])
             count += 1
             self._over.wait(self._pause_s)
         client.close()
 
-    def _submit(self, client: Client, key: str) -> None:
-        document = {"name": f"j-{key}", "command": f"echo {key} >> {self._mark}", "gpus": 0}
-        self.accepted[key] = self._until_accepted(lambda: client.submit(document, key=key))["ids"][0]
-        self.times.append(time.monotonic())
+    def stand(self, jobs: int, release: Path) -> None:
+        """Submit so many jobs of one GPU that run, or wait for one, until this file is there."""
+        client = self._pair.client()
+        for number in range(jobs):
+            self._submit(client, f"standing-{number}", f"until test -e {release}; do sleep 1; done", gpus=1)
+        client.close()
 
-    def _cancel(self, client: Client, job: int) -> None:
-        """If it has not ended; that it has is no error."""
-        self.given_up[job] = None
-        self._until_accepted(lambda: client.request_json("POST", "/v1/jobs/cancel", {"jobs": [job]}))
-
-    def _until_accepted(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _submit(self, client: Client, key: str, first: str = "true", gpus: int = 0) -> None:
+        document = {"name": f"j-{key}", "command": f"{first}; echo {key} >> {self._mark}", "gpus": gpus}
         while True:
             try:
-                return ask()
+                made = client.submit(document, key=key)
             except DaemonUnreachable:
                 continue
             except Refused as refused:
                 if refused.status < 500:
                     self.errors.append(str(refused))
-                    raise
+                    return
                 time.sleep(0.05)
-
-    def standing(self) -> int:
-        """Jobs that were accepted and that nobody has given up."""
-        return len(self.accepted) - len(self.given_up)
+                continue
+            self.accepted[key] = made["ids"][0]
+            self.times.append(time.monotonic())
+            return
 
     def longest_gap_s(self) -> float:
         times = sorted(self.times)
@@ -147,7 +135,7 @@ class Submitters:
 
 
 def check(pair: Pair, submitters: Submitters, mark: Path) -> dict[str, Any]:
-    """Every accepted submission is one job, which ran once, or not if it was given up; nothing else is there."""
+    """Every accepted submission is one job, which ran once; nothing else is there."""
     assert not submitters.errors, submitters.errors[:3]
     client = pair.client()
 
@@ -159,18 +147,14 @@ def check(pair: Pair, submitters: Submitters, mark: Path) -> dict[str, Any]:
             if after is None:
                 return found
 
-    ends = ("completed", "cancelled")
-    eventually(lambda: all(job["state"] in ends for job in jobs()), 240, what="all jobs have ended", every_s=1.0)
+    eventually(lambda: all(job["state"] == "completed" for job in jobs()), 240, what="all jobs have ended", every_s=1.0)
     listed = jobs()
     client.close()
     ran, known = Counter(mark.read_text().split()), Counter(job["name"].removeprefix("j-") for job in listed)
     accepted = set(submitters.accepted)
-    unwanted = {job["name"].removeprefix("j-") for job in listed if job["state"] == "cancelled"}
-    given_up = {key for key, job in submitters.accepted.items() if job in submitters.given_up}
     return {
         "jobs": len(known),
-        "ran": len(ran),
-        "lost": len(accepted - set(known)) + len(accepted - unwanted - set(ran)) + len(unwanted - given_up),
+        "lost": len(accepted - set(known)) + len(accepted - set(ran)),
         "double": sum(count > 1 for count in known.values()) + sum(count > 1 for count in ran.values()),
         "longest_gap_s": round(submitters.longest_gap_s(), 2),
     }

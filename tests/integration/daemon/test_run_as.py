@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from harness import Daemon, daemon, eventually
+from swell.shim import limits
+from swell.shim.members import own_place
 
 ANA, BO = "games", "daemon"
 """Users that every Debian has."""
@@ -91,6 +93,30 @@ def test_another_users_environment_cannot_be_read_while_it_runs(served: Daemon) 
     assert out == "kept\n"
     served.post(f"/v1/jobs/{job}/cancel")
     eventually(lambda: served.get(f"/v1/jobs/{job}")["ended_s"], 60, what="a job of another user is cancelled")
+
+
+WITHIN_LIMITS = pytest.mark.skipif(
+    not {"memory", "pids"} <= {name for name in limits.CONTROLLERS if own_place(name)},
+    reason="no cgroups of memory and pids (v1) may be made here",
+)
+
+
+@WITHIN_LIMITS
+def test_a_job_gets_no_more_memory_than_it_asked_for(served: Daemon) -> None:
+    greedy = "exec dd if=/dev/zero of=/dev/null bs=300M count=1"
+    out, job = ran(served, ANA, greedy, memory="100MiB")
+    record = served.get(f"/v1/jobs/{job}")
+    assert (out, record["state"], record["exit_reason"]) == ("", "failed", "out-of-memory")
+    assert "300 MiB" in ran(served, ANA, greedy, memory="1GiB")[0]
+
+
+@WITHIN_LIMITS
+def test_a_job_cannot_fill_the_machine_with_processes_nor_lift_its_limits(served: Daemon) -> None:
+    show = "p=/sys/fs/cgroup/pids$(grep :pids: /proc/self/cgroup | cut -d: -f3); cat $p/pids.max"
+    out, _ = ran(served, ANA, f"{show}; echo max 2>/dev/null > $p/pids.max || echo held; basename $p")
+    assert [int(out.split()[0]) <= limits.MAX_PIDS, out.split()[1]] == [True, "held"]
+    mark = out.split()[2].removeprefix("swell-")
+    eventually(lambda: not any(map(os.path.exists, limits.groups(mark))), 30, what="groups of ended runs are removed")
 
 
 def test_a_second_attempt_changes_no_owner(served: Daemon) -> None:
