@@ -130,6 +130,7 @@ class Plan:
         ends = np.array([is_end for _, is_end, _ in self._events], dtype=float)
         cost = np.concatenate([ends[::-1].cumsum()[::-1] + kappa, np.full(len(self._columns), 1e-7)])
         found = linprog(cost, *self._rows, *self._fixed, method="highs")
+        assert found.x is not None, found.message
         at_s = np.cumsum(found.x[: len(ends)]) * HOUR_S
         mean_s = float(at_s @ ends) / len(self._jobs) - sum(job.at_s for job in self._jobs) / len(self._jobs)
         return mean_s, float(at_s[-1]) - min(job.at_s for job in self._jobs)

@@ -6,7 +6,7 @@ one GPU (of the job's first type), so that remaining time / rate is exactly the 
 adapts its batch begins with its user's batch on each type of GPU: it needs an epoch to measure a better one.
 
 A curve, by which policies share out GPUs now, is of the part of training that the job is in, as the learned one is: a
-job that adapts its batch scales far better when it is old (ADR 74). With a fixed batch both are the same.
+job that adapts its batch scales far better when it is old (ADR 74).
 """
 
 from __future__ import annotations
@@ -87,11 +87,12 @@ class Table:
         return packed(gpus, per_node) if nodes == -(-gpus // per_node) else spread_over(gpus, nodes)
 
     def curve(self, gpu_type: str, epoch: int) -> Curve:
-        """Over a phase of training from this epoch on."""
+        """Over a phase of training from this epoch on; with a fixed batch over all that is left, which is the same."""
         if gpu_type not in self._per_node:
             return (0.0,) * (self._max + 1)
         per_node = self._per_node[gpu_type]
-        until = min(epoch + max(1, round(self._app.epochs / PHASES)), self._app.epochs)
+        phase = self._app.epochs if self._batch else max(1, round(self._app.epochs / PHASES))
+        until = min(epoch + phase, self._app.epochs)
         phases_s = [self._from_to_s(gpu_type, n, -(-n // per_node), epoch, until) for n in range(1, self._max + 1)]
         speeds: Floats = self._from_to_s(self._reference, 1, 1, epoch, until) / np.maximum(phases_s, 1e-9)
         return (0.0, *np.maximum.accumulate(speeds).tolist())

@@ -50,14 +50,12 @@ def test_a_job_that_is_left_alone_ends_when_it_was_told_to(
 
 
 def test_a_curve_is_of_the_part_of_training_that_a_job_is_in(profiles: Path) -> None:
-    """With a fixed batch that is the same as of all that is left."""
+    """With a fixed batch it is of all that is left, as the rate is."""
     app = next(iter(applications(profiles).values()))
-    for batch in (0, app.initial):
-        table = Table(app, batch, 4, {"gpu": 4})
-        for epoch in (0, app.epochs - 1):
-            curve = table.curve("gpu", epoch)
-            until = min(epoch + max(1, round(app.epochs / PHASES)), app.epochs)
-            part_s = {n: table.left_s("gpu", n, 1)[epoch] - table.left_s("gpu", n, 1)[until] for n in (1, 4)}
-            assert curve[4] == pytest.approx(max(curve[3], part_s[1] / part_s[4]))
-            if batch:
-                assert curve[4] == pytest.approx(max(curve[3], table.speed(epoch, frozenset()).rate(4, 1, "gpu")))
+    adaptive, fixed = (Table(app, batch, 4, {"gpu": 4}) for batch in (0, app.initial))
+    for epoch in (0, app.epochs - 1):
+        until = min(epoch + max(1, round(app.epochs / PHASES)), app.epochs)
+        part_s = [adaptive.left_s("gpu", n, 1)[epoch] - adaptive.left_s("gpu", n, 1)[until] for n in (1, 2, 3, 4)]
+        assert adaptive.curve("gpu", epoch)[4] == pytest.approx(part_s[0] / min(part_s))
+        rates = [fixed.speed(epoch, frozenset()).rate(n, 1, "gpu") for n in (1, 2, 3, 4)]
+        assert fixed.curve("gpu", epoch)[4] == max(rates)
