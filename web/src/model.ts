@@ -149,10 +149,10 @@ export function ticksUntil(last: number): number[] {
   return Array.from({ length: Math.floor(last / step) + 1 }, (_, i) => i * step);
 }
 
-/** Of a round time: 45 s, 15 min, 2 h, 1.5 h. */
+/** Of a round time: 45 s, 75 min, 1.5 h, 2 h. */
 export function tickText(seconds: number): string {
   if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Number((seconds / 60).toFixed(1))} min`;
+  if (seconds < 3600 || (seconds < 7200 && seconds % 1800)) return `${Number((seconds / 60).toFixed(1))} min`;
   if (seconds < 2 * 86400) return `${Number((seconds / 3600).toFixed(1))} h`;
   return `${Number((seconds / 86400).toFixed(1))} days`;
 }

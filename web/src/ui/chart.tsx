@@ -5,11 +5,14 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { theme } from "../theme";
 
+const STEPPED = uPlot.paths.stepped?.({ align: 1 });
+
 export interface Line {
   label: string;
   colour: string;
   points?: boolean; // measured: dots without a line
   dash?: boolean;
+  step?: boolean; // holds until the next point
 }
 
 interface Props {
@@ -41,6 +44,7 @@ function options(props: Props, width: number): uPlot.Options {
           value: (_, found) => (found === null ? "" : Number(found.toPrecision(4)).toLocaleString()),
           stroke: one.points ? "transparent" : one.colour,
           width: 2,
+          ...(one.step && STEPPED ? { paths: STEPPED } : {}),
           ...(one.dash ? { dash: [6, 4] } : {}),
           ...(one.points
             ? { points: { show: true, size: 9, fill: one.colour, stroke: one.colour } }

@@ -33,6 +33,6 @@ export function Completion({ title, of }: Props) {
     });
     return [xs, ...shares] as uPlot.AlignedData;
   }, [of]);
-  const lines = of.map((one, i) => ({ label: one.label, colour: lineColour(i) }));
+  const lines = of.map((one, i) => ({ label: one.label, colour: lineColour(i), step: true }));
   return <Chart title={title} x={unit} data={data} lines={lines} />;
 }
