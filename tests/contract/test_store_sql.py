@@ -18,6 +18,7 @@ from lives import T0, moving_life, planned, short_life, submitted, two_nodes
 from swell.core import events as ev
 from swell.core.errors import StoreBusy, StoreError, StoreFenced, StoreTooNew
 from swell.core.ids import RunId
+from swell.core.job import GpuRequest
 from swell.core.lifecycle import replay
 from swell.core.resources import Gpu, GpuHealth, Node, NodeCondition
 from swell.store import migrate, sql
@@ -193,6 +194,12 @@ def test_what_ran_can_be_read_with_plain_sql(sql_url: str) -> None:
         store.rebuild()
         assert query(sql_url, history) == before
         assert query(sql_url, now) == [("python 'a b.py'", "torch:2", 1, 5, metrics)]
+
+
+def test_the_sizes_that_a_job_may_have_can_be_read_with_plain_sql(sql_url: str) -> None:
+    with opened(sql_url) as store:
+        store.append(1, [submitted(1, gpus=GpuRequest(min=2, max=6))])
+        assert query(sql_url, "SELECT gpus, gpus_min, gpus_max FROM jobs") == [(0, 2, 6)]
 
 
 def test_jobs_of_before_get_their_plain_columns(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

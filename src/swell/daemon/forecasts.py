@@ -101,8 +101,7 @@ class Forecasts:
         """Returns the CPU time it took."""
         if now is None or not now.state.active:
             return 0.0
-        samples = max(1, min(SAMPLES, LOOKS_AT_JOBS // len(now.state.active)))
-        done = await self._background.do(now, Foresee(samples=samples))
+        done = await self._background.do(now, Foresee(samples=samples_of(len(now.state.active))))
         assert isinstance(done.result, Forecast)  # as asked for
         raw, scales = done.result.intervals, await asyncio.to_thread(self._track.calibration.copy().scales, now.now_s)
         shown: dict[JobId, Interval] = {}
@@ -196,3 +195,8 @@ def _between(low_s: float, high_s: float) -> str:
     if low_s < 1.0:
         return f"within {high}"
     return f"in about {high}" if low == high else f"in {low} to {high}"
+
+
+def samples_of(jobs: int) -> int:
+    """Fewer for more jobs, so that a forecast looks at about as many jobs in all; at least one."""
+    return max(1, min(SAMPLES, LOOKS_AT_JOBS // jobs))

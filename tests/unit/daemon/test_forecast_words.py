@@ -2,7 +2,7 @@
 
 import pytest
 
-from swell.daemon.forecasts import _between
+from swell.daemon.forecasts import _between, samples_of
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,7 @@ from swell.daemon.forecasts import _between
 )
 def test_a_time_that_is_almost_there_has_no_number(low_s: float, high_s: float, words: str) -> None:
     assert _between(low_s, high_s) == words
+
+
+def test_more_jobs_are_forecast_with_fewer_samples_but_never_without() -> None:
+    assert [samples_of(jobs) for jobs in (1, 200, 400, 800, 5000)] == [4, 4, 2, 1, 1]

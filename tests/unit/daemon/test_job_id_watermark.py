@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -40,3 +41,17 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path, caplog: pyte
     (tmp_path / "home").mkdir()
     mark.write()
     assert mark.read() == 3
+
+
+def test_ids_are_written_as_they_are_given(tmp_path: Path) -> None:
+    async def main() -> None:
+        mark = JobIdWatermark(tmp_path / "last")
+        writing = asyncio.create_task(mark.run())
+        mark.reached(7)
+        async with asyncio.timeout(30):
+            while not (tmp_path / "last").exists():
+                await asyncio.sleep(0)
+        writing.cancel()
+
+    asyncio.run(main())
+    assert (tmp_path / "last").read_text() == "7\n"
