@@ -16,10 +16,11 @@ INTERPRETERS: Mapping[str, str] = {".py": "python", ".sh": "bash"}
 _PLAIN = re.compile(r"[\w.+][\w.+-]*")
 _IN_SHELLS = frozenset(
     (
-        *(".", ":", "alias", "bg", "break", "builtin", "case", "cd", "command", "continue", "coproc", "declare"),
-        *("dirs", "enable", "eval", "exec", "exit", "export", "fg", "for", "function", "getopts", "hash", "if"),
-        *("jobs", "let", "local", "mapfile", "popd", "pushd", "read", "readarray", "readonly", "return", "select"),
-        *("set", "shift", "shopt", "source", "times", "trap", "type", "typeset", "ulimit", "umask", "unalias"),
+        *(".", ":", "alias", "bg", "break", "builtin", "case", "cd", "command", "continue", "coproc"),
+        *("declare", "dirs", "echo", "enable", "eval", "exec", "exit", "export", "false", "fg", "for"),
+        *("function", "getopts", "hash", "if", "jobs", "kill", "let", "local", "mapfile", "popd", "printf"),
+        *("pushd", "pwd", "read", "readarray", "readonly", "return", "select", "set", "shift", "shopt"),
+        *("source", "test", "times", "trap", "true", "type", "typeset", "ulimit", "umask", "unalias"),
         *("unset", "until", "wait", "while"),
     )
 )

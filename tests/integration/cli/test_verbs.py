@@ -200,7 +200,7 @@ def test_a_thousand_jobs_are_cancelled_in_a_moment(sh: Shell) -> None:
         ("command: [a", "line 1"),
         ("comand: x", "did you mean command?"),
         ("command: x\ngpus: 4-2", "min must not be more than max"),
-        ("command: x\ngpus: 64", "lower gpus.min"),
+        ("command: 'true'\ngpus: 64", "lower gpus.min"),
         ("command: x\nname: ../x", "a name has letters"),
         ("command: x\nname: $(reboot)", "a name has letters"),
         ("script: missing.py", "missing.py"),
