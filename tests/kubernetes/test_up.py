@@ -74,7 +74,7 @@ def test_up_installs_the_daemon_and_commands_reach_it_through_the_api_server(
     job = {"command": "echo trained", "image": image.NAME, "gpus": 1, "kubernetes": {}}
     (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
     swell(home, "submit", "job.json")
-    swell(home, "wait", "1", "--timeout", "120")
+    swell(home, "wait", "1", "--timeout", "240")
     assert "trained" in swell(home, "logs", "-f", "1"), "streams come through as well"
     again = swell(home, "up", "--kubernetes", *options, "--yes", "--json")
     assert json.loads(again)["url"].startswith("kubernetes://")
