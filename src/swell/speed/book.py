@@ -134,8 +134,8 @@ class Book:
         self._news: dict[JobId, None] = {}  # jobs to fit again
         self._ended: deque[tuple[JobId, _Entry]] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
         self._family_news: dict[str, None] = {}
-        self._families_said: dict[str, Family] = {}  # families as they were when something was last fitted
-        self._unsaid = False  # a family would say something else by now
+        self._published: dict[str, Family] = {}  # families as they were when something was last fitted
+        self._stale = False  # something was learned of a family that the published ones lack
         self._lengths = Lengths()
         self._type_ratios = NOTHING_COMPARED  # between GPU types
         self._practice_news: dict[str, None] = {}  # families of which some adapt their batch
@@ -199,13 +199,13 @@ class Book:
         if len(self._families) > KEEP_FAMILIES:
             oldest = next(iter(self._families))
             del self._families[oldest]
-            self._families_said.pop(oldest, None)
+            self._published.pop(oldest, None)
         return family
 
     def _new_family(self, name: str) -> Family:
         family = Family(name=name, course=EpochWork(self._usual))
         if not self._fits_on_ask:
-            self._families_said[name] = family.frozen()
+            self._published[name] = family.frozen()
         return family
 
     def _epoch(self, event: EpochEnded) -> None:
@@ -285,7 +285,7 @@ class Book:
             work_1_s = entry.measurements.work_1_s(entry.fit.unit_1_s) if entry.fit else entry.work_1_s
             before = entry.home.edition
             entry.home.finished(entry.measurements.epochs, work_1_s)
-            self._unsaid = self._unsaid or entry.home.edition != before
+            self._stale = self._stale or entry.home.edition != before
             self._saw_length(job, entry, work_1_s)
 
     def _saw_length(self, job: JobId, entry: _Entry, work_1_s: float) -> None:
@@ -339,9 +339,9 @@ class Book:
             if entry.remaining is not None and entry.remaining.length_median_1_s:
                 entry.record, entry.made_for = None, ()
         if home is not None:
-            said = self._as_said(home)
-            if entry.edition != said.edition:
-                entry.edition = said.edition
+            published = self._published_of(home)
+            if entry.edition != published.edition:
+                entry.edition = published.edition
                 entry.record, entry.made_for = None, ()
                 entry.speed = entry.speed if entry.fit else None
                 entry.fit = self._completed(entry.fit) if entry.fit else None
@@ -404,13 +404,13 @@ class Book:
 
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
-        family = self._as_said(entry.home) if entry.home else Family()
+        family = self._published_of(entry.home) if entry.home else Family()
         return estimate(job, entry.measurements, speed, family, self._lengths, entry.work_1_s)
 
-    def _as_said(self, family: Family) -> Family:
+    def _published_of(self, family: Family) -> Family:
         """Answers are kept as long as nothing was learned that changes them: what they were made of must not depend on
         when somebody asked."""
-        return family if self._fits_on_ask else self._families_said.get(family.name, family)
+        return family if self._fits_on_ask else self._published.get(family.name, family)
 
     # -- fitting
 
@@ -418,7 +418,7 @@ class Book:
     def has_news(self) -> bool:
         """Something was learned that a fit would show."""
         fits = self._news or self._family_news or self._ended or self._practice_news or self._type_news
-        return bool(fits or self._unsaid or self._lengths.due)
+        return bool(fits or self._stale or self._lengths.due)
 
     def _fit_all(self) -> None:
         if self._news or self._family_news or self._ended:
@@ -430,16 +430,16 @@ class Book:
         self._practice_news.clear()
         if self._type_news:
             self._compare_types()
-        self._lengths.say_anew()
-        self._unsaid = False
+        self._lengths.publish()
+        self._stale = False
         if not self._fits_on_ask:
-            self._say_anew()
+            self._publish()
 
-    def _say_anew(self) -> None:
+    def _publish(self) -> None:
         for name, family in self._families.items():
-            said = self._families_said.get(name)
-            if said is None or said.edition != family.edition:
-                self._families_said[name] = family.frozen()
+            published = self._published.get(name)
+            if published is None or published.edition != family.edition:
+                self._published[name] = family.frozen()
 
     def _fit(self) -> None:
         for name in self._family_news:

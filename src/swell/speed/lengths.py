@@ -76,7 +76,7 @@ class _Spread:
 
 
 class Lengths:
-    due = False  # to be said anew; of the class, for books that were kept before there was one
+    due = False  # estimates are to be made anew; of the class, for books that were kept before there was one
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
@@ -97,7 +97,7 @@ class Lengths:
         if self._news * 8 >= len(self._seen):  # not at each: all estimates of waiting jobs are made anew
             self._news, self.due = 0, True
 
-    def say_anew(self) -> None:
+    def publish(self) -> None:
         """If that is due. Until then answers stay as they are."""
         if self.due:
             self.due, self._spread = False, None
