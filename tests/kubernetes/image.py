@@ -50,7 +50,6 @@ def daemon_archive(directory: Path) -> Path:
     packages = root / "usr/local/lib/python3.11/dist-packages"
     words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), f"{ROOT}[kubernetes]"]
     subprocess.run(words, check=True, env={**os.environ, "SWELL_WEB": "skip"})
-    _bring_shared(root, list(packages.rglob("*.so")))
     program = root / "usr/bin/swell"
     program.write_text("#!/usr/bin/python3\nfrom swell.cli.main import main\nmain()\n", encoding="ascii")
     program.chmod(0o755)
@@ -86,15 +85,11 @@ def _fill(root: Path) -> None:
     for directory in packages.rglob("tests"):
         shutil.rmtree(directory, ignore_errors=True)
     objects = [*root.glob("usr/lib/python3.11/lib-dynload/*.so"), *packages.rglob("*.so")]
-    _bring_shared(root, [*PROGRAMS, *objects])
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n", encoding="ascii")
-
-
-def _bring_shared(root: Path, objects: list[Path]) -> None:
-    for found in _shared(objects):
+    for found in _shared([*PROGRAMS, *objects]):
         place = root / "usr" / str(found).removeprefix("/usr").lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(found.resolve(), place)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n", encoding="ascii")
 
 
 def _shared(objects: list[Path]) -> list[Path]:
