@@ -1,5 +1,4 @@
-"""A small image with a shell, python3 and numpy, made of this machine's own files: no registry is needed. And one of
-the daemon: the same, with Swell as this checkout has it and the packages that it needs.
+"""A small image with a shell, python3 and numpy, made of this machine's own files: no registry is needed.
 
 Kept outside the repository (the user's cache directory) and made once.
 """
@@ -16,9 +15,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "docker.io/swell/trainer:1"
-DAEMON = "docker.io/swell/daemon:1"
 VERSION = "3"
 PYTHON = Path("/usr/bin/python3.11")
 PROGRAMS = (PYTHON, *(Path("/bin") / name for name in ("dash", "sleep", "cat", "mkdir", "ls", "kill")))
@@ -40,23 +37,6 @@ def archive() -> Path:
         shutil.rmtree(root, ignore_errors=True)
         _fill(root)
         _pack(root, target)
-    return target
-
-
-def daemon_archive(directory: Path) -> Path:
-    """The daemon's image, in this directory."""
-    root = directory / "daemon.root"
-    _fill(root)
-    packages = root / "usr/local/lib/python3.11/dist-packages"
-    words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), f"{ROOT}[kubernetes]"]
-    subprocess.run(words, check=True, env={**os.environ, "SWELL_WEB": "skip"})
-    program = root / "usr/bin/swell"
-    program.write_text("#!/usr/bin/python3\nfrom swell.cli.main import main\nmain()\n", encoding="ascii")
-    program.chmod(0o755)
-    with (root / "etc/passwd").open("a", encoding="ascii") as file:
-        file.write("swell:x:1000:1000:swell:/home/swell:/bin/sh\n")
-    target = directory / "daemon.tar"
-    _pack(root, target, DAEMON)
     return target
 
 
@@ -103,7 +83,7 @@ def _shared(objects: list[Path]) -> list[Path]:
     return list(found)
 
 
-def _pack(root: Path, target: Path, name: str = NAME) -> None:
+def _pack(root: Path, target: Path) -> None:
     layer = target.with_suffix(".layer")
     with tarfile.open(layer, "w") as tar:
         tar.add(root, arcname=".")
@@ -115,7 +95,7 @@ def _pack(root: Path, target: Path, name: str = NAME) -> None:
         "config": {"Env": [path]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"]}]
     files = target.with_suffix(".parts")
     files.mkdir(exist_ok=True)
     (files / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -1,5 +1,5 @@
-"""`swell up --kubernetes`: what it creates is what is deployed, and addresses in a cluster. The rest is tested on a
-cluster (tests/kubernetes/test_up.py)."""
+"""`swell up --kubernetes`: what it creates is what is deployed, and addresses in a cluster. The rest is tested
+with a stand-in API server (integration/cli/test_through_cluster.py)."""
 
 from __future__ import annotations
 
