@@ -108,7 +108,7 @@ def test_a_mistake_in_one_of_several_files_is_told_with_the_file(sh: Shell) -> N
     (sh.work / "good.yaml").write_text("command: 'true'")
     (sh.work / "bad.yaml").write_text("comand: 'true'")
     refused = sh("submit", "good.yaml", "bad.yaml", code=2).err
-    assert "bad.yaml: comand" in refused
+    assert "bad.yaml, line 1: comand" in refused
     assert "jobs[" not in refused
 
 
