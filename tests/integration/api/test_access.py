@@ -10,12 +10,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from integration.api.conftest import Server
+from integration.api.conftest import TOKEN, Server
 from swell.api import guard
 from swell.api.access import NEEDS, Need
+from swell.api.auth import run_token
 from swell.core import account_events
 from swell.core import events as ev
 from swell.core.accounts import Role
+from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.state import JobRecord
 from swell.daemon.accounts import digest_of, new_token
@@ -131,8 +133,27 @@ def test_every_route_is_open_to_exactly_those_it_should_be(people: People, metho
             refused = answer.status_code == 403
             assert refused != allowed(need, role, whose), (method, template, role, whose, answer.status_code)
             assert answer.status_code != 401, (method, template, role)
+            assert answer.status_code < 500, (method, template, role, answer.text)
             if refused:
                 assert SECRET not in answer.text
+
+
+@pytest.mark.parametrize("bearer", ["", "run", "expired"])
+def test_no_route_is_open_to_nobody_to_a_run_or_to_a_token_that_is_over(people: People, bearer: str) -> None:
+    engine = people.server.engine
+    token, text = new_token()
+    engine.record(
+        account_events.TokenIssued(
+            token=token, user="ana-admin", digest=digest_of(text), role=Role.ADMIN, at_s=1.0, expires_s=2.0
+        )
+    )
+    shown = {"": "", "run": f"Bearer {run_token(TOKEN, RunId(1, 1))}", "expired": f"Bearer {text}"}[bearer]
+    before = engine.state.seq
+    with httpx.Client(base_url=people.server.url, headers={"Authorization": shown}, timeout=10) as client:
+        for method, template in ROUTES:
+            people.server.app.state.attempts._peers.clear()  # else it is 429 after twenty
+            answer = ask(client, method, template, 2)
+            assert (answer.status_code, engine.state.seq) == (401, before), (method, template)
 
 
 def test_a_list_shows_the_queue_to_all_but_what_jobs_printed_and_their_files_to_few(people: People) -> None:
