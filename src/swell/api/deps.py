@@ -99,11 +99,20 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _number(text: str) -> float:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+_json = msgspec.json.Decoder(float_hook=_number)
+
+
 class StrictRequest(Request):
     async def json(self) -> Any:
-        """Without what the standard library lets pass: NaN, halves of characters."""
+        """Without what the standard library lets pass: NaN, halves of characters. 4.0 is a whole number, as JSON Schema
+        has it."""
         try:
-            return msgspec.json.decode(await self.body())
+            return _json.decode(await self.body())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             byte = _BYTE.search(str(error))
             raise json.JSONDecodeError(str(error), "", int(byte[1]) if byte else 0) from error

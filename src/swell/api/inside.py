@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,8 @@ from swell.jobfile.files import write_archive
 
 MAX_WAIT_S = 60.0
 _decoder = msgspec.json.Decoder(RunReport)
+_LONG_NUMBER = re.compile(rb"\d{19}")
+"""Only a body with such a thing can hold a number that no database takes: reports are many, and looked through once."""
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +39,24 @@ _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
 async def report(request: Request) -> Response:
     run = run_of(request.path_params["run"])
+    raw = await request.body()
     try:
-        body = _decoder.decode(await request.body())
+        body = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(
             400, "Not a report", f"{error}; the fields of a report are listed in the OpenAPI page"
         ) from error
+    if _LONG_NUMBER.search(raw) and not _is_storable(msgspec.to_builtins(body)):
+        raise ApiError(422, "Not a report", "a whole number in it needs more than 64 bits: none that is measured does")
     return json_response(await engine_of(request).report(run, body))
+
+
+def _is_storable(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(_is_storable(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return all(_is_storable(item) for item in value)
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 async def lease(request: Request) -> Response:

@@ -141,3 +141,24 @@ def test_events_that_are_no_longer_kept_are_answered_as_such(server: Server) -> 
     assert server.client.get("/v1/events", headers={"Last-Event-ID": "1"}).status_code == 410
     for still in ("after=2&", "last=9&", ""):
         assert server.client.get(f"/v1/events?{still}follow=false").status_code == 200
+
+
+def test_a_report_with_a_number_that_no_database_takes_is_refused(server: Server) -> None:
+    (job,) = server.submit()
+    for raw in (
+        b'{"epochs": [{"epoch": 1, "unsaved": 4999411220585770118368139935744}]}',
+        b'{"rank": -9223372036854775809}',
+    ):
+        answer = server.client.post(f"/v1/runs/{job}.1/report", content=raw)
+        assert (answer.status_code, "64 bits" in answer.json()["detail"]) == (422, True)
+    named = b'{"series": {"loss-12345678901234567890": [[1.5, 0.25]]}}'  # a name may be of digits
+    assert server.client.post(f"/v1/runs/{job}.1/report", content=named).status_code in (200, 404, 410)
+
+
+def test_a_whole_number_may_be_written_with_a_point_and_true_is_none(server: Server) -> None:
+    def asked(raw: bytes) -> int:
+        return server.client.post("/v1/slots", content=raw, headers={"Content-Type": "application/json"}).status_code
+
+    assert asked(b'{"gpus": 4.0}') == 200
+    for wrong in (b'{"gpus": 4.5}', b'{"gpus": true}', b'{"gpus": "4"}', b'{"gpus": 1e300}'):
+        assert asked(wrong) == 422
