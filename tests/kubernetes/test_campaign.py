@@ -155,6 +155,7 @@ def judge(found: Lab, job: int, undisturbed: dict[int, str], counts: Counter[str
     counts["jobs"] += 1
     counts["lost"] += view["state"] != "completed" or not is_whole(lines, view["attempts"], undisturbed)
     counts["unprinted epochs"] += len(undisturbed) - len(lines)
+    counts["blamed"] += view["failures"] > 0
     runs = found.daemon.get(f"/v1/jobs/{job}/runs")["runs"]
     counts["finished twice"] += sum(run["exit_reason"] == "finished" for run in runs) > 1
     counts["overlapping"] += sum(one[1][1] > two[1][0] for one, two in itertools.pairwise(seen))
