@@ -49,7 +49,7 @@ def test_the_api_is_as_its_page_declares(tmp_path: Path) -> None:
     for seed in range(MOST_ROUNDS):
         home = tmp_path / f"home-{seed}"
         home.mkdir(mode=0o700)
-        long = ("--max-examples", "340")  # one worker: two trip over ast.parse of CPython 3.11, which threads may not share
+        long = ("--max-examples", "340")  # one worker: ast.parse of CPython 3.11 is not for several threads
         short = ("--max-examples", "6", "--phases", "examples,fuzzing", "--no-shrink")
         said = fuzzed(home, "--seed", str(seed), *(long if CASES else short))
         generated = re.search(r"(\d+) generated", said)
