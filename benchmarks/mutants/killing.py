@@ -45,7 +45,7 @@ def failing(tree: Path, tests: Sequence[str], limit_s: float) -> str:
     """The first of these tests that fails, or that they do not end in time."""
     output = tree / "output"
     try:
-        code = forking.run(tree, ["-x", "-m", QUICK, *tests], output, limit_s)
+        code = forking.run(tree, ["-x", "-rfE", "-m", QUICK, *tests], output, limit_s)
     finally:
         end_orphans()
     if code is None:

@@ -157,7 +157,7 @@ def test_errors_are_problems_for_people(server: Server, method: str, path: str, 
     ("method", "path", "body"),
     [
         ("POST", "/v1/jobs/cancel", b'{"jobs": [true]}'),
-        ("POST", "/v1/jobs/cancel", b'{"jobs": [1.0]}'),
+        ("POST", "/v1/jobs/cancel", b'{"jobs": [1.5]}'),
         ("POST", "/v1/jobs/cancel", b'{"all": 1}'),
         ("POST", "/v1/jobs/cancel", b'{"all": "yes"}'),
         ("POST", "/v1/jobs/cancel", b'{"jobs": ["\\ud800"]}'),
