@@ -209,8 +209,8 @@ def configuration_page() -> str:
     lines = [
         "# Configuration",
         "",
-        "None is needed. What is said in `config.yaml` in Swell's home directory (`~/.swell`, or `$SWELL_HOME`) holds "
-        "from the daemon's next start; options of the command win over it. For example:",
+        "No configuration is needed. Settings of `config.yaml` in Swell's home directory (`~/.swell`, or `$SWELL_HOME`) hold "
+        "from the next start of the daemon; options of the command override them. For example:",
         "",
         "    gpus: 4",
         "    policy: elastic-fifo",

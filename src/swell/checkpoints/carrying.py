@@ -30,7 +30,7 @@ class Limits:
 
 
 class Pace:
-    """Lets so many bytes pass in a second, over all who ask."""
+    """Limits the bytes per second of all copies together."""
 
     def __init__(self, bytes_per_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._bytes_per_s = bytes_per_s
@@ -38,7 +38,7 @@ class Pace:
         self._free_s = 0.0
 
     def wait_s(self, size: int) -> float:
-        """How long to wait after so many bytes."""
+        """How long to wait after `size` bytes were sent."""
         if not self._bytes_per_s:
             return 0.0
         now_s = self._monotonic_s()

@@ -37,7 +37,7 @@ class EventFiles:
         self.brought = {file.path: file for file in listed}
 
     def keep_up(self, client: Client) -> None:
-        """Every few seconds. What cannot be had now is told once and tried again: TensorBoard shows what is here."""
+        """Fetches new event files every few seconds. A file that cannot be fetched is reported once and tried again."""
         if time.monotonic() < self.tried_s + EVERY_S:
             return
         try:

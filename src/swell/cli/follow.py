@@ -65,7 +65,7 @@ def follow(
 
 
 def _state_line(data: Mapping[str, Any]) -> str:
-    """Empty once it has ended: that is said with its exit code."""
+    """Empty once the job has ended: the last line, with the exit code, says so."""
     if data["state"] in ENDED:
         return ""
     where = holds(data)

@@ -21,7 +21,7 @@ from swell.jobfile.units import format_size, parse_duration_s, parse_size_mib
 
 SHOWN = 10
 MEASURED = 200
-"""Jobs of which the disk use is looked at before asking; of more it is said that they are more."""
+"""The most jobs whose disk use is measured before asking; the question then says that there are more."""
 KINDS = {"working_copy": "working copies", "checkpoints": "checkpoints", "logs": "logs"}
 Job = dict[str, Any]
 

@@ -42,7 +42,7 @@ def job_head(columns: int | None, jobs: Sequence[Job] = ()) -> Sequence[str]:
 
 
 def _room_for_why(columns: int, jobs: Sequence[Job], head: Sequence[str]) -> int:
-    """Characters that are left when WHY has what it needs, or WHY_LEAST; less than 0: so many are missing."""
+    """Characters to spare once WHY has what it needs, or WHY_LEAST; negative if the table is too wide by that much."""
     rows = [head, *(job_row(job, head) for job in jobs)]
     *others, why = (max(map(len, column)) for column in zip(*rows, strict=True))
     return columns - sum(others) - 2 * len(others) - min(why, WHY_LEAST)

@@ -103,7 +103,7 @@ class Client:
     def __init__(self, address: Address, user: str = "") -> None:
         self.address = address
         self._urls = [address.url, *address.others]
-        self._at = address.url  # whom we ask
+        self._at = address.url  # the daemon that answered last
         self._connection: http.client.HTTPConnection | None = None
         self._headers = {"Swell-User": quote(user or user_name(), safe="@. ")}
         if address.token:

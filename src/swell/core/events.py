@@ -38,7 +38,7 @@ class Saves(StrEnum):
 
     EPOCHS = "epochs"  # after each epoch
     ANYWHERE = "anywhere"  # wherever it is asked to stop
-    OWN = "own"  # by a rule of its own: every so many steps or minutes
+    OWN = "own"  # by a rule of its own, such as every 500 steps or 10 minutes
 
 
 class ExitReason(StrEnum):

@@ -203,8 +203,8 @@ Behaviour = Callable[[Launch, Worker], Script]
 
 @dataclass(slots=True)
 class Theatre:
-    """The world: all machines, with all runs ever launched there by any executor. `nodes` are told when an executor
-    begins to observe; machines of other names come into being when something is launched on them."""
+    """The world: all machines, with all runs ever launched there by any executor. `nodes` are reported when an
+    executor begins to observe; a machine of another name is made when something is launched on it."""
 
     nodes: tuple[Node, ...] = ()
     watched: bool = False  # machines are watched for contact, and have leases

@@ -19,7 +19,7 @@ Key = tuple[str, str]
 """(workload, policy)"""
 
 BANDS = 40
-"""So many jobs have a colour of their own in the picture of GPUs over time; the others are grey."""
+"""The number of jobs with a colour of their own in the picture of GPUs over time; the others are grey."""
 MARK = '<script type="application/json" id="results">null</script>'
 """Where the page takes its results from."""
 

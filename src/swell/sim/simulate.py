@@ -65,7 +65,7 @@ class Case:
     failure_hours: float = 0.0  # mean time between two failures of a node; 0: they never fail
     policy_options: Mapping[str, OptionValue] = field(default_factory=dict)
     options: Options = field(default_factory=Options)  # of decisions in general
-    lanes: int = 0  # so many runs are kept for pictures of GPUs over time, the first ones
+    lanes: int = 0  # how many runs, from the first on, are kept for pictures of GPUs over time
 
     @property
     def kind(self) -> str:

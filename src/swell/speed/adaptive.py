@@ -6,8 +6,8 @@ that is best for it:
 
     goodput(k) = max over B of  B₀ · gain(B) / step time(k, B)        gain(B) = (φ/B₀ + 1) / (φ/B + 1)
 
-A curve, by which policies share out GPUs now, is of the phases just ahead; a rate, by which a job is told when it ends,
-of all that is left (ADR 74).
+Curves, by which policies share out GPUs now, describe the phases just ahead; rates, which forecast when a job ends,
+describe all that is left (ADR 74).
 
 Step times and noise are shared by a family: `Practice` is what its members have shown.
 """

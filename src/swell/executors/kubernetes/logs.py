@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 AGAIN_S, LATEST_AGAIN_S = 1.0, 30.0
 """A log that cannot be had is asked for again after the first, then twice as long each time up to the second."""
 MOST_STREAMS = 400
-"""So many logs are followed at once; those of further containers are fetched every LATEST_AGAIN_S instead."""
+"""The most logs that are followed at once; those of further containers are fetched every LATEST_AGAIN_S instead."""
 DRAIN_S = 20.0
 TIMES_S = 1.0
-"""So far apart are the lines whose times are kept."""
+"""The least distance between two lines whose times are kept."""
 FOLLOWED_S = 5.0
 TRIES = 3
 """So often a node is asked for the log of a container that ran there before it is believed to have none."""

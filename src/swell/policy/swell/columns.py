@@ -120,8 +120,8 @@ class Columns:
         return Standing(age_s=age_s, left_s=left_s, work_s=work_s, share_speed=share_speed)
 
     def _speeds_on(self, gpus: Floats) -> tuple[Floats, Floats]:
-        """On an equal share of the type where that is fastest; and on so many GPUs of the type each holds, or of the
-        average one while it holds none. Along the envelope; less than the smallest size counts in proportion."""
+        """Two speeds per job: on an equal share of the type that suits it best, and on `gpus` of the type that it holds
+        (of the average type while it holds none). Along the envelope; below the smallest size, in proportion."""
         jobs = len(gpus)
         on_share, on_gpus = np.zeros(jobs), gpus * self.gpu_speed
         both = np.empty((2, jobs))
