@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import eventually
+from harness import ROOT, eventually
 
 USERS = {"ada": 21001, "bob": 21002}
 PROGRAMS = ("ip", "unshare", "nsenter", "mount", "ssh-keygen")
@@ -284,7 +284,7 @@ class Machine:
     # -- making it
 
     def _make_files(self, sshd: Sequence[str], mounts: Sequence[str]) -> None:
-        for name in ("etc", "bin", "home", "tmp", "shared"):
+        for name in ("etc", "bin", "home", "tmp", "shared", "checkout"):
             (self.dir / name).mkdir(parents=True, exist_ok=True)
         self.dir.chmod(0o755)
         (self.dir / "tmp").chmod(0o1777)
@@ -362,17 +362,18 @@ def _sshd_config(address: str) -> list[str]:
 
 def _boot_script(machine: Machine, mounts: Sequence[str]) -> str:
     """Pid 1 of the machine. The shell waits for any child, so that it reaps orphans."""
-    shared = machine.shared
-    expose = [f"mkdir -p '{shared}'", f"mount --bind /mnt/shared '{shared}'"] if shared else []
+    kept = {"shared": machine.shared} if machine.shared else {}
+    if ROOT.is_relative_to("/tmp") or ROOT.is_relative_to("/home"):
+        kept["checkout"] = ROOT  # with the environment of PyTorch; the machine's own /tmp or /home would hide it
     return "\n".join(
         [
             f"hostname {machine.name}",
             "mount --make-rprivate /",
             f"mount --bind '{machine.dir}' /mnt",
-            *([f"mount --bind '{shared}' /mnt/shared"] if shared else []),
+            *(f"mount --bind '{path}' /mnt/{name}" for name, path in kept.items()),
             "mount --bind /mnt/home /home",
             "mount --bind /mnt/tmp /tmp",
-            *expose,
+            *(f"mkdir -p '{path}' && mount --bind /mnt/{name} '{path}'" for name, path in kept.items()),
             "mount --bind /mnt/etc/hosts /etc/hosts",
             "mount --bind /mnt/etc/passwd /etc/passwd",
             "mount --bind /mnt/boot_id /proc/sys/kernel/random/boot_id",
