@@ -27,8 +27,8 @@ LET_GO_S = 2 * MAX_S + 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """The answer to a pod that renews its lease. `until_s`: when the lease ends, in the clock of the pod's request; null:
-    never. `epoch`: the store epoch of the daemon that answers. `every_s`: how long to wait before asking again."""
+    """The answer to a pod that renews its lease. `until_s`: when the lease ends, in the clock of that request (null:
+    never). `epoch`: the store epoch of the daemon that answers. `every_s`: how long to wait before asking again."""
 
     until_s: float | None
     epoch: int

@@ -1,8 +1,8 @@
 """When runs of a simulated world write checkpoints, and so when and how they leave when they are asked to.
 
 Worlds of every kind ask here. With `every_s` 0 a run saves wherever it is asked to stop, as trainings by steps do that
-use the in-job library. Else it saves every `every_s` seconds from its start on: a stop waits for the next save, as in the
-daemon, and a preemption that cannot wait that long (`plan.deadlines`) kills the run.
+use the in-job library. Else it saves every `every_s` seconds from its start on: a stop waits for the next save, as in
+the daemon, and a preemption that cannot wait that long (`plan.deadlines`) kills the run.
 """
 
 from __future__ import annotations
