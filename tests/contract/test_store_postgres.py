@@ -36,6 +36,36 @@ def test_it_goes_on_after_the_connection_was_lost(postgres: Server) -> None:
         assert store.load().last_job == 2
 
 
+def test_a_server_that_is_silent_is_given_up_and_asked_again_by_a_new_session(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from swell.store.postgres_session import Session
+
+    monkeypatch.setattr(Session, "silence_s", 0.5)
+    database = PostgresDatabase(postgres.new_database())
+    with closing(database.connect()) as session:
+        assert session.execute("SELECT 7 FROM pg_sleep(0.2)").fetchone() == (7,)
+        with pytest.raises(Exception, match="has not answered") as told:
+            session.execute("SELECT pg_sleep(30)")
+    assert "cannot be reached" in str(database.explain(told.value))
+    with closing(database.reader()) as session:
+        assert session.execute("SELECT 7").fetchone() == (7,)
+
+
+def test_changes_of_tables_at_the_start_may_take_their_time(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    from swell.store.postgres_session import Session
+
+    monkeypatch.setattr(Session, "silence_s", 0.3)
+    database = PostgresDatabase(postgres.new_database())
+    with database.examine():
+        writer = database.writer()
+    writer.cursor().execute("SELECT pg_sleep(1)")
+    database.opened()
+    with pytest.raises(Exception, match="has not answered"):
+        writer.cursor().execute("SELECT pg_sleep(30)")
+    writer.close()
+
+
 def test_never_writes_after_another_took_over_while_it_was_away(postgres: Server) -> None:
     url = postgres.new_database()
     with closing(open_store(url)) as stale:

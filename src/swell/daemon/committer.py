@@ -70,6 +70,11 @@ class Committer:
         """Of the first event that `follow` can give."""
         return self._store.first_seq
 
+    @property
+    def silent_s(self) -> float:
+        """For how long the store has not answered a write; 0: it has."""
+        return self._journal.silent_s
+
     async def commit(self, events: Sequence[Event]) -> None:
         """Make these events true and durable, all or none. Raises InvalidTransition or StoreError."""
         if not events:

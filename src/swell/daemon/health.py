@@ -16,6 +16,9 @@ from swell.ports import Check
 DECIDES = ("recovery", "watch", "passes")
 """Tasks without which the daemon decides nothing, or decides from outdated state."""
 
+SLOW_S = 5.0
+"""A store that has not answered a write for so long does not work at present."""
+
 
 def health(
     committer: Committer,
@@ -27,8 +30,9 @@ def health(
 ) -> dict[str, object]:
     """`findings`: what executors have found out about their clusters that a person should know."""
     state = committer.state
+    works = committer.failure is None and committer.silent_s < SLOW_S
     return {
-        "ready": committer.failure is None and not any(tasks.down(name) for name in DECIDES),
+        "ready": works and not any(tasks.down(name) for name in DECIDES),
         "degraded": _degraded(committer, tasks),
         "tasks": [
             {"name": death.task, "down": death.down, "deaths": death.deaths, "why": death.why}
@@ -59,6 +63,11 @@ def _degraded(committer: Committer, tasks: Supervisor) -> str:
     """What does not work now, in a sentence; empty if all does."""
     if committer.failure is not None:
         return f"nothing can be written or decided; running jobs go on: {committer.failure}"
+    if committer.silent_s >= SLOW_S:
+        return (
+            f"nothing can be written or decided; running jobs go on: the database has not answered for "
+            f"{committer.silent_s:.0f} s. It is waited for; look at its server or disk"
+        )
     down = [death for death in tasks.deaths.values() if death.down]
     return "; ".join(f"the task {death.task} died and is started again soon ({death.why})" for death in down)
 

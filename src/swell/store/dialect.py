@@ -73,6 +73,10 @@ class Database(Protocol):
         """Connect to write, with the writer's lock (or raise StoreBusy)."""
         ...
 
+    def opened(self) -> None:
+        """Its tables are up to date: from now on every statement is quick, and one that is not has gone wrong."""
+        ...
+
     def reader(self) -> Connection: ...
     def explain(self, error: Exception) -> StoreError | None:
         """A driver's error in our words; None for what is not the database's fault."""

@@ -40,6 +40,7 @@ class Journal:
         self._latest: asyncio.Future[int] | None = None
         self._next_seq = 0
         self._durable_seq = 0
+        self._writing_since_s: float | None = None
         self._failed: SwellError | None = StoreError("the journal is not open yet")
 
     @property
@@ -50,6 +51,12 @@ class Journal:
     @property
     def durable_seq(self) -> int:
         return self._durable_seq
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the store has not answered the write that it is at; 0: it is at none."""
+        since_s = self._writing_since_s
+        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
     async def recover(self) -> State:
         """Reads the durable state back from the store. Callers replace their own state by this one."""
@@ -103,11 +110,14 @@ class Journal:
         while self._waiting:
             batch = self._take()
             events = [event for one in batch for event in one.events]
+            self._writing_since_s = loop.time()
             try:
                 await loop.run_in_executor(self._thread, self._store.append, batch[0].first_seq, events)
             except Exception as error:
                 self._give_up(batch, error)
                 return
+            finally:
+                self._writing_since_s = None
             self._durable_seq = batch[0].first_seq + len(events) - 1
             for one in batch:
                 if not one.done.done():

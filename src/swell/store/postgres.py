@@ -17,9 +17,13 @@ from swell.store.tables import NAMES, copy_table, make_tables
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from swell.store.postgres_session import Session
+
 LOCK_KEY = 0x5377656C6C  # “Swell”
 LOCK_WAIT_S = 2.0
 CONNECT_S = 10
+MUTE_S = 5.0
+"""A server that did not answer is asked nothing new for so long: who reads would wait again, one after the other."""
 
 DIALECT = Dialect(
     begin="BEGIN",
@@ -38,7 +42,9 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._url = url
         self._psycopg = _driver()
-        self._examined: Connection | None = None  # becomes the writer
+        self._examined: Session | None = None  # becomes the writer
+        self._opened: Session | None = None  # the writer that it became
+        self._mute: tuple[float, str] = (0.0, "")  # until when, and what was said of it
 
     @property
     def where(self) -> str:
@@ -52,13 +58,22 @@ class PostgresDatabase:
     @contextmanager
     def examine(self) -> Iterator[Connection | None]:
         """By the connection that will write, since the lock is its session's; no file of ours is at stake."""
-        self._examined = self.writer()
+        self._examined = self._locked_session()
+        self._examined.silence_s = None
         yield self._examined
 
     def writer(self) -> Connection:
         if self._examined is not None:
-            examined, self._examined = self._examined, None
-            return examined
+            self._opened, self._examined = self._examined, None
+            return self._opened
+        return self._locked_session()
+
+    def opened(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.silence_s = type(opened).silence_s
+
+    def _locked_session(self) -> Session:
         connection = self.connect()
         try:
             connection.execute("SET synchronous_commit = on")
@@ -70,18 +85,29 @@ class PostgresDatabase:
         except BaseException:
             connection.close()
             raise
-        writer: Connection = connection
-        return writer
+        return connection
 
     def reader(self) -> Connection:
+        until_s, said = self._mute
+        if time.monotonic() < until_s:
+            raise self._psycopg.OperationalError(said)
         connection = self.connect()
         connection.execute("SET default_transaction_read_only = on")
-        reader: Connection = connection
-        return reader
+        return connection
 
-    def connect(self) -> Any:
+    def connect(self) -> Session:
         """A session without the writer's lock."""
-        return self._psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell")
+        from swell.store.postgres_session import Session
+
+        try:
+            session = Session.connect(
+                self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell"
+            )
+        except self._psycopg.OperationalError as error:
+            self._mute = time.monotonic() + MUTE_S, _line(error)
+            raise
+        self._mute = 0.0, ""
+        return session
 
     def _holder(self, connection: Any) -> str:
         """The holder of the lock, which may not have written its name yet."""

@@ -261,6 +261,7 @@ class SqlStore:
         tip = self._current()
         self._first_seq = log_start(self._read)[0] + 1
         self._db.remember(tip.state.seq, tip.chain)
+        self._db.opened()
 
     def _examine(self) -> int:
         """Look before anything is opened for writing: what is refused is left as it was."""

@@ -82,6 +82,9 @@ class SqliteDatabase:
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
         return connection
 
+    def opened(self) -> None:
+        """A disk that hangs cannot be given up: the system waits for it."""
+
     def reader(self) -> Connection:
         return self._connect("ro")
 

@@ -31,17 +31,27 @@ def server() -> Iterator[Server]:
         yield one
 
 
-def kill(server: Server) -> None:
-    """SIGKILL of the server and of its helpers, as a power cut would."""
+def send(server: Server, number: signal.Signals) -> None:
+    """To the server and its helpers."""
     postmaster = int((server.directory / "data" / "postmaster.pid").read_text().split()[0])
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
     for pid in (postmaster, *map(int, children)):
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
-def back(server: Server) -> None:
+def begin(server: Server, how: str) -> None:
+    if how == "stopped":
+        server.stop("fast")
+    else:  # SIGKILL: as a power cut would; SIGSTOP: connections stay open and nobody answers, as when a network is cut
+        send(server, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+
+
+def back(server: Server, how: str) -> None:
     """Its last process may need a moment to be gone."""
+    if how == "hangs":
+        send(server, signal.SIGCONT)
+        return
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -75,7 +85,7 @@ def all_once(served: Daemon, names: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("length_s", LENGTHS_S)
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", "stopped", "hangs"])
 def test_an_outage_of_postgresql_heals_by_itself_and_loses_nothing(
     server: Server, tmp_path: Path, how: str, length_s: float
 ) -> None:
@@ -84,7 +94,7 @@ def test_an_outage_of_postgresql_heals_by_itself_and_loses_nothing(
         for number in range(JOBS):
             assert submit(served, f"before-{number}", waits_for(go, mark)) == 201
         eventually(lambda: served.get("/v1/health")["jobs"].get("running") == JOBS, 20)
-        kill(server) if how == "killed" else server.stop("fast")
+        begin(server, how)
         gone_s = time.monotonic()
         go.touch()  # runs end while nothing can be recorded
         assert submit(served, "meanwhile-0") >= 500
@@ -95,7 +105,7 @@ def test_an_outage_of_postgresql_heals_by_itself_and_loses_nothing(
             assert submit(served, "meanwhile-1") >= 500
             assert not served.get("/v1/health")["ready"]
             time.sleep(min(1.0, length_s / 4))
-        back(server)
+        back(server, how)
         eventually(lambda: served.get("/v1/health")["ready"], 20, what="it heals by itself")
         assert served.get("/v1/health")["degraded"] == ""
         for key in ("meanwhile-0", "meanwhile-1", "after"):
@@ -111,7 +121,7 @@ def test_an_outage_of_postgresql_heals_by_itself_and_loses_nothing(
 def test_an_outage_without_a_write_in_it_is_not_even_noticed(server: Server, tmp_path: Path) -> None:
     with daemon(tmp_path / "home", args=("--database", server.new_database())) as served:
         server.stop("fast")
-        back(server)
+        back(server, "stopped")
         eventually(lambda: submit(served, "after") == 201, 10)
         eventually(lambda: all_once(served, {"after"}), 20)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -208,3 +209,26 @@ def test_following_from_the_last_event_of_a_log_that_was_just_opened_waits_for_t
         await committer.close()
 
     asyncio.run(main())
+
+
+def test_a_write_that_is_not_answered_shows_for_how_long() -> None:
+    """A disk or a server that hangs refuses nothing: without this the daemon would seem to be well."""
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    async def scenario(store: BrokenStore, committer: Committer) -> None:
+        def append(first_seq: int, events: Sequence[Event]) -> None:
+            hangs.set()
+            goes_on.wait(10)
+            MemoryStore.append(store, first_seq, events)
+
+        store.append = append  # type: ignore[method-assign]
+        assert committer.silent_s == 0
+        write = asyncio.create_task(committer.commit([submitted(1)]))
+        await asyncio.to_thread(hangs.wait, 10)
+        await asyncio.sleep(0.01)
+        assert committer.silent_s > 0
+        goes_on.set()
+        await write
+        assert committer.silent_s == 0
+
+    play(scenario)
