@@ -32,7 +32,10 @@ class UserBody(Body):
 class TokenBody(Body):
     user: Annotated[str, Field(max_length=100, description="Empty: oneself.")] = ""
     role: Annotated[Role | None, Field(strict=False, description="At most this role. Null: the user's.")] = None
-    days: Annotated[int, Field(ge=0, le=MAX_DAYS, description="Days until it expires; 0: never.")] = 90
+    days: Annotated[
+        int,
+        Field(ge=0, le=MAX_DAYS, description="Days until it expires; 0: never. By a token: not after that one."),
+    ] = 90
     note: Annotated[str, Field(max_length=200)] = ""
 
 
@@ -74,32 +77,43 @@ async def list_tokens(request: Request) -> Response:
 
 @router.post("/v1/tokens", status_code=201)
 async def issue_token(request: Request, body: TokenBody) -> Response:
-    """A new token, shown this once: the daemon keeps only a digest."""
+    """A new token, shown this once: the daemon keeps only a digest. One that a token makes for its own user ends with
+    it at the latest: what leaked for a day is no way to stay."""
     who, engine = caller_of(request), engine_of(request)
-    user = body.user or who.user
+    user, state = body.user or who.user, engine.state
     if user != who.user and not who.role.includes(Role.ADMIN):
         raise ApiError(403, "Not allowed", f"you are {who.user}; only admins make tokens for others")
     if who.session:
         raise ApiError(403, "Not allowed", "a page of the dashboard makes no tokens; run `swell token new`")
-    if user not in engine.state.users:
+    if user not in state.users:
         fix = f"`swell user add {user}` adds them" if user else "name a user; the daemon's own token is in its home"
         raise NotFound(f"there is no user {user!r}; {fix}")
     role = body.role or (who.role if user == who.user and not who.is_owner else None)
     if role is not None and not who.role.includes(role):
         raise ApiError(403, "Not allowed", f"you are {who.user}, a {who.role} here; that gives no token of a {role}")
     token, text = await engine.accounts.issue_token(
-        user, role=role, lasts_s=body.days * DAY_S, note=body.note, by=who.user
+        user, role=role, lasts_s=body.days * DAY_S, until_s=_end_of(who, user, state), note=body.note, by=who.user
     )
     return json_response({**_token_view(request, engine.state.tokens[token]), "token": text}, status=201)
 
 
+def _end_of(who: Caller, user: str, state: State) -> float:
+    """When the caller's own right to this user's role is over; 0: never, or it is an admin's for somebody else."""
+    maker = state.tokens.get(who.token)
+    return maker.expires_s if maker is not None and user == who.user else 0.0
+
+
 @router.delete("/v1/tokens/{token}")
 async def revoke_token(request: Request, token: str) -> Response:
-    """It stops working at once."""
+    """It stops working at once. A token revokes those of its user that give no more than it does itself."""
     who, engine = caller_of(request), engine_of(request)
     known = engine.state.tokens.get(token)
     if known is None or not _owns(who, known):
         raise NotFound(f"there is no token {token!r} of yours; `swell token ls` lists them")
+    by = engine.state.tokens.get(who.token)
+    if by is not None and not by.role.includes(known.role):
+        detail = f"your token is that of a {by.role}; it revokes none of a {known.role}"
+        raise ApiError(403, "Not allowed", detail)
     await engine.accounts.revoke_token(token, by=who.user)
     return json_response({"id": token})
 

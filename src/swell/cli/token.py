@@ -22,7 +22,7 @@ def token() -> None:
 @token.command()
 @click.option("--user", "who", default="", help="The user it is for; admins only.  [default: yourself]")
 @click.option("--role", type=ROLES, help="At most this role.  [default: the user's]")
-@click.option("--days", type=click.IntRange(0, 3660), default=90, show_default=True, help="Expires then; 0: never.")
+@click.option("--days", type=click.IntRange(0, 3660), default=90, show_default=True, help="Expires then, or with the token you use; 0: never.")
 @click.option("--note", default="", help="What it is for, shown by `token ls`.")
 @connected
 def new(home: Path | None, as_json: bool, who: str, role: str | None, days: int, note: str) -> None:
@@ -32,7 +32,8 @@ def new(home: Path | None, as_json: bool, who: str, role: str | None, days: int,
         print_json(view)
         return
     say(view["token"])
-    ends = f"expires in {days} days" if days else "does not expire"
+    left_s = view["expires_s"] and view["expires_s"] - view["made_s"]
+    ends = f"expires in {format_duration(left_s)}" if left_s else "does not expire"
     say(f"for {view['user']} as {view['role']}; {ends}; `swell token revoke {view['id']}` ends it", err=True)
 
 

@@ -32,18 +32,27 @@ class Accounts:
         await self._commit(commands.remove_user(self._state(), name, by=by, now_s=self._clock.now_s()))
 
     async def issue_token(
-        self, user: str, *, role: Role | None = None, lasts_s: float = 0.0, note: str = "", by: str = ""
+        self,
+        user: str,
+        *,
+        role: Role | None = None,
+        lasts_s: float = 0.0,
+        until_s: float = 0.0,
+        note: str = "",
+        by: str = "",
     ) -> tuple[str, str]:
-        """Returns the id and the text of a new token. The daemon keeps no copy of the text. `lasts_s` 0: no expiry."""
+        """Returns the id and the text of a new token. The daemon keeps no copy of the text. It lasts for `lasts_s`, and
+        not beyond `until_s`; 0: no bound."""
         token, text = new_token()
         now_s = self._clock.now_s()
+        ends = [end_s for end_s in (now_s + lasts_s if lasts_s else 0.0, until_s) if end_s]
         events = commands.issue_token(
             self._state(),
             user,
             token=token,
             digest=digest_of(text),
             role=role,
-            expires_s=now_s + lasts_s if lasts_s else 0.0,
+            expires_s=min(ends, default=0.0),
             note=note,
             by=by,
             now_s=now_s,

@@ -135,7 +135,8 @@ class Helper:
     async def _started(self) -> tuple[Process, Sender]:
         if self._child is None:
             self._here, self._sent = None, None
-            arguments = ("-m", "swell.daemon.lookahead_process", str(self._niceness), *custom_files())
+            # -P: never a module of the directory that the daemon was started in, which others may write to.
+            arguments = ("-P", "-m", "swell.daemon.lookahead_process", str(self._niceness), *custom_files())
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, stdin=PIPE, stdout=PIPE, start_new_session=True
             )

@@ -318,6 +318,26 @@ def test_a_narrow_token_makes_no_wider_one(people: People) -> None:
     assert client.post("/v1/tokens", json={"user": "tim"}).status_code == 403
 
 
+def test_a_token_makes_none_that_outlasts_it(people: People) -> None:
+    """Else what leaked for a day would be a way to stay for ever."""
+    made = people.clients["tim"].post("/v1/tokens", json={"days": 1}).json()
+    for days in (0, 90):
+        again = people.client(made["token"]).post("/v1/tokens", json={"days": days}).json()
+        assert again["expires_s"] == made["expires_s"]
+    assert people.clients["tim"].post("/v1/tokens", json={"days": 0}).json()["expires_s"] is None
+    admin = people.clients["ana-admin"].post("/v1/tokens", json={"days": 1}).json()
+    theirs = people.client(admin["token"]).post("/v1/tokens", json={"user": "tim", "days": 90}).json()
+    assert theirs["expires_s"] > admin["expires_s"]
+
+
+def test_a_narrow_token_revokes_no_wider_one(people: People) -> None:
+    ana = people.clients["ana-admin"]
+    wide, narrow = (ana.post("/v1/tokens", json={"role": role}).json() for role in ("operator", "viewer"))
+    assert people.client(narrow["token"]).delete(f"/v1/tokens/{wide['id']}").status_code == 403
+    assert people.client(narrow["token"]).delete(f"/v1/tokens/{narrow['id']}").status_code == 200
+    assert ana.delete(f"/v1/tokens/{wide['id']}").status_code == 200
+
+
 def test_a_session_has_what_its_user_may_do_now(people: People) -> None:
     code = people.clients["tim"].post("/v1/ui/codes").json()["code"]
     opened = httpx.post(f"{people.server.url}/v1/ui/sessions", json={"code": code}).json()

@@ -1,8 +1,11 @@
 """Jobs as their submitters: two real users of this machine, one daemon, and nothing of the one within reach of the
 other or of the daemon's own files."""
 
+import hashlib
+import io
 import os
 import pwd
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +40,16 @@ def served() -> Iterator[Daemon]:
         (home / "config.yaml").write_text("run_as: submitter\n")
         with daemon(home) as running:
             yield running
+
+
+def tar_of(files: dict[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return packed.getvalue()
 
 
 def ran(served: Daemon, user: str, script: str, **fields: Any) -> tuple[str, int]:
@@ -139,6 +152,19 @@ def test_what_cannot_run_as_its_submitter_is_refused_at_submit(
     status, answer = served.request("POST", "/v1/jobs", {"command": "true", **fields})
     assert status == 422
     assert said in answer["detail"]
+
+
+def test_a_root_daemon_never_tells_which_files_of_others_there_are(served: Daemon) -> None:
+    data = tar_of({"here.py": ""})
+    content_hash = hashlib.sha256(data).hexdigest()
+    served.request("PUT", f"/v1/files/{content_hash}", data)
+    secret = served.home / "secret"
+    secret.write_text("")
+    told = {
+        served.request("POST", "/v1/jobs", {"script": str(path), "files": content_hash, "user": ANA})[0]
+        for path in (secret, served.home / "none")
+    }
+    assert len(told) == 1
 
 
 def test_a_root_daemon_never_copies_outputs_into_directories_that_users_name(served: Daemon) -> None:

@@ -115,6 +115,25 @@ def test_the_same_is_worked_out_in_a_thread_and_in_a_process(few: int, monkeypat
     played(scene())
 
 
+def test_never_runs_what_lies_in_the_directory_that_the_daemon_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be /tmp, and the daemon's user root."""
+
+    async def scene() -> None:
+        helper = Helper(niceness=0, most_waiting=4, limit_s=60.0)
+        try:
+            assert isinstance((await helper.do(moment_of(waiting(3)), Advise(job=3))).result, Advice)
+        finally:
+            await helper.stop()
+
+    for name in ("secrets", "numpy", "msgspec"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('somebody else was here')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "FEW_JOBS", 0)
+    played(scene())
+
+
 def test_a_process_that_dies_costs_its_answer_and_the_next_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         helper = Helper(niceness=0, most_waiting=4, limit_s=60.0)
