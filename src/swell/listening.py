@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from swell.api.connections import BoundedProtocol
 from swell.client.http import fingerprint
 from swell.config import LOOPBACK_HOST, Config, ConfigError
+from swell.core.accounts import Role
 from swell.home import PORT_NAME, TLS_CERTIFICATE_NAME, TLS_KEY_NAME, TLS_PORT_NAME, check_socket, write_private
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,22 @@ def server_of(app: ASGIApp, **options: Any) -> Server:
 
 
 def warning_of(config: Config) -> str:
+    """What the configuration opens to others, for whoever starts the daemon; empty: nothing."""
+    return "; ".join(found for found in (_of_network(config), _of_socket(config)) if found)
+
+
+def _of_socket(config: Config) -> str:
+    role = config.socket_role
+    if not config.socket or config.as_submitter or role is None or not role.includes(Role.SUBMITTER):
+        return ""
+    return (
+        f"every user of this machine may submit jobs by {config.socket}, and all jobs run as the daemon's user: each of "
+        "them can do what that user can. Set `run_as: submitter` (a daemon of root), or `socket_role: viewer` and add "
+        "those whom you trust (`swell user add`)"
+    )
+
+
+def _of_network(config: Config) -> str:
     if not config.exposed or config.tls:
         return ""
     return (

@@ -4,7 +4,6 @@ are (PATH, the active Python environment), variables that its file names, secret
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 from swell.cli.terminal import say
 from swell.core.errors import SwellError
+from swell.shim.environment import SECRET
 
 Document = dict[str, Any]
 PROGRAMS = ("PATH", "VIRTUAL_ENV", "PYTHONPATH", "PYENV_VERSION", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "LANG")
 """Which programs, libraries and language the shell has; so do all that begin with CONDA_ or LC_."""
 _PREFIXES = ("CONDA_", "LC_")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY($|_)|APIKEY")
 
 
 class NoInterpreter(SwellError):
@@ -37,7 +36,7 @@ def complete(document: Document, *, local: bool, snapshot: bool, environ: Mappin
     for name in (*named, *secrets):
         if name not in env and name in environ:
             env[name] = environ[name]
-    _warn_of_secrets([name for name in named if name not in secrets and _SECRET.search(name.upper())])
+    _warn_of_secrets([name for name in named if name not in secrets and SECRET.search(name.upper())])
     _place_outputs(document, local=local)
     if local and "image" not in document:
         document.setdefault("shell_env", shell_environment(environ, snapshot=snapshot, document=document))
@@ -73,7 +72,7 @@ def shell_environment(environ: Mapping[str, str], *, snapshot: bool, document: D
     found = {
         name: value
         for name, value in sorted(environ.items())
-        if (name in PROGRAMS or name.startswith(_PREFIXES)) and not _SECRET.search(name) and value.isprintable()
+        if (name in PROGRAMS or name.startswith(_PREFIXES)) and not SECRET.search(name) and value.isprintable()
     }
     if snapshot and "PYTHONPATH" in found:
         found["PYTHONPATH"] = _in_the_copy(found["PYTHONPATH"], str(document.get("workdir", "")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from swell.shim.files import Json
@@ -31,13 +32,17 @@ _PASSED_ON = _PROGRAMS | frozenset(
     ]
 )
 _PASSED_ON_PREFIXES = ("LC_", "CONDA_", "NVIDIA_", "NCCL_", "XDG_", "HF_")
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY($|_)|APIKEY")
+"""Names that look like secrets, such as HF_TOKEN: passed on only when somebody names them."""
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What every worker on this machine finds, beneath its own: where things are, in which language. Nothing else of
     the daemon's environment, which may hold its secrets."""
     return {
-        name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED_ON or (name.startswith(_PASSED_ON_PREFIXES) and not SECRET.search(name))
     }
 
 
