@@ -16,3 +16,16 @@ def test_every_file_of_the_walk_is_there() -> None:
     named = re.findall(r"`((?:\w+/)+\w+\.py)`", walk)
     assert len(named) > 30
     assert [name for name in named if not (PACKAGE / name).is_file()] == []
+
+
+def test_every_proof_of_a_promise_is_there() -> None:
+    promises = (PAGE.parent / "GUARANTEES.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.py(?:::\w+)?)?)`", promises)
+    assert len(named) > 100
+    assert [name for name in named if not _is_there(name)] == []
+
+
+def _is_there(proof: str) -> bool:
+    path, _, test = proof.partition("::")
+    file = PAGE.parent / "tests" / path
+    return file.exists() and (not test or f"def {test}(" in file.read_text(encoding="utf-8"))
