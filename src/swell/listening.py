@@ -151,8 +151,8 @@ def _of_socket(config: Config) -> str:
     if not config.socket or config.as_submitter or role is None or not role.includes(Role.SUBMITTER):
         return ""
     return (
-        f"every user of this machine may submit jobs by {config.socket}, and all jobs run as the daemon's user: each of "
-        "them can do what that user can. Set `run_as: submitter` (a daemon of root), or `socket_role: viewer` and add "
+        f"every user of this machine may submit jobs by {config.socket}, and all jobs run as the daemon's user: each "
+        "can do what that user can. Set `run_as: submitter` (a daemon of root), or `socket_role: viewer` and add "
         "those whom you trust (`swell user add`)"
     )
 

@@ -252,23 +252,31 @@ def _opened(url: str, holder: str) -> MemoryStore | SqlStore:
 @asynccontextmanager
 async def running_engine(config: Config, url: str, secret: str, store: MemoryStore | SqlStore) -> AsyncIterator[Engine]:
     clock = SystemClock(config.home / "clock.json")
-    engine = _engine(config, store, clock, build_executors(config, url, secret, store, clock))
+    book = WatchedBook(Book(fits_on_ask=False))
+    committer = Committer(store, Journal(store), book)
+    engine = _engine(config, store, committer, book, clock, build_executors(config, url, secret, store, clock))
     try:
         await asyncio.to_thread(standing_by.check_machine, config, store.load)
         await engine.start()
         if config.own_machine:
             await engine.declare_slots(config.gpus)  # before the first request, which may list the machines
-        _start_upkeep(config, store, clock, engine)
+        _start_upkeep(config, store, committer, clock, engine)
         yield engine
         await engine.stop()
     finally:
         store.close()
 
 
-def _engine(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, executors: Executors) -> Engine:
-    book = WatchedBook(Book(fits_on_ask=False))
+def _engine(
+    config: Config,
+    store: MemoryStore | SqlStore,
+    committer: Committer,
+    book: WatchedBook,
+    clock: SystemClock,
+    executors: Executors,
+) -> Engine:
     engine = Engine(
-        committer=Committer(store, Journal(store), book),
+        committer=committer,
         record=store,
         executor=Router(executors.by_name),
         files=FileRouter({"local": executors.local, "ssh": executors.ssh}),
@@ -287,11 +295,13 @@ def _engine(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, e
     return engine
 
 
-def _start_upkeep(config: Config, store: MemoryStore | SqlStore, clock: SystemClock, engine: Engine) -> None:
+def _start_upkeep(
+    config: Config, store: MemoryStore | SqlStore, committer: Committer, clock: SystemClock, engine: Engine
+) -> None:
     """What a daemon does beside scheduling. The supervisor restarts each of these tasks if it fails."""
     start = engine.tasks.start
     if config.on_server:
-        start("signs of life", lambda: standing_by.give_signs(config, store.epoch))
+        start("signs of life", lambda: standing_by.give_signs(config, store.epoch, committer.doubt))
     start("clock", clock.keep)
     start("compaction", compaction(store, clock, keep_days=config.events_keep_days).run)
     remove = partial(engine.remove, by="jobs_keep_days")

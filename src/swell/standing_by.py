@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -22,7 +23,7 @@ from swell.core.state import State
 from swell.home import open_private, token_of, write_private
 from swell.store.postgres import PostgresDatabase
 from swell.store.sql import SqlStore
-from swell.store.succession import Signs, Succession
+from swell.store.succession import PATIENCE_S, Signs, Succession
 
 log = logging.getLogger(__name__)
 
@@ -93,17 +94,22 @@ async def _look(succession: Succession) -> SqlStore | None:
         return None
 
 
-async def give_signs(config: Config, epoch: int) -> None:
-    """Until cancelled. Raises StoreFenced when another daemon has the database."""
+async def give_signs(config: Config, epoch: int, doubt: Callable[[StoreError], None]) -> None:
+    """Until cancelled. Raises StoreFenced when another daemon has the database. `doubt` hears why none could be given
+    for so long that another one may have taken it: also a daemon that has nothing to write must not seem to be well."""
     signs = Signs(PostgresDatabase(config.database), epoch)
+    given_s = time.monotonic()
     try:
         while True:
             try:
                 await asyncio.to_thread(signs.give)
+                given_s = time.monotonic()
             except StoreFenced:
                 raise
             except StoreError as error:
                 log.warning("no sign of life could be given: %s", error)
+                if time.monotonic() - given_s >= PATIENCE_S:
+                    doubt(error)
             await asyncio.sleep(SIGN_S)
     finally:
         await asyncio.to_thread(signs.close)

@@ -14,8 +14,8 @@ from swell.listening import warning_of
     ("fields", "said"),
     [
         ({}, ""),
-        ({"host": "0.0.0.0", "insecure_listen": True}, "unencrypted"),  # noqa: S104 - what is warned of
-        ({"host": "0.0.0.0", "tls": True}, ""),  # noqa: S104
+        ({"host": "0.0.0.0", "insecure_listen": True}, "unencrypted"),
+        ({"host": "0.0.0.0", "tls": True}, ""),
         ({"socket": "/run/swell/socket"}, "all jobs run as the daemon's user"),
         ({"socket": "/run/swell/socket", "run_as": "submitter"}, ""),
         ({"socket": "/run/swell/socket", "socket_role": Role.VIEWER}, ""),

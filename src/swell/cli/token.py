@@ -22,7 +22,13 @@ def token() -> None:
 @token.command()
 @click.option("--user", "who", default="", help="The user it is for; admins only.  [default: yourself]")
 @click.option("--role", type=ROLES, help="At most this role.  [default: the user's]")
-@click.option("--days", type=click.IntRange(0, 3660), default=90, show_default=True, help="Expires then, or with the token you use; 0: never.")
+@click.option(
+    "--days",
+    type=click.IntRange(0, 3660),
+    default=90,
+    show_default=True,
+    help="Expires then, or with the token you use; 0: never.",
+)
 @click.option("--note", default="", help="What it is for, shown by `token ls`.")
 @connected
 def new(home: Path | None, as_json: bool, who: str, role: str | None, days: int, note: str) -> None:

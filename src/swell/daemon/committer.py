@@ -135,10 +135,15 @@ class Committer:
     def _fenced(self) -> bool:
         return isinstance(self.failure, StoreFenced)
 
+    def doubt(self, error: StoreError) -> None:
+        """Something else than a write says that the store does not work, or may be another daemon's by now: nothing is
+        written or decided until a write has worked."""
+        self._fall_back(error)
+
     def _fall_back(self, error: StoreError) -> None:
         if self.failure is None:
             self.failure = error
-            log.error("the store refused a write, nothing that was acknowledged is lost: %s", error)
+            log.error("the store does not work, nothing that was acknowledged is lost: %s", error)
             self._broken.set()
 
     async def keep_healthy(self) -> None:

@@ -100,9 +100,7 @@ class PostgresDatabase:
         from swell.store.postgres_session import Session
 
         try:
-            session = Session.connect(
-                self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell"
-            )
+            session = Session.connect(self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="swell")
         except self._psycopg.OperationalError as error:
             self._mute = time.monotonic() + MUTE_S, _line(error)
             raise

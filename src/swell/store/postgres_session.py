@@ -1,5 +1,5 @@
-"""A session of a PostgreSQL server that does not wait for ever. By itself psycopg waits as long as the connection stands:
-one to a server that hangs, or whose network was cut, stands for a quarter of an hour and longer."""
+"""A session of a PostgreSQL server that does not wait for ever. By itself psycopg waits as long as the connection
+stands: one to a server that hangs, or whose network was cut, stands for a quarter of an hour and longer."""
 
 from __future__ import annotations
 

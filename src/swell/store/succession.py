@@ -126,6 +126,7 @@ class Signs:
         try:
             if self._connection is None:
                 self._connection = self._database.connect()
+                self._connection.silence_s = PATIENCE_S
                 self._connection.execute("SET synchronous_commit = off")  # a sign that a crash of the server takes back
             row = (rows.when(time.time()), self._epoch)
             given = self._connection.execute("UPDATE writer SET since = %s WHERE epoch = %s", row).rowcount

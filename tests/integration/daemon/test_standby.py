@@ -7,14 +7,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from contract.postgres_server import Server, server_or_skip
-from harness import eventually
+from harness import end_runs, eventually
 from integration.daemon.failover import Member, Pair, Submitters, check, pair
 
 FULL = os.environ.get("SWELL_CHAOS") == "full"
@@ -104,6 +108,63 @@ def test_a_suspended_daemon_that_wakes_up_writes_nothing_and_ends_with_a_sentenc
     found = check(two, submitters, mark)
     print(json.dumps({**found, "suspended": True, "take_over_s": round(took_over_s, 2), "load": os.getloadavg()}))
     assert (found["lost"], found["double"]) == (0, 0), found
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A port that leads to the server, and the process that a cut of the network suspends."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("relay.py")), str(port), str(server.port)])
+    eventually(lambda: answers(port), 20, what="the relay listens")
+    yield port, process
+    process.kill()
+    process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def test_a_daemon_that_is_cut_off_from_its_database_says_so_and_ends_when_it_learns_of_its_successor(
+    server: Server, tmp_path: Path, link: tuple[int, subprocess.Popen[bytes]]
+) -> None:
+    """Also when it has nothing to write: nothing is refused, connections stand, and yet it decides nothing any more."""
+    port, relay = link
+    direct = server.new_database()
+    by_link = direct.replace(f":{server.port}/", f":{port}/")
+    args = ("--standby", "--shared", str(tmp_path / "shared"), "--database")
+    cut_off, fresh = Member(tmp_path / "a", args=(*args, by_link)), Member(tmp_path / "b", args=(*args, direct))
+    try:
+        cut_off.start()
+        becomes_active(cut_off)
+        fresh.start()
+        stands_by(fresh)
+        relay.send_signal(signal.SIGSTOP)
+        cut_s = time.monotonic()
+        eventually(lambda: not cut_off.get("/v1/health")["ready"], 30, what="it says that it decides nothing")
+        told_s = time.monotonic() - cut_s
+        assert "cannot be reached" in cut_off.get("/v1/health")["degraded"]
+        becomes_active(fresh)
+        print(json.dumps({"cut_off_says_so_s": round(told_s, 1), "load": os.getloadavg()}))
+        relay.send_signal(signal.SIGCONT)
+        assert cut_off.process is not None
+        assert cut_off.process.wait(timeout=60) != 0
+        assert "has been taken over by the daemon at" in cut_off.said()
+        assert fresh.role() == "active"
+    finally:
+        for member in (cut_off, fresh):
+            if member.process is not None and member.process.poll() is None:
+                member.kill()
+            member.hang_up()
+            end_runs(member.home)
 
 
 def test_a_standby_says_what_it_is_and_where_to_ask(two: Pair) -> None:

@@ -30,5 +30,11 @@ def test_what_comes_first_comes_before_either_path() -> None:
 
 def test_never_passes_on_what_looks_like_a_secret_of_the_daemons_user() -> None:
     told = {"HF_HOME": "/hf", "NCCL_DEBUG": "INFO"}
-    hidden = {"HF_TOKEN": "s", "NVIDIA_API_KEY": "s", "CONDA_TOKEN": "s", "XDG_SECRET": "s", "AWS_SECRET_ACCESS_KEY": "s"}
+    hidden = {
+        "HF_TOKEN": "s",
+        "NVIDIA_API_KEY": "s",
+        "CONDA_TOKEN": "s",
+        "XDG_SECRET": "s",
+        "AWS_SECRET_ACCESS_KEY": "s",
+    }
     assert base_environment({**told, **hidden}) == told
