@@ -21,6 +21,7 @@ from swell.client.http import Client
 from swell.home import OUTPUT_NAME, default_home, kept_slots, make_directory, open_private
 
 START_S = 30.0
+TINY_BYTES = 1 << 20
 
 home_option = click.option(
     "--home",
@@ -110,6 +111,10 @@ def start_daemon(home: Path | None, options: Sequence[str]) -> Client:
 
 def _not_started(said: Path, began: int) -> str:
     text = said.read_bytes()[began:].decode(errors="replace").strip()
+    if not text and shutil.disk_usage(said.parent).free < TINY_BYTES:  # it could not even say so
+        return (
+            f"the daemon did not start: the disk that holds {said.parent} is full; free some space and start it again"
+        )
     last = text.splitlines()[-1] if text else "it said nothing"
     return f"the daemon did not start: {last.removeprefix('swell: ')} (more in {said})"
 

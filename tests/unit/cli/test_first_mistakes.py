@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -33,6 +34,19 @@ def test_a_daemon_that_is_slow_to_start_is_not_said_to_have_failed(
     monkeypatch.setattr(common, "START_S", 1.0)
     monkeypatch.setattr("swell.cli.common.subprocess.Popen", StillStarting)
     with pytest.raises(DaemonUnreachable, match="has not answered within 1 s: this machine may be busy"):
+        common.start_daemon(tmp_path / "home", [])
+
+
+def test_a_daemon_that_a_full_disk_left_speechless_is_said_to_lack_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(StillStarting):
+        def poll(self) -> int:  # type: ignore[override]
+            return 1
+
+    monkeypatch.setattr("swell.cli.common.subprocess.Popen", Ended)
+    monkeypatch.setattr("swell.cli.common.shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(DaemonUnreachable, match="is full; free some space"):
         common.start_daemon(tmp_path / "home", [])
 
 
