@@ -48,8 +48,10 @@ def test_a_server_that_is_silent_is_given_up_and_asked_again_by_a_new_session(
         with pytest.raises(Exception, match="has not answered") as told:
             session.execute("SELECT pg_sleep(30)")
     assert "cannot be reached" in str(database.explain(told.value))
-    with closing(database.reader()) as session:
-        assert session.execute("SELECT 7").fetchone() == (7,)
+    with closing(database.reader()) as reader:
+        cursor = reader.cursor()
+        cursor.execute("SELECT 7")
+        assert cursor.fetchone() == (7,)
 
 
 def test_changes_of_tables_at_the_start_may_take_their_time(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
