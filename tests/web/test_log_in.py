@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from harness import Daemon
 from swell.web.assets import STATIC, Assets
@@ -25,6 +26,37 @@ def test_a_code_logs_in_once_and_leaves_no_trace(busy: Daemon, visit: Visit) -> 
     visit.page.goto("about:blank")
     visit.page.goto(f"{url(busy)}/#code={code}")
     visit.page.get_by_test_id("farewell").filter(has_text="used already").wait_for()
+
+
+def test_a_link_never_makes_us_work_in_the_name_of_somebody_else_unasked(busy: Daemon, visit: Visit) -> None:
+    """What we submit then would be theirs to read."""
+    made = busy.post("/v1/tokens", {"user": "kim", "days": 1})
+    asked: list[str] = []
+    go_on = False
+
+    def decide(dialog: Any) -> None:
+        asked.append(dialog.message)
+        dialog.accept() if go_on else dialog.dismiss()
+
+    def follow_a_link_of_kims() -> str:
+        headers = {"Authorization": f"Bearer {made['token']}"}
+        code = busy.post("/v1/ui/codes", headers=headers)["code"]
+        page = visit.new_page()  # as a link in a mail opens one
+        page.on("dialog", decide)
+        page.goto(f"{url(busy)}/#code={code}")
+        page.get_by_role("heading", level=1, name="Cluster").wait_for()
+        user = str(json.loads(page.evaluate(STORED))["user"])
+        page.close()
+        return user
+
+    ours = busy.post("/v1/ui/codes", headers={"Swell-User": "ada"})["code"]
+    visit.page.goto(f"{url(busy)}/#code={ours}")
+    visit.page.get_by_role("heading", level=1, name="Cluster").wait_for()
+    assert follow_a_link_of_kims() == "ada"
+    assert asked == ["You are logged in as ada. This link logs you in as kim: go on as kim?"]
+    go_on = True
+    assert follow_a_link_of_kims() == "kim"
+    busy.request("DELETE", f"/v1/tokens/{made['id']}")
 
 
 def test_the_token_can_be_pasted_and_a_wrong_one_is_refused_at_the_field(busy: Daemon, visit: Visit) -> None:

@@ -55,33 +55,51 @@ export function logOut(): void {
   channel.postMessage({ end: true });
 }
 
-/** With the token of the daemon, or with a code of `swell ui`. Throws what the daemon says. */
-export async function logIn(by: { token: string } | { code: string }): Promise<void> {
-  const headers: Record<string, string> = { "Content-Type": "application/json" };
-  if ("token" in by) headers.Authorization = `Bearer ${by.token.trim()}`;
+/** With the token of the daemon. Throws what the daemon says. */
+export async function logIn(by: { token: string }): Promise<void> {
+  keep(await opened({ Authorization: `Bearer ${by.token.trim()}` }, {}));
+}
+
+async function opened(by: Record<string, string>, body: { code?: string }): Promise<Session> {
   const answer = await fetch("/v1/ui/sessions", {
     method: "POST",
-    headers,
-    body: JSON.stringify("code" in by ? { code: by.code } : {}),
+    headers: { "Content-Type": "application/json", ...by },
+    body: JSON.stringify(body),
   });
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.detail ?? "the daemon did not let us in");
-  keep(body as Session);
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.detail ?? "the daemon did not let us in");
+  return found as Session;
 }
 
 /** At the start: a code behind the #, which is removed at once, or a session of another tab. */
 export async function begin(): Promise<void> {
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
-  if (code) {
-    history.replaceState(null, "", location.pathname);
-    try {
-      await logIn({ code });
-    } catch (error) {
-      farewell.value = (error as Error).message;
-    }
+  if (code) history.replaceState(null, "", location.pathname);
+  const [, found] = await Promise.all([ofAnotherTab(), code ? byCode(code) : null]);
+  if (found && (isOurs(found) || confirm(question(found)))) keep(found);
+}
+
+async function byCode(code: string): Promise<Session | null> {
+  try {
+    return await opened({}, { code });
+  } catch (error) {
+    farewell.value = (error as Error).message;
+    return null;
   }
-  if (!session.value) {
-    channel.postMessage({ ask: true });
-    await new Promise((done) => setTimeout(done, 120));
-  }
+}
+
+async function ofAnotherTab(): Promise<void> {
+  if (session.value) return;
+  channel.postMessage({ ask: true });
+  await new Promise((done) => setTimeout(done, 120));
+}
+
+/** A link of somebody else's must not make us work in their name unnoticed: what we submit would be theirs to read. */
+function isOurs(found: Session): boolean {
+  return !session.value || session.value.user === found.user;
+}
+
+function question(found: Session): string {
+  const [now, then] = [session.value, found].map((one) => one?.user || "the daemon's owner");
+  return `You are logged in as ${now}. This link logs you in as ${then}: go on as ${then}?`;
 }
