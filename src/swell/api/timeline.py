@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from swell.api.deps import MAX_NUMBER, engine_of, json_response, now_s, router_of
+from swell.api.deps import MAX_NUMBER, caller_of, engine_of, json_response, may_read_job, now_s, router_of
+from swell.api.views import public_span
 from swell.sim.lanes import spans_of
 
 router = router_of("cluster")
@@ -24,12 +25,16 @@ async def get_timeline(
 ) -> Response:
     """Runs that held GPUs between two times, the latest first. `truncated`: there were more than `limit`. `seq` is the
     number of the last event that is in it: /v1/events?after=seq goes on from there."""
-    engine = engine_of(request)
+    engine, who = engine_of(request), caller_of(request)
     now = now_s(engine)
     until = to_s or now
     since = from_s or until - HOUR_S
     seq = engine.state.seq
     runs = await engine.runs_between(since, until, limit)
-    spans = [span for past in runs for span in spans_of(past)]
+    spans = [
+        span if may_read_job(who, engine.state.jobs.get(span.job)) else public_span(span)
+        for past in runs
+        for span in spans_of(past)
+    ]
     found = {"from_s": since, "to_s": until, "now_s": now, "seq": seq, "truncated": len(runs) == limit}
     return json_response({**found, "spans": spans})

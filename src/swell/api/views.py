@@ -7,21 +7,23 @@ from dataclasses import fields
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from typing_extensions import TypedDict
 
 from swell.core.account_events import TokenIssued
 from swell.core.budgets import service_s
 from swell.core.contact import sentence
-from swell.core.events import Event, JobSubmitted
+from swell.core.events import Event, JobSubmitted, StopWhy
 from swell.core.idle import GpuUse
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
 from swell.core.lifecycle import wait_s
 from swell.core.resources import Allocation, Gpu, GpuKey, Node, Part, Ssh, fingerprint
-from swell.core.state import JobRecord, Run, State
+from swell.core.state import JobRecord, JobState, Run, State
 from swell.jobfile.written import document_of
 from swell.plan.idle import Idle
 from swell.ports import Stored
+from swell.sim.lanes import Span
 from swell.speed.describe import DescribedBook
 
 HIDDEN = "***"
@@ -188,7 +190,18 @@ def _outcome(record: JobRecord) -> OutcomeView:
 def public_line(line: JobView) -> JobView:
     """What every user may know of a job: who has what, and why others wait. Not what it printed, nor its files."""
     ended = line["ended_s"] is not None
-    return {**line, "message": "", "files": "", "why": line["state"] if ended else line["why"]}
+    return {**line, "message": "", "files": "", "why": line["state"] if ended else _public_why(line)}
+
+
+def _public_why(line: JobView) -> str:
+    """Without what somebody wrote when they cancelled it."""
+    before, cancelled, _ = line["why"].partition(f"{StopWhy.CANCELLED}: ")
+    return f"{before}{StopWhy.CANCELLED}" if cancelled and line["state"] == JobState.STOPPING else line["why"]
+
+
+def public_span(span: Span) -> Span:
+    """As `public_line`."""
+    return replace(span, stop_reason="") if span.stop == StopWhy.CANCELLED else span
 
 
 def public_event(view: dict[str, Any]) -> dict[str, Any]:

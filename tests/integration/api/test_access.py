@@ -172,6 +172,18 @@ def _with_message(record: JobRecord) -> JobRecord:
     return replace(record, message=SECRET)
 
 
+def test_what_somebody_wrote_when_they_cancelled_is_for_those_who_may_read_the_job(people: People) -> None:
+    engine = people.server.engine
+    run = next(run for run in engine.all_runs if run.job == 2)
+    engine.record(ev.RunStopRequested(run=run, why=ev.StopWhy.CANCELLED, reason=SECRET, at_s=2.0))
+    for name, knows in (("ana-submitter", False), ("eve", True), ("ana-operator", True)):
+        lines = {job["id"]: job for job in people.clients[name].get("/v1/jobs").json()["jobs"]}
+        assert lines[2]["why"] == (f"cancelled: {SECRET}" if knows else "cancelled")
+        spans = people.clients[name].get("/v1/timeline", params={"from": 1, "to": 10**10}).json()["spans"]
+        reasons = {span["job"]: span.get("stop_reason", "") for span in spans}
+        assert reasons == {1: "", 2: SECRET if knows else ""}
+
+
 def test_events_of_others_jobs_say_only_that_something_happened(people: People) -> None:
     text = people.clients["ana-submitter"].get("/v1/events", params={"follow": "false"}).text
     views = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
