@@ -22,7 +22,7 @@ from swell.core.accounts import Caller
 from swell.core.ids import JobId
 from swell.core.job import JobSpec
 from swell.jobfile import files
-from swell.jobfile.expand import Given, Resolve, dependency_names, expand
+from swell.jobfile.expand import Given, Resolve, check_total, dependency_names, expand, size_of
 from swell.jobfile.problems import JobFileError, Problem, one, prefixed
 from swell.jobfile.read import read_documents
 from swell.jobfile.shorthand import MAX_ARRAY
@@ -141,6 +141,7 @@ def expand_in_order(
     found: list[list[JobSpec]] = []
     problems: list[Problem] = []
     following = engine.state.last_job + 1
+    size = 0
 
     def resolve(name: str) -> Sequence[JobId]:
         known = by_name.get(name) or _latest(engine, name)
@@ -157,6 +158,8 @@ def expand_in_order(
         count = max(1, len(specs))  # what depends on a wrong one is not wrong for that
         by_name.setdefault(str(document.get("name")), []).extend(range(following, following + count))
         following += count
+        size += size_of(document) * count
+        check_total(size, following - engine.state.last_job - 1)
         found.append(specs)
     if problems:
         raise JobFileError(problems)

@@ -25,6 +25,8 @@ NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME = re.compile(NAME_PATTERN)
 _PARAMETER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _QUOTED = re.compile(r"'[^']*'")
+MAX_TOTAL = 128 << 20
+"""Of all jobs that one submission makes, written out."""
 RESERVED_NAMES = frozenset({"last", "all"})
 INTERPRETERS = {".py": ("python",), ".sh": ("/bin/sh",), ".bash": ("bash",)}
 
@@ -47,7 +49,21 @@ def expand(document: Mapping[str, Any], given: Given | None = None) -> list[JobS
     check_values(document)
     model = check(document)
     base = _base(model, given)
-    return list(_elements(model, base))
+    combinations = _combinations(model)
+    check_total(size_of(document) * len(combinations), len(combinations))
+    return list(_elements(base, combinations))
+
+
+def size_of(document: Mapping[str, Any]) -> int:
+    """Roughly, in characters."""
+    return len(repr(document))
+
+
+def check_total(size: int, jobs: int) -> None:
+    """Each job of an array is kept whole: one request of 1 MiB could keep a daemon busy for minutes and fill a disk."""
+    if size > MAX_TOTAL:
+        what = f"makes {jobs:,} jobs of {size >> 20:,} MiB together; those of a submission may have {MAX_TOTAL >> 20}"
+        raise one("", what, "put what all of them share into a file of the job, or submit fewer at once")
 
 
 def check(document: Mapping[str, Any]) -> JobModel:
@@ -193,8 +209,7 @@ def default_name(model: JobModel) -> str:
     return cleaned if cleaned and not cleaned.isdecimal() and cleaned not in RESERVED_NAMES else "job"
 
 
-def _elements(model: JobModel, base: JobSpec) -> Iterator[JobSpec]:
-    combinations = _combinations(model)
+def _elements(base: JobSpec, combinations: Sequence[tuple[int, dict[str, str]]]) -> Iterator[JobSpec]:
     if not combinations:
         _check_name(base.name, {})
         _check_parameters(base, {})

@@ -14,7 +14,7 @@ from swell.core.job import PRIORITIES
 from swell.jobfile.units import parse_duration_s
 
 SHELL = ("/bin/sh", "-c")
-MAX_ARG_BYTES = 131_071  # Linux takes no longer argument
+MAX_ARG_BYTES = 131_071  # Linux takes no longer argument, nor a longer NAME=value
 MAX_GPUS = 65_536
 MAX_ARRAY = 10_000
 
@@ -123,6 +123,8 @@ def _env_value(name: object, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
+        if len(f"{name}={value}".encode(errors="replace")) > MAX_ARG_BYTES:
+            raise ValueError(f"{name} is longer than the 128 KiB that Linux takes; put it into a file of the job")
         return str(value)
     raise ValueError(f"{name} is not text; put its value into quotes")
 

@@ -35,6 +35,14 @@ def test_quota_shows_use_and_limits_of_oneself_and_ones_team(server: Server, peo
     assert "tim" in found["team"]["members"]
 
 
+def test_one_request_cannot_fill_a_disk_with_an_array(people: People) -> None:
+    body = {"command": "x", "env": {f"A{number}": "y" * 100_000 for number in range(8)}, "array": 10_000}
+    refused = people.clients["tim"].post("/v1/jobs", json=body)
+    assert refused.status_code == 422
+    assert "makes 10,000 jobs of 7,6" in refused.json()["detail"]
+    assert "put what all of them share into a file of the job" in refused.json()["detail"]
+
+
 def test_quotas_of_others_are_for_operators(people: People) -> None:
     refused = people.clients["ana-submitter"].get("/v1/quota", params={"user": "eve"})
     assert (refused.status_code, "only operators" in refused.json()["detail"]) == (403, True)

@@ -78,6 +78,7 @@ def problems(text: str | bytes) -> Sequence[Problem]:
         ("command: x\nweight: .nan", "weight", "finite"),
         (json.dumps({"command": "echo a\0b"}), "command", "NUL"),
         (json.dumps({"command": "x", "env": {"A": "\ud800"}}), "env.A", "half a character"),
+        (json.dumps({"command": "x", "env": {"A": "é" * 66_000}}), "env", "128 KiB"),
         ("command: 'a\0b'", "", "line 1"),
         ("[" * 50_000, "", "levels"),
         ("- " * 20_000, "", "levels"),
