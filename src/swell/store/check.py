@@ -12,7 +12,7 @@ from swell.core.errors import StoreBusy, StoreDamaged, StoreError
 from swell.core.state import State
 from swell.store import codec, replaying
 from swell.store.dialect import Connection, Database
-from swell.store.replaying import PAGE, Read, Tip
+from swell.store.replaying import PAGE, Read
 from swell.store.schema import VERSION
 
 SHOWN = 5
@@ -59,8 +59,9 @@ def _all(database: Database, connection: Connection) -> list[Damage]:
         cursor.execute(database.dialect.sql(sql), values)
         return cursor.fetchall()
 
+    known = database.remembered()  # before the moment that is looked at: a daemon writes on meanwhile
     cursor.execute(database.dialect.begin_reading)
-    return [*_pages(database, read), *_contents(database, read)]
+    return [*_pages(database, read), *_contents(database, read, known)]
 
 
 def _pages(database: Database, read: Read) -> Iterator[Damage]:
@@ -70,7 +71,7 @@ def _pages(database: Database, read: Read) -> Iterator[Damage]:
             yield Damage(found=f"{database.where}: {_some([' '.join(one.split()) for one in bad])}", fix=LOG_FIX)
 
 
-def _contents(database: Database, read: Read) -> Iterator[Damage]:
+def _contents(database: Database, read: Read, known: tuple[int, bytes] | None) -> Iterator[Damage]:
     version = read("SELECT max(version) FROM schema_versions", ())[0][0]
     if version != VERSION:
         yield Damage(
@@ -84,7 +85,8 @@ def _contents(database: Database, read: Read) -> Iterator[Damage]:
     except StoreDamaged as error:
         yield Damage(found=str(error), fix=LOG_FIX)
         return
-    yield from _remembered(database, tip)
+    if known is not None and known[0] > tip.state.seq:
+        yield Damage(found=f"the log ends at event {tip.state.seq}, but {known[0]} were committed", fix=database.accept)
     yield from _tables(read, tip.state)
 
 
@@ -113,12 +115,6 @@ def _checkpoints(read: Read) -> Iterator[Damage]:
         except StoreDamaged as error:
             fix = "none needed: the one before it or the log is used, and the next stop of the daemon makes a new one"
             yield Damage(found=f"the checkpoint at event {seq}: {error}", fix=fix)
-
-
-def _remembered(database: Database, tip: Tip) -> Iterator[Damage]:
-    known = database.remembered()
-    if known is not None and known[0] > tip.state.seq:
-        yield Damage(found=f"the log ends at event {tip.state.seq}, but {known[0]} were committed", fix=database.accept)
 
 
 def _tables(read: Read, state: State) -> Iterator[Damage]:
