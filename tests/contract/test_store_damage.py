@@ -14,7 +14,8 @@ from lives import short_life, submitted
 from swell.core.errors import StoreDamaged
 from swell.core.lifecycle import replay
 from swell.ports import JobQuery
-from swell.store import check as check_module
+from swell.store import replaying
+from swell.store.check import check
 from swell.store.open import database_at, open_store
 from swell.store.replaying import Read, Tip
 
@@ -43,7 +44,7 @@ def killed(tmp_path: Path) -> Path:
 
 def test_never_called_damaged_while_a_daemon_goes_on_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at is one moment; what was noted beside the database must not be of a later one."""
-    url, look = f"sqlite:///{tmp_path / 'swell.db'}", check_module.replaying.tip_of
+    url, look = f"sqlite:///{tmp_path / 'swell.db'}", replaying.tip_of
     with closing(open_store(url)) as store:
         store.append(1, LOG[:10])
 
@@ -51,8 +52,8 @@ def test_never_called_damaged_while_a_daemon_goes_on_writing(tmp_path: Path, mon
             store.append(11, LOG[10:20])
             return look(read, where)
 
-        monkeypatch.setattr(check_module.replaying, "tip_of", slowly)
-        assert check_module.check(database_at(url)) == []
+        monkeypatch.setattr(replaying, "tip_of", slowly)
+        assert check(database_at(url)) == []
 
 
 def refused(path: Path, match: str) -> None:
