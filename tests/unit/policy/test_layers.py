@@ -367,7 +367,11 @@ class TestReasons:
             assert codes(decision, 2) == [ReasonCode.GPU_TYPE]
 
     def test_of_several_types_the_one_with_most_gpus_decides_whether_a_job_could_ever_run(self) -> None:
-        jobs = [view(1, 9, 9, types=("a", "b")), view(2, 8, 8, types=("a", "b")), view(3, 8, 8, types=("b",), priority=9)]
+        jobs = [
+            view(1, 9, 9, types=("a", "b")),
+            view(2, 8, 8, types=("a", "b")),
+            view(3, 8, 8, types=("b",), priority=9),
+        ]
         for policy in POLICIES:
             decision = decide(policy, snapshot(jobs, {"a": 4, "b": 8}))
             assert decision.why()[1][0].detail == {"needs": 9, "largest": 8}, policy
