@@ -322,7 +322,7 @@ class TestRestartCost:
         assert counts(decide("elastic-fifo", snapshot(jobs, 8)), jobs) == [6, 2]
 
     def test_a_job_is_never_shrunk_for_nobody(self) -> None:
-        """Though it gains little from what it holds, and would never be given so much anew."""
+        """Though it gains nothing from what it holds beyond that: the restart would gain nothing either."""
 
         class TwoForEach(Inelastic):
             elastic = True
@@ -330,7 +330,7 @@ class TestRestartCost:
             def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
                 return Decision(grants={job.id: Grant(n=2, gpu_type="gpu") for job in taken.jobs}, memory=memory)
 
-        job = view(1, 1, 4, held=4, rem=3600.0, restart_cost_s=30.0, curve=(0.0, 1.0, 1.9, 1.901, 1.902))
+        job = view(1, 1, 4, held=4, rem=3600.0, restart_cost_s=30.0, curve=(0.0, 1.0, 1.9, 1.9, 1.9))
         assert counts(layers.decide(TwoForEach(), snapshot([job], 4), {}, random.Random(0)), [job]) == [4]
         wanted = [job, view(2, 2, 2)]
         assert counts(layers.decide(TwoForEach(), snapshot(wanted, 4), {}, random.Random(0)), wanted) == [2, 2]

@@ -201,6 +201,15 @@ class TestRemaining:
         world.run(2, 8, 1, range(10))
         assert world.history.remaining_s(2) == pytest.approx(world.left_s(1, 1, 10), rel=0.1)
 
+    def test_by_half_at_first_and_less_uncertain_with_each_measurement(self, world: Trained) -> None:
+        trained_everywhere(world)
+        world.submit(2)
+        sigmas = []
+        for epochs in (0, 1, 9):
+            world.run(2, 8, 1, range(epochs))
+            sigmas.append(world.history.book.remaining(world.history.state.jobs[2]).sigma)
+        assert sigmas == pytest.approx([0.5, 0.25, 0.07], abs=0.02)
+
     def test_of_a_job_that_is_twice_as_slow_twice_as_long_and_the_family_is_not_misled(self, world: Trained) -> None:
         trained_everywhere(world)
         world.submit(2)
