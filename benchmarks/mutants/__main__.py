@@ -19,6 +19,8 @@ BUDGET_S = 150.0
 """Recorded seconds of tests that one mutant is given, unless `--budget` says otherwise."""
 SLOWER = 4.0
 """How much slower than recorded a loaded machine may run tests before they count as hanging."""
+START_S = 300.0
+"""How long a loaded machine may take to start pytest: at low priority beside eight others, minutes."""
 
 
 def verdict(mutant: Mutant, maps: Sequence[Collected], tree: Path, budget_s: float) -> tuple[str, str]:
@@ -33,7 +35,7 @@ def verdict(mutant: Mutant, maps: Sequence[Collected], tree: Path, budget_s: flo
         if total_s > budget_s and chosen:
             break
         chosen.append(test)
-    by = killer(mutant, tree, chosen, 60 + SLOWER * total_s)
+    by = killer(mutant, tree, chosen, START_S + SLOWER * total_s)
     if by:
         return "killed", f"killed by {by}"
     return "survived", f"SURVIVED {len(chosen)} of {len(tests)} tests that execute it"

@@ -252,9 +252,9 @@ def _top_waiting(jobs: Jobs) -> int:
 
 def _milli(job: JobView, gone: set[str]) -> int:
     """How much of what the job holds is on nodes whose GPUs are there to give."""
-    if not gone or job.allocation is None or job.gpu_milli != GPU_MILLI:
+    if not gone or job.allocation is None:
         return job.held_n * job.gpu_milli
-    return GPU_MILLI * sum(len(part.gpus) for part in job.allocation.parts if part.node not in gone)
+    return job.gpu_milli * sum(len(part.gpus) for part in job.allocation.parts if part.node not in gone)
 
 
 def _classes(jobs: Jobs) -> list[Jobs]:

@@ -148,3 +148,11 @@ def test_people_read_how_long_a_machine_is_away_and_what_its_jobs_do() -> None:
     said = rules.sentence(state, state.nodes["a"], 40.0)
     assert said == "a away for 20 s; its job keeps running without the daemon for 25 s more at most"
     assert rules.sentence(state, state.nodes["b"], 40.0) == ""
+
+
+def test_people_never_read_of_time_that_a_lease_no_longer_has() -> None:
+    state = world("a", contact=Contact.AWAY)
+    assert rules.sentence(state, state.nodes["a"], 65.0).endswith(
+        "keeps running without the daemon for 0 s more at most"
+    )
+    assert rules.sentence(state, state.nodes["a"], 900.0).endswith("for 0 s more at most")

@@ -1,12 +1,13 @@
 """A field of the job spec that nothing reads is a promise to users that nobody keeps.
 
 Reading is: `spec.field` (or `request.field`, `roles.field`, …) outside the files that carry the spec from the job file
-to the record. The other way round, each field can be written in a job file.
+to the record. The other way round, each field can be written in a job file, and what is written there is carried on.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -53,13 +54,18 @@ def reads() -> dict[str, set[str]]:
     for path in SOURCE.rglob("*.py"):
         if path.parent.name == "jobfile":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                of = node.value
-                name = of.id if isinstance(of, ast.Name) else of.attr if isinstance(of, ast.Attribute) else ""
-                if name != "self" or path.name == "job.py":
-                    found.setdefault(name, set()).add(node.attr)
+        for of, name in _attributes(ast.parse(path.read_text(encoding="utf-8"))):
+            if of != "self" or path.name == "job.py":
+                found.setdefault(of, set()).add(name)
     return found
+
+
+def _attributes(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Those that are read: of what, and their names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            of = node.value
+            yield of.id if isinstance(of, ast.Name) else of.attr if isinstance(of, ast.Attribute) else "", node.attr
 
 
 READS = reads()
@@ -84,6 +90,41 @@ def test_every_field_is_read_somewhere(kind: type, name: str) -> None:
 def test_every_field_can_be_written_in_a_job_file(kind: type, model: type[JobModel]) -> None:
     names = [OTHER_NAMES.get(field.name, field.name) for field in fields(kind) if field.name not in FILLED_BY_SWELL]
     assert [name for name in names if name not in model.model_fields] == []
+
+
+CARRIERS = {
+    JobModel: ("model",),
+    Gpus: ("self",),
+    RolesModel: ("roles",),
+    MountModel: ("m",),
+    PodOptionsModel: ("self",),
+}
+"""What values of each kind are called where `jobfile` turns them into a spec."""
+
+
+def carried() -> dict[str, set[str]]:
+    """As `reads`, in `jobfile` without its checks: what is checked and then dropped is ignored all the same."""
+    found: dict[str, set[str]] = {}
+    for path in (SOURCE / "jobfile").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+        for function in functions:
+            if not function.name.startswith("_check"):
+                for of, name in _attributes(function):
+                    found.setdefault(of, set()).add(name)
+    return found
+
+
+CARRIED = carried()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in CARRIERS for name in kind.model_fields], ids=lambda v: str(v)
+)
+def test_every_field_of_a_job_file_reaches_the_spec(kind: type, name: str) -> None:
+    assert any(name in CARRIED.get(owner, ()) for owner in CARRIERS[kind]), (
+        f"jobfile drops {kind.__name__}.{name}: hand it to the spec in jobfile.expand, or remove it"
+    )
 
 
 def test_a_field_that_nothing_reads_would_be_noticed() -> None:

@@ -63,6 +63,11 @@ def test_usual_forms_are_understood(line: str, seen: Seen | None) -> None:
     assert read_line(line) == seen
 
 
+def test_numbers_are_read_up_to_fifteen_digits_and_longer_ones_left_alone() -> None:
+    assert read_line(f"Epoch {10**14}") == Seen(epoch=10**14)
+    assert read_line(f"Epoch {10**15}") is None
+
+
 def test_a_jobs_own_pattern_comes_first() -> None:
     own = [re.compile(r"round (?P<epoch>\d+) of (?P<epochs>\d+): err (?P<error>\S+)")]
     assert read_line("round 2 of 9: err 0.25", own) == Seen(epoch=2, epochs=9, metrics={"error": 0.25})

@@ -64,6 +64,16 @@ def test_never_charged_with_epochs_that_are_shorter_than_a_restart() -> None:
     assert charged(job(began(), epoch(30.0, epoch_s=20.0)), 30.0) is None
 
 
+def test_charged_from_an_interval_of_one_restart_on() -> None:
+    assert charged(job(began(), epoch(40.0, epoch_s=30.0)), 30.0) == Unsaved(since_s=40.0, every_s=30.0)
+
+
+def test_a_report_that_names_no_rule_of_saving_leaves_the_one_there_is() -> None:
+    run = job(began(saves=Saves.OWN), epoch(1510.0)).run
+    assert run is not None
+    assert run.saves is Saves.OWN
+
+
 def test_never_charged_if_it_saves_wherever_it_is_asked_to() -> None:
     assert charged(job(began(unit="step")), 30.0) is None
     assert charged(job(began(), epoch(1510.0, saves=Saves.ANYWHERE)), 30.0) is None

@@ -140,3 +140,20 @@ def test_whose_fault_it_is(step: str, reason: ExitReason | None) -> None:
     failed = {"step": step, "said": "because of that", "image": "train:1", "program": "python"}
     assert container_reason(failed) is reason
     assert "because of that" in why_not_contained(failed)
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("image", "check its name and tag"),
+        ("missing", "install podman there"),
+        ("architecture", "build it for the node's architecture"),
+        ("mount", "mount something else"),
+        ("registry", "cannot be pulled now"),
+        ("node", "make room on its disk"),
+        ("gpus", "nothing is counted against it"),
+        ("runtime", "could not be started"),
+    ],
+)
+def test_people_read_what_to_do_about_it(step: str, says: str) -> None:
+    assert says in why_not_contained({"step": step, "said": "because of that", "image": "train:1"})

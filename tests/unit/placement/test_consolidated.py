@@ -243,6 +243,23 @@ def test_a_share_joins_the_gpu_with_the_least_memory_left_that_takes_it() -> Non
         assert place(snap(cluster, jobs), want(*jobs)).allocations[3].parts[0].gpus == (gpu,)
 
 
+def test_a_share_joins_where_the_job_was_before() -> None:
+    cluster = [node("n1", 1, memory_mib=16000), node("n2", 1, memory_mib=16000)]
+    there = [sharing(1, 4000, on=("n1", 0)), sharing(2, 4000, on=("n2", 0))]
+    for home in ("n1", "n2"):
+        jobs = [*there, sharing(3, 4000, last_nodes=(home,))]
+        assert place(snap(cluster, jobs), want(*jobs)).allocations[3].nodes == (home,)
+
+
+def test_a_node_counts_as_broken_up_most_when_half_of_it_is_free() -> None:
+    topology = Topology(nodes(4, 2))
+    broken = [
+        Room(topology, 1000, {"n1": [Part(node="n1", gpus=tuple(range(taken)))]}).fragmentation() for taken in range(5)
+    ]
+    assert broken == [0.0, 0.75, 1.0, 0.75, 0.0]
+    assert Room(topology, 1000, {"n2": [Part(node="n2", gpus=(0,))]}).fragmentation() == 0.5
+
+
 def test_shares_pack_by_memory_and_the_fourth_goes_elsewhere() -> None:
     cluster = [node("n1", 1, memory_mib=16000), node("n2", 1, memory_mib=16000)]
     jobs = [sharing(i, 5000) for i in (1, 2, 3, 4)]

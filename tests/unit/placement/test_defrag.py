@@ -10,7 +10,7 @@ from swell.core.decision import Layout, ReasonCode
 from swell.core.job import Launcher
 from swell.core.snapshot import Snapshot
 from swell.placement.consolidated import Consolidated
-from swell.placement.search import Budget
+from swell.placement.search import Budget, _divide
 from swell.ports import Placed
 from unit.placement.build import Law, breaches, nodes, rng, snap, view, want
 
@@ -86,6 +86,14 @@ def test_only_as_many_tenants_go_as_the_large_job_needs() -> None:
     assert where(layout, 5) == {"n1": 2}
 
 
+def test_of_the_tenants_of_a_node_the_cheapest_to_move_goes() -> None:
+    costly, cheap = view(1, 1, at={"n1": [0]}, restart_cost_s=50.0), view(2, 1, at={"n1": [1]}, restart_cost_s=5.0)
+    jobs = [costly, cheap, view(3, 3, launcher=SINGLE)]
+    layout = place(snap(nodes(4, 1), jobs), want(*jobs))
+    assert where(layout, 3) == {"n1": 3}
+    assert [move.job for move in layout.moves] == [2]
+
+
 @pytest.mark.parametrize("fields", [{"pinned": True}, {"migrated_s": 9_999.0}, {"changed_s": 9_999.0}])
 def test_nobody_is_moved_for_another_who_may_not_be(fields: dict[str, Any]) -> None:
     jobs = [view(1, 1, at={"n1": [0]}, **fields), view(2, 1, at={"n2": [0]}, **fields), view(3, 4, launcher=SINGLE)]
@@ -129,3 +137,9 @@ def test_a_budget_allows_exactly_as_many_evaluations_as_it_has() -> None:
     budget = Budget(left=3)
     assert [budget.spend() for _ in range(5)] == [True, True, True, False, False]
     assert not Budget(left=3, deadline=lambda: True).spend()
+
+
+def test_a_job_is_divided_over_nodes_in_every_way_large_pieces_first() -> None:
+    assert list(_divide((("a", 2), ("b", 3)), 4)) == [(("a", 2), ("b", 2)), (("a", 1), ("b", 3))]
+    assert list(_divide((("a", 1), ("b", 1), ("c", 2)), 3)) == [(("a", 1), ("b", 1), ("c", 1))]
+    assert list(_divide((("a", 1), ("b", 1)), 3)) == []

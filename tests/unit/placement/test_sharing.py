@@ -68,6 +68,14 @@ def test_a_removed_job_is_forgotten() -> None:
     assert judged(*bad, JobRemoved(job=2, at_s=0.0)) == []
 
 
+def test_who_is_left_by_its_neighbour_is_measured_alone_again() -> None:
+    measured = (planned(3, gpu=1), epoch(3, 1.0), RunEnded(run=RunId(3, 1), reason=ExitReason.STOPPED, at_s=0.0))
+    left = (planned(1), planned(2), RunEnded(run=RunId(2, 1), reason=ExitReason.FINISHED, at_s=0.0))
+    assert judged(*measured, *left, epoch(1, 9.9), epoch(1, 1.0), planned(3, attempt=2), epoch(3, 2.5)) == []
+    slow = (epoch(1, 9.9), epoch(1, 2.5))
+    assert judged(*measured, *left, epoch(1, 9.9), epoch(1, 1.0), planned(3, attempt=2), epoch(3, 2.5), *slow) == [3]
+
+
 def test_a_job_that_has_to_be_alone_leaves_its_neighbours_and_says_why() -> None:
     cluster = [node("n1", 2, memory_mib=16000)]
     jobs = [sharing(1, 5000, on=("n1", 0)), sharing(2, 5000, on=("n1", 0), gpu_milli_now=1000)]

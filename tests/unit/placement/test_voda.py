@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from swell.core.job import Launcher
 from swell.placement.registry import PLACERS, placer_named
 from unit.placement.build import breaches, nodes, rng, snap, view, want
 
@@ -79,3 +80,12 @@ def test_a_job_over_several_nodes_keeps_the_order_of_its_workers(name: str) -> N
     assert layout.allocations[1].nodes[0] in ("n2", "n1")
     assert not breaches(snapshot, wanted, layout)
     assert sorted(len(part.gpus) for part in layout.allocations[1].parts) == [1, 4, 4]
+
+
+@all_placers
+def test_a_job_that_only_the_large_node_takes_gets_it_and_what_fits_elsewhere_leaves(name: str) -> None:
+    small, large = view(1, 4, at={"n2": [0, 1, 2, 3]}), view(2, 8, launcher=Launcher.SINGLE)
+    snapshot, wanted = snap(nodes(4, 8), [small, large]), want(small, large)
+    layout = placer_named(name).place(snapshot, wanted, rng())
+    assert not breaches(snapshot, wanted, layout)
+    assert {job: a.nodes for job, a in layout.allocations.items()} == {1: ("n1",), 2: ("n2",)}

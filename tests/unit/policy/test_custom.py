@@ -77,6 +77,17 @@ def test_the_limit_of_the_example_counts_runs_that_it_is_not_asked_about() -> No
         assert [reason.code for reason in decision.why()[2]] == [ReasonCode.BEHIND]
 
 
+def test_the_policy_of_the_page_about_writing_one_is_loaded_and_decides(tmp_path: Path) -> None:
+    page = (EXAMPLE.parents[2] / "docs/how-to/write-a-policy.md").read_text(encoding="utf-8")
+    path = tmp_path / "latest_first.py"
+    path.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    load_policy_file(str(path))
+    jobs = [view(number, 2, 2) for number in (1, 2, 3)]
+    decision = decide("latest-first", snapshot(jobs, 4))
+    assert counts(decision, jobs) == [0, 2, 2]
+    assert decision.why()[1]
+
+
 def test_a_policy_file_need_not_declare_what_has_a_default(tmp_path: Path) -> None:
     path = tmp_path / "short.py"
     path.write_text(

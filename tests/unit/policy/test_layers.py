@@ -10,7 +10,7 @@ import pytest
 
 from swell.core.decision import Decision, Grant, Reason, ReasonCode
 from swell.core.job import GpuRequest, JobSpec
-from swell.core.resources import Gpu, Node, NodeCondition
+from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part, Share
 from swell.core.snapshot import Options, Quota, Snapshot, capacity_of
 from swell.core.unsaved import Unsaved
 from swell.plan.explain import sentence
@@ -63,6 +63,19 @@ class TestKept:
         jobs = (view(1, 1, 8, held=3), view(2, 4, 4))
         taken = Snapshot(now_s=NOW_S, jobs=jobs, nodes=nodes, capacity=capacity_of(nodes))
         assert counts(decide("elastic-fifo", taken), jobs) == [3, 4]
+
+    @pytest.mark.parametrize(("node", "left"), [("n1", 1), ("n2", 0)])
+    def test_so_does_a_share_of_a_gpu_of_a_cordoned_node(self, node: str, left: int) -> None:
+        """On an open one it takes its part of what there is, and no more."""
+        nodes = (
+            Node(name="n1", gpus=(Gpu(index=0),), condition=NodeCondition.CORDONED),
+            Node(name="n2", gpus=(Gpu(index=0),)),
+        )
+        share = Allocation(parts=(Part(node=node, gpus=(0,)),), gpu_type="gpu", share=Share(milli=250, memory_mib=0))
+        jobs = (view(1, held=1, milli=250, allocation=share, pinned=True), view(2, 1, 1), view(3, milli=700))
+        taken = Snapshot(now_s=NOW_S, jobs=jobs, nodes=nodes, capacity=capacity_of(nodes))
+        for policy in POLICIES:
+            assert counts(decide(policy, taken), jobs) == [1, left, 1 - left]
 
 
 class TestPriority:
@@ -308,6 +321,20 @@ class TestRestartCost:
         jobs = [view(1, 1, 8, held=6, rem=1e5), view(2, 1, 8, held=2, rem=10.0)]
         assert counts(decide("elastic-fifo", snapshot(jobs, 8)), jobs) == [6, 2]
 
+    def test_a_job_is_never_shrunk_for_nobody(self) -> None:
+        """Though it gains nothing from what it holds beyond that: the restart would gain nothing either."""
+
+        class TwoForEach(Inelastic):
+            elastic = True
+
+            def decide(self, taken: Snapshot, memory: Mapping[str, object], rng: object) -> Decision:
+                return Decision(grants={job.id: Grant(n=2, gpu_type="gpu") for job in taken.jobs}, memory=memory)
+
+        job = view(1, 1, 4, held=4, rem=3600.0, restart_cost_s=30.0, curve=(0.0, 1.0, 1.9, 1.9, 1.9))
+        assert counts(layers.decide(TwoForEach(), snapshot([job], 4), {}, random.Random(0)), [job]) == [4]
+        wanted = [job, view(2, 2, 2)]
+        assert counts(layers.decide(TwoForEach(), snapshot(wanted, 4), {}, random.Random(0)), wanted) == [2, 2]
+
     def test_a_small_step_is_refused_where_a_large_one_pays(self) -> None:
         # One GPU more saves 8 s of 160, four more save 40 s: the restart of 30 s pays only for the larger step.
         job = view(1, 1, 8, held=4, rem=320.0, restart_cost_s=30.0, curve=power(8, 1.0))
@@ -338,6 +365,17 @@ class TestReasons:
             assert decision.why()[1][0].detail == {"needs": 9, "largest": 8}
             assert codes(decision, 1) == [ReasonCode.SHAPE]
             assert codes(decision, 2) == [ReasonCode.GPU_TYPE]
+
+    def test_of_several_types_the_one_with_most_gpus_decides_whether_a_job_could_ever_run(self) -> None:
+        jobs = [
+            view(1, 9, 9, types=("a", "b")),
+            view(2, 8, 8, types=("a", "b")),
+            view(3, 8, 8, types=("b",), priority=9),
+        ]
+        for policy in POLICIES:
+            decision = decide(policy, snapshot(jobs, {"a": 4, "b": 8}))
+            assert decision.why()[1][0].detail == {"needs": 9, "largest": 8}, policy
+            assert ReasonCode.SHAPE not in codes(decision, 2), policy
 
     def test_when_others_may_not_be_stopped_it_is_room_that_is_missing_never_the_type_of_gpu(self) -> None:
         jobs = [view(1, 4, 4, held=4, pinned=True), view(2, 2, 2)]

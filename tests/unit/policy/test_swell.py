@@ -42,6 +42,14 @@ def test_a_job_gets_no_gpu_that_brings_it_nothing() -> None:
     assert codes(taken, jobs[0]) == [ReasonCode.NO_GAIN]
 
 
+def test_a_running_job_that_wants_no_more_is_not_told_that_more_is_not_worth_it() -> None:
+    jobs = [view(number, 1, 8, held=2, rem=9000.0, curve=power(8, 0.5)) for number in (1, 2)]
+    taken = snapshot(jobs, 4)
+    assert counts(decide("swell", taken), jobs) == [2, 2]
+    told = [reason.detail for why in decide("swell", taken).why().values() for reason in why]
+    assert [detail for detail in told if detail.get("gain_s") == 0.0] == []
+
+
 def test_minimums_are_respected_and_what_does_not_fit_goes_to_others() -> None:
     jobs = [view(1, 6, 8, rem=10), view(2, 6, 8, rem=20), view(3, 1, 2, rem=9000)]
     assert counts(bare("swell", snapshot(jobs, 8)), jobs) == [8, 0, 0] or counts(

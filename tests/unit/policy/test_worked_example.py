@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from swell.core.decision import ReasonCode
 from swell.core.snapshot import Curve, JobView
 from swell.policy.swell import reference
@@ -102,6 +104,15 @@ def test_what_each_job_gets_from_the_reference_and_from_the_policy() -> None:
         ReasonCode.CAPACITY,
         {"needs": 3, "free": 0},
     )
+
+
+@pytest.mark.parametrize(("restart_cost_s", "size"), [(1.0, 8), (250.0, 4)])
+def test_the_reference_charges_a_restart_of_a_running_job_as_the_policy_does(restart_cost_s: float, size: int) -> None:
+    curve = (0.0, 1.0, 2.0, 3.0, 4.0, 4.1, 4.2, 4.3, 4.4)
+    job = view(1, 1, 8, rem=90_000, curve=curve, held=4, restart_cost_s=restart_cost_s)
+    taken = snapshot([job], 8)
+    assert reference.decide([job], CLUSTER, settings_of(taken)) == {1: size}
+    assert counts(bare("swell", taken), [job]) == [size]
 
 
 def test_a_step_that_did_not_fit_is_tried_first() -> None:

@@ -201,6 +201,15 @@ class TestRemaining:
         world.run(2, 8, 1, range(10))
         assert world.history.remaining_s(2) == pytest.approx(world.left_s(1, 1, 10), rel=0.1)
 
+    def test_by_half_at_first_and_less_uncertain_with_each_measurement(self, world: Trained) -> None:
+        trained_everywhere(world)
+        world.submit(2)
+        sigmas = []
+        for epochs in (0, 1, 9):
+            world.run(2, 8, 1, range(epochs))
+            sigmas.append(world.history.book.remaining(world.history.state.jobs[2]).sigma)
+        assert sigmas == pytest.approx([0.5, 0.25, 0.07], abs=0.02)
+
     def test_of_a_job_that_is_twice_as_slow_twice_as_long_and_the_family_is_not_misled(self, world: Trained) -> None:
         trained_everywhere(world)
         world.submit(2)
@@ -227,10 +236,10 @@ class TestRemaining:
         assert world.history.remaining_s(1) == pytest.approx(EPOCHS * epoch_s, rel=0.3)
         assert world.history.book.remaining(record).as_of_s == 0.0
 
-    def test_jobs_that_do_not_say_how_many_epochs_get_an_answer(self, world: Trained) -> None:
+    def test_jobs_that_do_not_say_how_many_epochs_are_expected_to_be_half_way(self, world: Trained) -> None:
         world.history.submit(1, adaptive_batch=True)
         world.run(1, 2, 1, range(4))
-        assert world.history.remaining_s(1) > 0
+        assert world.history.remaining_s(1) == pytest.approx(4 * world.epoch_s(1, 1, 3), rel=0.1), "on one GPU"
 
 
 class TestOldReports:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from swell.core.events import ExitReason
+from swell.core.events import ExitReason, RunPlanned, RunStarted
+from swell.core.ids import RunId
+from swell.core.resources import Allocation, Part
 from swell.speed.epoch_work import FLAT, EpochWork, cell_of, middles, usual_course
 from unit.speed.history import History
+
+ONE_GPU = Allocation(parts=(Part(node="n", gpus=(0,)),), gpu_type="gpu")
 
 
 class TestCourse:
@@ -98,6 +102,15 @@ class TestRemaining:
         assert history.remaining_s(2) == pytest.approx(sum(COURSE_S[1:]), rel=0.15)
         history.submit(3, epochs=20, family="speech")
         assert history.remaining_s(3) == pytest.approx(sum(COURSE_S), rel=0.15)
+
+    def test_progress_counts_from_the_start_of_the_run_until_its_first_epoch_ends(self, history: History) -> None:
+        history.submit(1, epochs=20)
+        assert history.book.remaining(history.state.jobs[1]).as_of_s == 0.0
+        planned = RunPlanned(run=RunId(1, 1), allocation=ONE_GPU, at_s=40.0)
+        history.tell(planned)
+        assert history.book.remaining(history.state.jobs[1]).as_of_s == 0.0
+        history.tell(RunStarted(run=RunId(1, 1), at_s=50.0))
+        assert history.book.remaining(history.state.jobs[1]).as_of_s == 50.0
 
     def test_the_same_whether_anybody_asked_in_between_or_not(self) -> None:
         """A daemon that starts again reads all reports before it is asked anything."""

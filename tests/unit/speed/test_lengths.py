@@ -90,3 +90,16 @@ def test_members_whose_epochs_are_alike_say_how_long_one_with_more_epochs_is() -
 def test_numbers_of_epochs_that_say_nothing_are_not_believed() -> None:
     lengths = _by_epochs(say=False)
     assert lengths.of("f", epochs=200) == lengths.of("f", epochs=5) == lengths.of("f")
+
+
+def test_what_was_seen_changes_answers_when_there_is_enough_of_it_and_it_is_published() -> None:
+    lengths = Lengths()
+    lengths.saw(1, "f", 10.0, 0.0)
+    before = lengths.of("f")
+    for job in range(2, 10):
+        lengths.saw(job, "f", 100_000.0, 0.0)
+    assert lengths.due
+    assert lengths.of("f") == before, "not while a pass may be asking"
+    lengths.publish()
+    assert lengths.of("f").median_s > before.median_s
+    assert not lengths.due
