@@ -189,7 +189,7 @@ def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
     assert run is not None  # not stale
     if event.saves is not None and event.saves is not run.saves:
         run = evolve(run, saves=event.saves)
-    by_epochs = job.unit == "epoch" and run.saves is not ev.Saves.OWN
+    by_epochs = job.unit == "epoch" and run.saves is not ev.Saves.OWN and job.resumable
     every_s = event.epoch_s if by_epochs and event.epoch_s > 0.0 else run.boundary_every_s
     if saved > job.epochs_saved:
         if not by_epochs:

@@ -22,6 +22,7 @@ from swell.core.ids import RunId
 from swell.core.progress import harmless, read_line
 from swell.core.progress_track import Report, Track, finish, follow, marked, report
 from swell.core.state import JobRecord, JobState, Run, State
+from swell.core.staying import files_seen
 from swell.ports import LogChunk
 
 log = logging.getLogger(__name__)
@@ -176,9 +177,16 @@ class LogWatch:
                 gpu_type=allocation.gpu_type,
                 batch_size=record.spec.batch_size,
                 metrics=found.metrics,
-                unsaved=0 if record.unit == "epoch" else max(0, found.done - record.epochs_saved),
+                unsaved=0 if self._saves_each_epoch(record) else max(0, found.done - record.epochs_saved),
             )
         ]
+
+    def _saves_each_epoch(self, record: JobRecord) -> bool:
+        """A line proves no checkpoint. The end of an epoch is taken for one only where nobody sees the files."""
+        if record.unit != "epoch" or not record.spec.checkpoint_dir or record.run is None:
+            return False
+        nodes = self._state().nodes
+        return not all(name in nodes and files_seen(record, nodes[name]) for name in record.run.allocation.nodes)
 
 
 def _silent(record: JobRecord) -> bool:

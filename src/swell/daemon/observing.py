@@ -25,6 +25,7 @@ from swell.core.observations import (
     RunProgress,
 )
 from swell.core.state import State
+from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.contacts import Contacts
@@ -51,6 +52,7 @@ class Observing:
         stops: Stops,
         cleanup: Cleanup,
         logs: LogWatch,
+        checkpoints: CheckpointWatch,
         clock: Clock,
         *,
         commit: Commit,
@@ -61,7 +63,7 @@ class Observing:
         self._effects = effects
         self._stops = stops
         self._cleanup = cleanup
-        self._logs = logs
+        self._logs, self._checkpoints = logs, checkpoints
         self._clock = clock
         self._commit = commit
         self._do = do
@@ -88,6 +90,9 @@ class Observing:
             return
         if isinstance(seen, RunGone) and seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
             await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
+        if isinstance(seen, RunGone):
+            with suppress(StoreError):  # then it is only taken for older than it is
+                await self._checkpoints.ended(seen.run)
         while True:
             await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:
