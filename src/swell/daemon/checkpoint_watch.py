@@ -1,8 +1,8 @@
 """Checkpoints of scripts without the library: watches their checkpoint directories and reports each new one.
 
 A checkpoint counts once files of the directory have changed and none of them grows between two looks, so that none is
-reported half written. Its time is that of the look that found it: a report may come later, and a stop that was asked for
-in between must still wait for the next one. The engine runs this beside its other tasks; it changes nothing.
+reported half written. Its time is that of the look that found it: the report may come later, and a stop that was
+requested in between still waits for the next one. The engine runs this beside its other tasks; it changes nothing.
 """
 
 from __future__ import annotations

@@ -88,11 +88,8 @@ class Observing:
         if isinstance(seen, NodeHeard):
             await self.contacts.heard(seen)
             return
-        if isinstance(seen, RunGone) and seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
-            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
         if isinstance(seen, RunGone):
-            with suppress(StoreError):  # then it is only taken for older than it is
-                await self._checkpoints.ended(seen.run)
+            await self._read_to_the_end(seen)
         while True:
             await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:
@@ -117,6 +114,13 @@ class Observing:
             self._effects.ended(seen.run)
             self._stops.ended(seen.run)
             self._reported.pop(seen.run, None)
+
+    async def _read_to_the_end(self, seen: RunGone) -> None:
+        """What a script without the library did last, before its end is recorded."""
+        if seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
+            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
+        with suppress(StoreError):  # then its last checkpoint is taken for older than it is
+            await self._checkpoints.ended(seen.run)
 
     async def _commit_contact(self, events: Sequence[Event]) -> None:
         """Commits changes of contact, and ends runs that were lost with their machine. If the store refuses the write,
