@@ -209,7 +209,8 @@ def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
     every_s = event.at_s - unsaved_since_s(job.run, event.at_s)
-    state.jobs[job.id] = evolve(job, run=_with_run(job, saved_s=event.at_s, boundary_every_s=every_s, withdrawn=None))
+    run = _with_run(job, saved_s=event.at_s, boundary_every_s=every_s, withdrawn=None)
+    state.jobs[job.id] = evolve(job, run=run, epochs_saved=max(job.epochs_saved, job.epochs_done))
 
 
 def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
