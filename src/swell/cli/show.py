@@ -45,7 +45,8 @@ def show(home: Path | None, as_json: bool, job: str) -> None:
     for label, value in _lines(view):
         if value:
             say(f"{label:<12} {safe(value)}")
-    if view["gpus"]["max"] > 1 and (lines := speed_lines(view["speed"], view["gpus"]["held"])):
+    held, unit = view["gpus"]["held"], view["progress"]["unit"]
+    if view["gpus"]["max"] > 1 and (lines := speed_lines(view["speed"], held, unit)):
         say("\n" + "\n".join(map(safe, lines)))
     if view["runs"]:
         say("\n" + table(("RUN", "GPUS", "WHERE", "STARTED", "RAN", "EXIT", "WHY"), [_run(r) for r in view["runs"]]))

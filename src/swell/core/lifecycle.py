@@ -263,7 +263,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
     target = TRANSITIONS[job.state, trigger_of(job, event)]
-    lost_s = _lost_s(job.run, event)
+    lost_s = _lost_s(job, job.run, event)
     state.lost_s += lost_s
     charge(state, team_of(job.spec), job.run, event.at_s)
     if event.reason is ExitReason.START_FAILED:
@@ -314,9 +314,11 @@ def _blame(state: State, run: Run) -> None:
         state.nodes[node.name] = evolve(node, failed_starts=(*others, run.id.job)[-MAX_FAILED_STARTS:])
 
 
-def _lost_s(run: Run, event: ev.RunEnded) -> float:
+def _lost_s(job: JobRecord, run: Run, event: ev.RunEnded) -> float:
     """Work that this end throws away. A run that finished, or that left by itself right after a checkpoint as it was
-    asked to, loses nothing."""
+    asked to, loses nothing; nor does one that was still importing its framework."""
+    if job.uses_library and run.began_s is None:
+        return 0.0
     if left_at_checkpoint(event) or event.reason is ExitReason.FINISHED or run.started_s is None:
         return 0.0
     return max(0.0, event.at_s - unsaved_since_s(run, event.at_s))

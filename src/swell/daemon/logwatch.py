@@ -126,9 +126,9 @@ class LogWatch:
         return bool(chunk.data)
 
     async def _report(self, record: JobRecord, reading: _Reading, now_s: float) -> None:
-        """One event for all new progress, if the pause is over. A stopping run is reported at once."""
-        found = report(reading.track)
-        if found is None or (now_s < reading.report_at_s and record.state is not JobState.STOPPING):
+        """One event for all new progress, if the pause is over; at once where a stop waits for the end of an epoch."""
+        found, waits = report(reading.track), record.state is JobState.STOPPING and self._saves_each_epoch(record)
+        if found is None or (now_s < reading.report_at_s and not waits):
             return
         assert record.run is not None  # `_silent`
         reading.report_at_s = now_s + reading.pause_s

@@ -24,7 +24,7 @@ from swell.core.observations import (
     RunGone,
     RunProgress,
 )
-from swell.core.state import State
+from swell.core.state import JobState, State
 from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
@@ -117,7 +117,9 @@ class Observing:
 
     async def _read_to_the_end(self, seen: RunGone) -> None:
         """What a script without the library did last, before its end is recorded."""
-        if seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
+        record = self._state.jobs.get(seen.run.job)
+        stopping = record is not None and record.state is JobState.STOPPING
+        if stopping or seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
             await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
         with suppress(StoreError):  # then its last checkpoint is taken for older than it is
             await self._checkpoints.ended(seen.run)

@@ -139,6 +139,15 @@ def test_the_end_of_an_epoch_is_no_checkpoint() -> None:
         assert [e.unsaved for e in stage.told] == unsaved, (checkpoints, node)
 
 
+def test_a_stop_that_waits_for_a_checkpoint_makes_no_event_per_line() -> None:
+    stage = Stage()
+    stage.state.nodes["n"] = Node(name="n")
+    stage.state.jobs[1] = replace(stage.state.jobs[1], state=JobState.STOPPING)
+    for number in range(1, 101):
+        stage.prints(f"Epoch {number}\n", after_s=1.0)
+    assert len(stage.told) <= 8
+
+
 def test_what_was_read_is_reported_when_the_run_was_stopped() -> None:
     stage = Stage()
     for number in range(1, 9):
