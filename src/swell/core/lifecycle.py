@@ -215,8 +215,9 @@ def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:
 
 def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
     job = state.jobs[event.run.job]
-    before = job.run.stop if job.run else None
-    agreed = before.agreed if before else None
+    assert job.run is not None  # not stale
+    before = job.run.stop
+    agreed = before.agreed if before else job.run.agreed
     stop = StopRecord(why=event.why, at_s=event.at_s, reason=event.reason, by=event.by, now=event.now, agreed=agreed)
     state.jobs[job.id] = evolve(job, state=JobState.STOPPING, run=_with_run(job, stop=stop))
 
@@ -228,7 +229,8 @@ def _stop_withdrawn(state: State, event: ev.RunStopWithdrawn) -> None:
     withdrawn = Withdrawal(
         why=stop.why, at_s=event.at_s, change=stop.reason, reason=event.reason, until_s=event.until_s
     )
-    state.jobs[job.id] = evolve(job, state=JobState.RUNNING, run=_with_run(job, stop=None, withdrawn=withdrawn))
+    run = _with_run(job, stop=None, withdrawn=withdrawn, agreed=stop.agreed)
+    state.jobs[job.id] = evolve(job, state=JobState.RUNNING, run=run)
 
 
 def _agreed(state: State, event: ev.StopAgreed) -> None:

@@ -121,7 +121,7 @@ def _leaves(record: JobRecord, now_s: float) -> str:
     if stop.agreed is not None and record.unit == "epoch":
         epoch, step = stop.agreed
         return "all its workers leave " + (f"at step {step} of epoch {epoch + 1}" if step else f"after {epoch} epochs")
-    if stop.agreed is not None:
+    if stop.agreed is not None and run.saves is not Saves.OWN:
         return f"all its workers leave at step {stop.agreed[1]}"
     if run.saves is Saves.ANYWHERE:
         return "trains on until its workers have agreed on a step"
