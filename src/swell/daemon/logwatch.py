@@ -143,7 +143,7 @@ class LogWatch:
         own = tuple(re.compile(text) for text in record.spec.progress_patterns if harmless(text))
         unit = "epoch" if record.unit == "epoch" else "step"
         total = record.epochs_total if record.unit in ("epoch", "step") else 0
-        track = Track(unit=unit, before=run.epochs_before, total=total)
+        track = Track(unit=unit, before=run.epochs_before, total=total, given=record.spec.epochs)
         return _Reading(patterns=own, timed_from_s=now_s if late else 0.0, track=track, looked_s=run.started_s or now_s)
 
     def _line(self, reading: _Reading, run: RunId, line: bytes, at_s: float) -> None:

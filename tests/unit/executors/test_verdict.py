@@ -72,6 +72,7 @@ R = ExitReason
         ({"signal": 11, "last": "x"}, None, R.KILLED, "ended by SIGSEGV: x"),
         ({"signal": 63}, None, R.KILLED, "ended by signal 63"),
         ({"signal": 9, "oom": True}, None, R.OUT_OF_MEMORY, None),
+        ({"code": 137}, None, R.KILLED, "exit code 137"),  # of the shell around it
         ({"code": 137, "oom": True}, None, R.OUT_OF_MEMORY, None),
         ({"failed": {"step": "stopped"}}, None, R.STOPPED, "stopped before it started"),
         ({"failed": {"step": "log", "errno": 28, "said": "full"}}, None, R.NODE_FULL, None),
