@@ -42,7 +42,7 @@ def look(run_directory: str, ranks: list[int]) -> Json:
 
 
 def read_journal(path: str) -> Json | None:
-    """What the training itself noted (`sdk.journal`): "resumed", "done", "total", "began_s", "at_s", "unit"; or None."""
+    """What the training itself noted (`sdk.journal`): "resumed", "done", "total", "began_s", "at_s" and "unit"."""
     try:
         with open(path, "rb") as file:
             first = file.readline(_LINE)
