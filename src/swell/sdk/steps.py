@@ -78,6 +78,7 @@ class StepTraining(Training):
             yield self.step
             self._end_step()
         self._stop_here = False  # all steps are done: nothing to resume
+        self._settle()  # before code after the loop, which may take down what a save in the background still needs
 
     def count(self, amount: int) -> None:
         """Tokens or samples that all ranks together used in this step (units other than steps)."""
