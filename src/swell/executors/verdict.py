@@ -211,7 +211,8 @@ def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
     if reason is ExitReason.NODE_LOST:
         return "its machine lost the daemon for longer than its lease, and ended it; it continues elsewhere"
     how = how_it_ended(reason, exit_["code"], exit_["signal"])
-    return f"{how}: {exit_['last']}" if how and exit_["last"] and reason is not ExitReason.OUT_OF_MEMORY else how
+    known = reason is ExitReason.OUT_OF_MEMORY or (reason is ExitReason.STOPPED and exit_["signal"] is not None)
+    return f"{how}: {exit_['last']}" if how and exit_["last"] and not known else how
 
 
 def how_it_ended(reason: ExitReason, code: int | None, number: int | None) -> str:

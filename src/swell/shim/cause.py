@@ -35,7 +35,7 @@ class _Raised(NamedTuple):
 
 def cause_of(text: str) -> str:
     """The line of `text`, the end of a log, that says best why its program failed; empty if there is none."""
-    lines = text.split("\n")
+    lines = text.replace("\r", "\n").split("\n")  # a progress bar writes over its line
     raised = [found for found in _exceptions(lines) if not found.text.startswith(_OF_LAUNCHERS)]
     root = _ROOT.search(text)
     if root is not None:

@@ -68,6 +68,7 @@ R = ExitReason
         ({"code": 1}, 11.0, R.USER_ERROR, "exit code 1"),  # it had failed before anybody asked
         ({"code": 143, "asked": "term"}, None, R.STOPPED, "exit code 143"),
         ({"signal": 9, "asked": "kill"}, None, R.STOPPED, "ended by SIGKILL"),
+        ({"signal": 15, "asked": "term", "last": "step 3"}, None, R.STOPPED, "ended by SIGTERM"),  # no cause of it
         ({"signal": 9}, None, R.KILLED, "ended by SIGKILL"),
         ({"signal": 11, "last": "x"}, None, R.KILLED, "ended by SIGSEGV: x"),
         ({"signal": 63}, None, R.KILLED, "ended by signal 63"),

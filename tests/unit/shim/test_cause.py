@@ -72,6 +72,7 @@ We reiterate our advice against doing so - please proceed at your own risk.
         (KILLED.format(code="1 (pid: 7)"), "rank 1: RuntimeError: Connection reset by peer"),
         (MPIRUN, "mpirun has detected an attempt to run as root."),
         ("step 1\nno data\n==========\n", "no data"),
+        (" 94%| 351/375\r 94%| 352/375\r 95%| 353/375", "95%| 353/375"),
     ],
 )
 def test_the_line_that_says_why(text: str, cause: str) -> None:
