@@ -45,7 +45,8 @@ def show(home: Path | None, as_json: bool, job: str) -> None:
     for label, value in _lines(view):
         if value:
             say(f"{label:<12} {safe(value)}")
-    if view["gpus"]["max"] > 1 and (lines := speed_lines(view["speed"], view["gpus"]["held"])):
+    held, unit = view["gpus"]["held"], view["progress"]["unit"]
+    if view["gpus"]["max"] > 1 and (lines := speed_lines(view["speed"], held, unit)):
         say("\n" + "\n".join(map(safe, lines)))
     if view["runs"]:
         say("\n" + table(("RUN", "GPUS", "WHERE", "STARTED", "RAN", "EXIT", "WHY"), [_run(r) for r in view["runs"]]))
@@ -145,6 +146,15 @@ def _outputs(view: dict[str, Any]) -> str:
     return f"{' '.join(wanted)} will be copied into {view['spec']['outputs_to']} when it ends" if wanted else ""
 
 
+def _why(run: dict[str, Any]) -> str:
+    """Why it was stopped comes before how it ended then: a signal is only the way."""
+    stop, message = run["stop"] or {}, run["message"]
+    asked = stop.get("reason") or ""
+    if message:
+        return f"{asked}; {message}" if run["exit_reason"] == "stopped" and asked and asked not in message else message
+    return asked or stop.get("why") or run["reason"]
+
+
 def _run(run: dict[str, Any]) -> tuple[str, ...]:
     started = run["started_s"]
     ran_s = (run["ended_s"] or time.time()) - started if started else 0.0
@@ -152,6 +162,6 @@ def _run(run: dict[str, Any]) -> tuple[str, ...]:
     code = f" ({run['exit_code']})" if run["exit_code"] not in (None, 0) else ""
     at = time.strftime("%m-%d %H:%M:%S", time.localtime(started)) if started else "-"
     withdrawn = run.get("withdrawn") if not run["exit_reason"] else None
-    why = run["message"] or (run["stop"] or {}).get("reason") or (run["stop"] or {}).get("why") or run["reason"]
-    why = "; ".join(part for part in (why, _withdrawn(withdrawn), _lost(run["lost_s"])) if part)
+    parts = (_why(run), _withdrawn(withdrawn), _lost(run["lost_s"]))
+    why = "; ".join(part for part in parts if part)
     return (run["id"], str(run["gpus"]), " ".join(run["where"]), at, format_duration(ran_s), ended + code, why)

@@ -14,10 +14,12 @@ BAR = 20
 SPARK = 32
 SIZES = 9
 """Lines of the picture at most."""
+SHORT_S = 0.01
+"""What takes less is counted per second."""
 LOSSES = ("loss", "train_loss", "val_loss")
 
 
-def speed_lines(speed: Mapping[str, Any], held: int) -> list[str]:
+def speed_lines(speed: Mapping[str, Any], held: int, unit: str = "epoch") -> list[str]:
     """A line per number of GPUs: speed-up over one, efficiency, a bar, and where that is known from."""
     gpu_type, curve = _curve(speed)
     one = dict(curve).get(1) or (curve[0][1] / curve[0][0] if curve else 0.0)
@@ -30,7 +32,7 @@ def speed_lines(speed: Mapping[str, Any], held: int) -> list[str]:
     for size, rate in curve:
         if size in sizes:
             up = rate / one
-            known = _known(measured.get(size), speed["source"]) + (", has now" if size == held else "")
+            known = _known(measured.get(size), speed["source"], unit) + (", has now" if size == held else "")
             lines.append(f"{size:>4}  {up:>7.2f}x  {up / size:>9.0%}   {bar(up / most, BAR):<{BAR}}  {known}")
     return lines
 
@@ -51,11 +53,14 @@ def _chosen(sizes: Sequence[int], always: set[int]) -> set[int]:
     return {size for size in sizes if size in powers or size in always or size in (sizes[0], sizes[-1])}
 
 
-def _known(point: Mapping[str, Any] | None, source: str) -> str:
+def _known(point: Mapping[str, Any] | None, source: str, unit: str) -> str:
     if point is None:
         return {"measured": "expected", "family": "as jobs like it", "prior": "a guess"}[source]
-    epochs = "1 epoch" if point["epochs"] == 1 else f"{point['epochs']} epochs"
-    return f"measured, {epochs} of {format_duration(point['epoch_s'])}"
+    count, each_s = int(point["epochs"]), float(point["epoch_s"])
+    many = f"measured, {short_count(count)} {unit}{'' if count == 1 else 's'}"
+    if 0.0 < each_s < SHORT_S:
+        return f"{many}, {short_count(round(1.0 / each_s))} per s"
+    return f"{many} of {format_duration(each_s) if each_s >= 10.0 else f'{each_s:.2g}s'}"
 
 
 def loss_line(series: Mapping[str, Sequence[Sequence[float]]]) -> str:

@@ -26,6 +26,8 @@ KILLS = frozenset({ExitReason.KILLED, ExitReason.OUT_OF_MEMORY})
 """Ends that the job did not cause: it is retried from its last checkpoint."""
 MAX_KILLS = 5
 """After this many kills a job with checkpoints counts as the cause itself: from then on they use up `retries`."""
+SHELL_KILLED = 128 + 9
+"""What a shell, as which most commands are started, leaves with when its child was killed (SIGKILL)."""
 _FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
 
@@ -42,7 +44,7 @@ def reason_of_exit(
         return ExitReason.FINISHED
     if out_of_memory:
         return ExitReason.OUT_OF_MEMORY
-    return ExitReason.KILLED if by_signal else ExitReason.USER_ERROR
+    return ExitReason.KILLED if by_signal or code == SHELL_KILLED else ExitReason.USER_ERROR
 
 
 def reason_not_started(number: int | None) -> ExitReason:

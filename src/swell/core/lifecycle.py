@@ -189,7 +189,7 @@ def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
     assert run is not None  # not stale
     if event.saves is not None and event.saves is not run.saves:
         run = evolve(run, saves=event.saves)
-    by_epochs = job.unit == "epoch" and run.saves is not ev.Saves.OWN
+    by_epochs = job.unit == "epoch" and run.saves is not ev.Saves.OWN and job.resumable
     every_s = event.epoch_s if by_epochs and event.epoch_s > 0.0 else run.boundary_every_s
     if saved > job.epochs_saved:
         if not by_epochs:
@@ -209,13 +209,15 @@ def _checkpoint_seen(state: State, event: ev.CheckpointSeen) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
     every_s = event.at_s - unsaved_since_s(job.run, event.at_s)
-    state.jobs[job.id] = evolve(job, run=_with_run(job, saved_s=event.at_s, boundary_every_s=every_s, withdrawn=None))
+    run = _with_run(job, saved_s=event.at_s, boundary_every_s=every_s, withdrawn=None)
+    state.jobs[job.id] = evolve(job, run=run, epochs_saved=max(job.epochs_saved, job.epochs_done))
 
 
 def _stop_requested(state: State, event: ev.RunStopRequested) -> None:
     job = state.jobs[event.run.job]
-    before = job.run.stop if job.run else None
-    agreed = before.agreed if before else None
+    assert job.run is not None  # not stale
+    before = job.run.stop
+    agreed = before.agreed if before else job.run.agreed
     stop = StopRecord(why=event.why, at_s=event.at_s, reason=event.reason, by=event.by, now=event.now, agreed=agreed)
     state.jobs[job.id] = evolve(job, state=JobState.STOPPING, run=_with_run(job, stop=stop))
 
@@ -227,7 +229,8 @@ def _stop_withdrawn(state: State, event: ev.RunStopWithdrawn) -> None:
     withdrawn = Withdrawal(
         why=stop.why, at_s=event.at_s, change=stop.reason, reason=event.reason, until_s=event.until_s
     )
-    state.jobs[job.id] = evolve(job, state=JobState.RUNNING, run=_with_run(job, stop=None, withdrawn=withdrawn))
+    run = _with_run(job, stop=None, withdrawn=withdrawn, agreed=stop.agreed)
+    state.jobs[job.id] = evolve(job, state=JobState.RUNNING, run=run)
 
 
 def _agreed(state: State, event: ev.StopAgreed) -> None:
@@ -262,7 +265,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
     job = state.jobs[event.run.job]
     assert job.run is not None  # not stale
     target = TRANSITIONS[job.state, trigger_of(job, event)]
-    lost_s = _lost_s(job.run, event)
+    lost_s = _lost_s(job, job.run, event)
     state.lost_s += lost_s
     charge(state, team_of(job.spec), job.run, event.at_s)
     if event.reason is ExitReason.START_FAILED:
@@ -313,9 +316,11 @@ def _blame(state: State, run: Run) -> None:
         state.nodes[node.name] = evolve(node, failed_starts=(*others, run.id.job)[-MAX_FAILED_STARTS:])
 
 
-def _lost_s(run: Run, event: ev.RunEnded) -> float:
+def _lost_s(job: JobRecord, run: Run, event: ev.RunEnded) -> float:
     """Work that this end throws away. A run that finished, or that left by itself right after a checkpoint as it was
-    asked to, loses nothing."""
+    asked to, loses nothing; nor does one that was still importing its framework."""
+    if job.uses_library and run.began_s is None:
+        return 0.0
     if left_at_checkpoint(event) or event.reason is ExitReason.FINISHED or run.started_s is None:
         return 0.0
     return max(0.0, event.at_s - unsaved_since_s(run, event.at_s))

@@ -96,6 +96,7 @@ class RunProgress:
     total: int  # 0: the training does not say
     began_s: float
     at_s: float  # of the last epoch
+    unit: str = "epoch"  # what the three numbers count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

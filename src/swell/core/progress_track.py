@@ -39,6 +39,8 @@ class Track:
     unit: str = "epoch"
     before: int = 0
     total: int = 0
+    given: int = 0  # total of the job file: holds again where the log's own turns out too small
+    beyond: int = 0  # lines in a row with a number above `total`
     number: int | None = None  # the latest that counts, as the script prints it
     at_s: float = 0.0  # of the first line with it
     origin: int = 0  # the number at which nothing is done
@@ -80,12 +82,22 @@ def follow(track: Track, seen: Seen, at_s: float) -> Track:
     if track.before and total == track.total - track.before:
         total = 0  # what is left, of a script that counts from its own start
     known = replace(track, total=total or track.total, samples_per_s=seen.samples_per_s or track.samples_per_s)
-    if number is None or (known.total and number > known.total):
+    if number is None:
         return _with_metrics(known, seen)
+    if known.total and number > known.total:
+        return _beyond(known, seen, number, at_s)
+    known = replace(known, beyond=0) if known.beyond else known
     moved = _begin(known, number, total, at_s) if track.number is None else _move(known, number, at_s)
     if track.unit == "epoch" and moved.number != track.number and track.number is not None:
         moved = replace(moved, ended_metrics=moved.metrics, metrics={}, within=None, samples_per_s=seen.samples_per_s)
     return _within(_with_metrics(_last_index(moved, total), seen), seen, at_s)
+
+
+def _beyond(track: Track, seen: Seen, number: int, at_s: float) -> Track:
+    """A total of a banner, or of one stage of several, that several lines have passed is not that of the job."""
+    if track.beyond + 1 >= BACK and track.unit == "epoch" and number <= track.given and not seen.epochs:
+        return follow(replace(track, total=track.given, beyond=0), seen, at_s)
+    return _with_metrics(replace(track, beyond=track.beyond + 1), seen)
 
 
 def _with_metrics(track: Track, seen: Seen) -> Track:

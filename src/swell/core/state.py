@@ -82,6 +82,7 @@ class Run:
     lost_s: float = 0.0  # work that its end threw away: from its last checkpoint on
     stop: StopRecord | None = None
     withdrawn: Withdrawal | None = None  # the last stop that was withdrawn, until the next checkpoint
+    agreed: tuple[int, int] | None = None  # of a stop that was withdrawn: its ranks still leave where they agreed to
     ended_s: float | None = None
     exit_reason: ExitReason | None = None
     exit_code: int | None = None
@@ -213,12 +214,13 @@ def unsaved_since_s(run: Run, default_s: float) -> float:
 
 def may_be_withdrawn(record: JobRecord) -> bool:
     """Whether a requested resize or move can still be withdrawn. Not after the ranks have agreed on a stop position,
-    since one may have left, nor after a signal to a run that had no checkpoint to wait for."""
+    since one may have left, nor after a signal to a run that had no checkpoint to wait for. A run that saves by a rule
+    of its own agrees long before it comes to a checkpoint, if ever: it keeps to that, and nobody waits for it."""
     run = record.run
     stop = run.stop if run is not None else None
     if run is None or stop is None or record.state is not JobState.STOPPING:
         return False
-    if stop.why not in VOLUNTARY or stop.agreed is not None:
+    if stop.why not in VOLUNTARY or (stop.agreed is not None and run.saves is not Saves.OWN):
         return False
     if run.began_s is not None and run.began_s <= stop.at_s:
         return True

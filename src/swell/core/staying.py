@@ -40,6 +40,13 @@ def stay_of(record: JobRecord, nodes: Mapping[str, Node]) -> Stay | None:
     return Stay(nodes=_seen_by(record, home, nodes), why=why) if why else None
 
 
+def files_seen(record: JobRecord, node: Node) -> bool:
+    """Does Swell see each checkpoint that the job writes there? On its own machine it looks, elsewhere it copies."""
+    if node.executor == "ssh":
+        return record.spec.copy_checkpoints and not (record.copy is not None and record.copy.problem)
+    return node.executor == "local"
+
+
 def may_stay(record: JobRecord) -> bool:
     """Can `stay_of` be more than None, whatever the nodes? Quick: of thousands that run, for few it can."""
     problem = record.copy is not None and bool(record.copy.problem)

@@ -41,6 +41,12 @@ def unsaved_of(run: Run, default_s: float) -> Unsaved:
     return Unsaved(since_s=unsaved_since_s(run, default_s), every_s=run.boundary_every_s)
 
 
+def has_boundaries(record: JobRecord, run: Run) -> bool:
+    """Is a later moment better for a stop than now? Only for runs that save: through the library, or in a directory
+    that their user named."""
+    return run.began_s is not None or (run.started_s is not None and bool(record.spec.checkpoint_dir))
+
+
 def charged(record: JobRecord, restart_cost_s: float) -> Unsaved | None:
     """The unsaved work that decisions about a job are charged with. None: its run has done no work yet, cannot be
     stopped, saves at any step, or saves so frequently that only the restart counts."""

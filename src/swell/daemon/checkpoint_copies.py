@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 30.0
 """Minimum time between two copies of one job's checkpoint."""
+WAITING_EVERY_S = 3.0
+"""The same while a script without the library is to be stopped at its next checkpoint."""
 LOOK_S = 1.0
 SWEEP_S = 60.0
 
@@ -33,6 +35,7 @@ SWEEP_S = 60.0
 class _Copying:
     run: RunId
     due_s: float = 0.0
+    looked_s: float | None = None  # when the last copy began
     task: asyncio.Task[None] | None = None
 
 
@@ -81,19 +84,25 @@ class CheckpointCopies:
             assert record.run is not None  # `is_copied`
             known = self._copying.setdefault(job, _Copying(run=record.run.id))
             if known.run != record.run.id:
-                known.run, known.due_s = record.run.id, 0.0
+                known.run, known.due_s, known.looked_s = record.run.id, 0.0, None
+            every_s = min(WAITING_EVERY_S, self._every_s) if _waits_for_files(record) else self._every_s
+            known.due_s = min(known.due_s, now_s + every_s)
             if now_s >= known.due_s and not _is_busy(known):
-                known.due_s = now_s + self._every_s
-                known.task = asyncio.create_task(self._copy(record, state), name=f"checkpoint of job {job}")
+                known.due_s = now_s + every_s
+                known.task = asyncio.create_task(self._copy(record, state, known), name=f"checkpoint of job {job}")
 
-    async def _copy(self, record: JobRecord, state: State) -> None:
+    async def _copy(self, record: JobRecord, state: State, known: _Copying) -> None:
+        """A new checkpoint was written since the last look, nobody knows when: it counts from that look on, lest a
+        stop that was requested in between take it for one that came after."""
         assert record.run is not None
+        since_s = known.looked_s if known.looked_s is not None else record.run.planned_s
+        known.looked_s = self._clock.now_s()
         nodes = {name: state.nodes[name] for name in record.run.allocation.nodes if name in state.nodes}
         others = {name: node for name, node in state.nodes.items() if name not in nodes and _is_asked(node)}
         try:
             kept = await self._checkpoints.copy(Order(record=record, nodes=nodes), others)
             if kept is not None:
-                await self._commit([*checkpoint_kept(self._state(), kept), *_seen(record, kept)])
+                await self._commit([*checkpoint_kept(self._state(), kept), *_seen(record, kept, since_s)])
         except OSError as error:
             log.info("the checkpoint of job %d was not copied now: %s", record.id, error)
         except Exception:
@@ -118,8 +127,12 @@ def is_copied(record: JobRecord, nodes: dict[str, Node]) -> bool:
     return record.spec.copy_checkpoints and first is not None and first.executor == "ssh" and _is_asked(first)
 
 
-def _seen(record: JobRecord, kept: CheckpointKept) -> list[Event]:
+def _waits_for_files(record: JobRecord) -> bool:
+    return record.state is JobState.STOPPING and not record.uses_library
+
+
+def _seen(record: JobRecord, kept: CheckpointKept, at_s: float) -> list[Event]:
     """A script without the library has written a checkpoint, where only its machine sees it."""
     if record.uses_library or kept.problem or record.run is None:
         return []
-    return [ev.CheckpointSeen(run=record.run.id, at_s=kept.at_s)]
+    return [ev.CheckpointSeen(run=record.run.id, at_s=at_s)]

@@ -1,7 +1,8 @@
 """Checkpoints of scripts without the library: watches their checkpoint directories and reports each new one.
 
 A checkpoint counts once files of the directory have changed and none of them grows between two looks, so that none is
-reported half written. The engine runs this beside its other tasks; it reads directories and changes nothing.
+reported half written. Its time is that of the look that found it: the report may come later, and a stop that was
+requested in between still waits for the next one. The engine runs this beside its other tasks; it changes nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ Print = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Watched:
-    reported: Print  # as of the last report; at first what an earlier attempt left
-    latest: Print
-    reported_s: float
+    latest: Print  # at first what an earlier attempt left
+    changed_s: float | None = None  # when `latest` was found, while it may still grow
+    whole_s: float | None = None  # when the newest whole checkpoint was found that was not reported yet
+    reported_s: float = -REPORT_EVERY_S
 
 
 class CheckpointWatch:
@@ -67,15 +69,36 @@ class CheckpointWatch:
         run, now_s = record.run.id, self._now_s()
         watched = self._watched.get(run)
         if watched is None:
-            self._watched[run] = _Watched(seen, seen, now_s - REPORT_EVERY_S)
+            self._watched[run] = _Watched(seen)
             return []
-        # By size, not by time: a script that rewrites a small file several times a second is never quiet.
-        stable, watched.latest = seen[:2] == watched.latest[:2], seen
-        due = record.state is JobState.STOPPING or now_s >= watched.reported_s + REPORT_EVERY_S
-        if not stable or seen == watched.reported or not due:
-            return []
-        watched.reported, watched.reported_s = seen, now_s
-        return [CheckpointSeen(run=run, at_s=now_s)]
+        _compare(watched, seen, now_s)
+        if record.state is JobState.STOPPING or now_s >= watched.reported_s + REPORT_EVERY_S:
+            return _unreported(run, watched, now_s)
+        return []
+
+    async def ended(self, run: RunId) -> None:
+        """Report its last whole checkpoint before the end of the run is recorded: what it lost goes by that."""
+        watched = self._watched.pop(run, None)
+        if watched is not None:
+            await self._commit(_unreported(run, watched, self._now_s()))
+
+
+def _compare(watched: _Watched, seen: Print, now_s: float) -> None:
+    """Two looks, one after the other."""
+    # By size, not by time: a script that rewrites a small file several times a second is never quiet.
+    stable = seen[:2] == watched.latest[:2]
+    if seen != watched.latest:
+        watched.latest, watched.changed_s = seen, now_s
+    if stable and watched.changed_s is not None:
+        watched.whole_s, watched.changed_s = watched.changed_s, None
+
+
+def _unreported(run: RunId, watched: _Watched, now_s: float) -> list[Event]:
+    at_s, watched.whole_s = watched.whole_s, None
+    if at_s is None:
+        return []
+    watched.reported_s = now_s
+    return [CheckpointSeen(run=run, at_s=at_s)]
 
 
 def _saves_by_itself(record: JobRecord) -> bool:

@@ -129,8 +129,7 @@ class Engine:
         self._executor = executor
         self._files = files
         self._findings = findings
-        self._clock = clock
-        self._settings = settings
+        self._clock, self._settings = clock, settings
         self.book = book
         self._effects = Effects(executor, lambda: self.state, self._observed, clock.now_s)
         self._passes = Passes(
@@ -152,6 +151,7 @@ class Engine:
             self._stops,
             self._cleanup,
             self._logs,
+            self._checkpoints,
             clock,
             commit=self._commit,
             do=self._do,

@@ -22,6 +22,7 @@ from swell.core.ids import RunId
 from swell.core.progress import harmless, read_line
 from swell.core.progress_track import Report, Track, finish, follow, marked, report
 from swell.core.state import JobRecord, JobState, Run, State
+from swell.core.staying import files_seen
 from swell.ports import LogChunk
 
 log = logging.getLogger(__name__)
@@ -125,9 +126,9 @@ class LogWatch:
         return bool(chunk.data)
 
     async def _report(self, record: JobRecord, reading: _Reading, now_s: float) -> None:
-        """One event for all new progress, if the pause is over. A stopping run is reported at once."""
-        found = report(reading.track)
-        if found is None or (now_s < reading.report_at_s and record.state is not JobState.STOPPING):
+        """One event for all new progress, if the pause is over; at once where a stop waits for the end of an epoch."""
+        found, waits = report(reading.track), record.state is JobState.STOPPING and self._saves_each_epoch(record)
+        if found is None or (now_s < reading.report_at_s and not waits):
             return
         assert record.run is not None  # `_silent`
         reading.report_at_s = now_s + reading.pause_s
@@ -142,7 +143,7 @@ class LogWatch:
         own = tuple(re.compile(text) for text in record.spec.progress_patterns if harmless(text))
         unit = "epoch" if record.unit == "epoch" else "step"
         total = record.epochs_total if record.unit in ("epoch", "step") else 0
-        track = Track(unit=unit, before=run.epochs_before, total=total)
+        track = Track(unit=unit, before=run.epochs_before, total=total, given=record.spec.epochs)
         return _Reading(patterns=own, timed_from_s=now_s if late else 0.0, track=track, looked_s=run.started_s or now_s)
 
     def _line(self, reading: _Reading, run: RunId, line: bytes, at_s: float) -> None:
@@ -176,9 +177,16 @@ class LogWatch:
                 gpu_type=allocation.gpu_type,
                 batch_size=record.spec.batch_size,
                 metrics=found.metrics,
-                unsaved=0 if record.unit == "epoch" else max(0, found.done - record.epochs_saved),
+                unsaved=0 if self._saves_each_epoch(record) else max(0, found.done - record.epochs_saved),
             )
         ]
+
+    def _saves_each_epoch(self, record: JobRecord) -> bool:
+        """A line proves no checkpoint. The end of an epoch is taken for one only where nobody sees the files."""
+        if record.unit != "epoch" or not record.spec.checkpoint_dir or record.run is None:
+            return False
+        nodes = self._state().nodes
+        return not all(name in nodes and files_seen(record, nodes[name]) for name in record.run.allocation.nodes)
 
 
 def _silent(record: JobRecord) -> bool:

@@ -24,7 +24,8 @@ from swell.core.observations import (
     RunGone,
     RunProgress,
 )
-from swell.core.state import State
+from swell.core.state import JobState, State
+from swell.daemon.checkpoint_watch import CheckpointWatch
 from swell.daemon.cleanup import Cleanup
 from swell.daemon.committer import Committer
 from swell.daemon.contacts import Contacts
@@ -51,6 +52,7 @@ class Observing:
         stops: Stops,
         cleanup: Cleanup,
         logs: LogWatch,
+        checkpoints: CheckpointWatch,
         clock: Clock,
         *,
         commit: Commit,
@@ -61,7 +63,7 @@ class Observing:
         self._effects = effects
         self._stops = stops
         self._cleanup = cleanup
-        self._logs = logs
+        self._logs, self._checkpoints = logs, checkpoints
         self._clock = clock
         self._commit = commit
         self._do = do
@@ -86,8 +88,8 @@ class Observing:
         if isinstance(seen, NodeHeard):
             await self.contacts.heard(seen)
             return
-        if isinstance(seen, RunGone) and seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
-            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
+        if isinstance(seen, RunGone):
+            await self._read_to_the_end(seen)
         while True:
             await self._committer.healthy()  # before that the state may hold this, though no disk does
             try:
@@ -112,6 +114,15 @@ class Observing:
             self._effects.ended(seen.run)
             self._stops.ended(seen.run)
             self._reported.pop(seen.run, None)
+
+    async def _read_to_the_end(self, seen: RunGone) -> None:
+        """What a script without the library did last, before its end is recorded."""
+        record = self._state.jobs.get(seen.run.job)
+        stopping = record is not None and record.state is JobState.STOPPING
+        if stopping or seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
+            await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
+        with suppress(StoreError):  # then its last checkpoint is taken for older than it is
+            await self._checkpoints.ended(seen.run)
 
     async def _commit_contact(self, events: Sequence[Event]) -> None:
         """Commits changes of contact, and ends runs that were lost with their machine. If the store refuses the write,

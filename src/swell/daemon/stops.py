@@ -88,11 +88,11 @@ class Stops:
 
     def _agreement(self, run: RunId, current: Run) -> Agreement:
         agreement = self._agreements.get(run, Agreement())
-        if current.stop is None:
-            return agreement.withdraw()
-        if current.stop.agreed is not None and agreement.decided is None:
-            at = current.stop.agreed  # the verdict of before a restart holds
+        at = current.agreed if current.stop is None else current.stop.agreed
+        if at is not None and agreement.decided is None:  # the verdict of before a restart holds
             return Agreement(world_size=agreement.world_size, asked=True, proposal=at, decided=at, confirmed=True)
+        if current.stop is None:
+            return agreement.withdraw() if at is None else agreement
         return agreement.ask(spare=self._spare(run, current))
 
     def _spare(self, run: RunId, current: Run) -> int:

@@ -84,7 +84,7 @@ def _progress(record: JobRecord, seen: RunProgress) -> list[Event]:
     done = record.epochs_done
     if record.run is not None and record.run.began_s is None:
         done = seen.resumed
-        events.append(ev.TrainingBegan(run=seen.run, at_s=seen.began_s, epoch=done, epochs=seen.total))
+        events.append(ev.TrainingBegan(run=seen.run, at_s=seen.began_s, epoch=done, epochs=seen.total, unit=seen.unit))
     if seen.epochs > done:
         events.append(ev.EpochEnded(run=seen.run, at_s=seen.at_s, epoch=seen.epochs, count=seen.epochs - done))
     return events

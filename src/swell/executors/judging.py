@@ -87,6 +87,7 @@ class Judge:
                 total=epochs.total,
                 began_s=epochs.began_s,
                 at_s=epochs.at_s,
+                unit=epochs.unit,
             )
         )
 

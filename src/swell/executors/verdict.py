@@ -93,6 +93,7 @@ class Epochs:
     total: int  # 0: the training does not say
     began_s: float
     at_s: float  # of the last one
+    unit: str = "epoch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,9 @@ def _sight(look: Mapping[str, Any], now_s: float) -> Sight:
     noted, epochs = look.get("epochs"), None
     if noted:
         began_s, at_s = (_at_s(look, noted[name], now_s) for name in ("began_s", "at_s"))
-        epochs = Epochs(resumed=noted["resumed"], done=noted["done"], total=noted["total"], began_s=began_s, at_s=at_s)
+        counts = {name: noted[name] for name in ("resumed", "done", "total")}
+        unit = noted.get("unit", "epoch")  # an agent of before does not say
+        epochs = Epochs(began_s=began_s, at_s=at_s, unit=unit, **counts)
     return Sight(
         workers=tuple(_seen(worker, look, now_s) for worker in look["workers"]),
         stop_s=None if look["stop"] is None else _at_s(look, look["stop"], now_s),
@@ -208,7 +211,8 @@ def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
     if reason is ExitReason.NODE_LOST:
         return "its machine lost the daemon for longer than its lease, and ended it; it continues elsewhere"
     how = how_it_ended(reason, exit_["code"], exit_["signal"])
-    return f"{how}: {exit_['last']}" if how and exit_["last"] and reason is not ExitReason.OUT_OF_MEMORY else how
+    known = reason is ExitReason.OUT_OF_MEMORY or (reason is ExitReason.STOPPED and exit_["signal"] is not None)
+    return f"{how}: {exit_['last']}" if how and exit_["last"] and not known else how
 
 
 def how_it_ended(reason: ExitReason, code: int | None, number: int | None) -> str:

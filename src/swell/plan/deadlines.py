@@ -15,7 +15,7 @@ from swell.core.events import VOLUNTARY, Event, StopWhy
 from swell.core.ids import RunId
 from swell.core.resources import Contact
 from swell.core.state import JobRecord, JobState, Run, State, may_be_withdrawn
-from swell.core.unsaved import unsaved_of
+from swell.core.unsaved import has_boundaries, unsaved_of
 from swell.plan import quarantine
 from swell.plan.explain import duration
 
@@ -112,7 +112,7 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
         return stop.at_s
     if 0 < record.epochs_total <= record.epochs_done:
         return None if stop.why in VOLUNTARY else max(stop.at_s, _last_epoch_s(run) + AFTER_LAST_EPOCH_S)
-    if not _has_boundaries(record, run):
+    if not has_boundaries(record, run):
         return stop.at_s
     if run.began_s is None and run.saved_s is not None and run.saved_s > stop.at_s:
         return run.saved_s  # a script without the library has just saved: the next moment is the best one
@@ -139,11 +139,6 @@ def _last_epoch_s(run: Run) -> float:
     """When the last epoch ended. The code after it has no checkpoint and would start over if it were stopped."""
     times_s = (run.last_epoch_s, run.began_s, run.started_s)
     return next((at_s for at_s in times_s if at_s is not None), run.planned_s)
-
-
-def _has_boundaries(record: JobRecord, run: Run) -> bool:
-    """Is a later moment better than now? Only for runs that save: through the library, or where Swell can see it."""
-    return run.began_s is not None or (run.started_s is not None and bool(record.spec.checkpoint_dir))
 
 
 def _boundary_in_s(run: Run, now_s: float) -> float:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swell.core.decision import Detail, Reason, ReasonCode
-from swell.core.events import StopWhy
+from swell.core.events import Saves, StopWhy
 from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
 from swell.core.staying import stay_of
+from swell.core.unsaved import has_boundaries, unsaved_of
 from swell.plan.held_back import HeldBack
 
+WAITS_FOR_CHECKPOINT = frozenset({StopWhy.PREEMPTED, StopWhy.PAUSED, StopWhy.RESIZING, StopWhy.MIGRATING})
 AHEAD_LISTED = 100
 """At most this many of the jobs ahead are named; all are counted."""
 HOLDERS_NAMED = 3
@@ -79,8 +81,10 @@ def _over(reason: Reason, now_s: float) -> bool:
 
 
 def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Explanation:
-    sentences = [_standing(record, now_s), *_withdrawn(record, now_s), record.rewound, _stays(state, record)]
-    sentences += [sentence(_with_now(reason, now_s)) for reason in of_now(record, reasons, now_s)]
+    sentences = [_standing(record, now_s), _leaves(record, now_s), *_withdrawn(record, now_s)]
+    sentences += [record.rewound, _stays(state, record)]
+    known = [reason for reason in of_now(record, reasons, now_s) if reason.code is not ReasonCode.STOPPING]
+    sentences += [sentence(_with_now(reason, now_s)) for reason in known]
     sentences += [] if record.ended else _left_out(state, record)
     ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record, now_s)
     if not record.ended and not record.holding and not record.paused:
@@ -104,6 +108,26 @@ def _standing(record: JobRecord, now_s: float) -> str:
         return f"{record.state} as run {record.run.id}: {record.run.reason}"
     waited_s = max(0.0, now_s - record.queued_since_s)
     return f"queued for {duration(waited_s)} with priority {record.priority}"
+
+
+def _leaves(record: JobRecord, now_s: float) -> str:
+    """Until when a stopping run goes on, if it waits for a checkpoint."""
+    run = record.run
+    stop = run.stop if run is not None and record.state is JobState.STOPPING else None
+    if run is None or stop is None or stop.why not in WAITS_FOR_CHECKPOINT or not has_boundaries(record, run):
+        return ""
+    if run.began_s is None and run.saved_s is not None and run.saved_s > stop.at_s:
+        return "has written a checkpoint and was told to end"
+    if stop.agreed is not None and record.unit == "epoch":
+        epoch, step = stop.agreed
+        return "all its workers leave " + (f"at step {step} of epoch {epoch + 1}" if step else f"after {epoch} epochs")
+    if stop.agreed is not None and run.saves is not Saves.OWN:
+        return f"all its workers leave at step {stop.agreed[1]}"
+    if run.saves is Saves.ANYWHERE:
+        return "trains on until its workers have agreed on a step"
+    in_s = unsaved_of(run, now_s).boundary_in_s(now_s)
+    when = "when that comes is not known" if in_s is None else f"that is expected in {duration(in_s)}"
+    return f"trains on until its next checkpoint; {when}"
 
 
 def _stays(state: State, record: JobRecord) -> str:

@@ -2,7 +2,8 @@
 without a daemon.
 
 A report may be lost with the daemon that should have received it; this line is not. The daemon reads it when it adopts
-a run and when the run ends. Lines are `EPOCHS_DONE TOTAL BOOT_S` (seconds of CLOCK_BOOTTIME), appended whole.
+a run and when the run ends. Lines are `DONE TOTAL BOOT_S UNIT`, appended whole: seconds of CLOCK_BOOTTIME; epoch, step,
+token or sample.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ class Journal:
         self._fd = -1
         self._last = (-1, -1)
 
-    def note(self, done: int, total: int) -> None:
+    def note(self, done: int, total: int, unit: str = "epoch") -> None:
         if not self._path or (done, total) == self._last:
             return
         self._last = (done, total)
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.write(self._fd, f"{done} {total} {time.clock_gettime(time.CLOCK_BOOTTIME):.3f}\n".encode())
+            os.write(self._fd, f"{done} {total} {time.clock_gettime(time.CLOCK_BOOTTIME):.3f} {unit}\n".encode())
         except (OSError, AttributeError):  # a full disk, a directory that is gone, a system without that clock
             pass

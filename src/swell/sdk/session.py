@@ -426,7 +426,7 @@ class Training:
     def _note(self) -> None:
         """Note the epochs done in the journal of the run, which no lost report affects."""
         if self._settings.inside and self._place.rank == 0:
-            self._journal.note(self._epochs_done, self._total)
+            self._journal.note(self._epochs_done, self._total, self.unit)
 
     def _tell_speed(self) -> None:
         """Report from within a long first epoch of this run: no epoch has ended, but its speed is known."""

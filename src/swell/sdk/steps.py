@@ -26,7 +26,8 @@ from swell.sdk.settings import read_place
 FIRST_REPORT_S, REPORT_EVERY_S = 2.0, 30.0
 """The first reports of progress come this soon, so that the speed is known early; later ones less and less often."""
 AFTER_SAVE_S = 2.0
-"""A new checkpoint is reported this soon after the last report."""
+"""A new checkpoint is reported this soon after the last report, unless one was within REPORT_EVERY_S: a training that
+saves at every step must not make an event of each."""
 
 
 class StepTraining(Training):
@@ -58,6 +59,7 @@ class StepTraining(Training):
         self._reported_done = 0
         self._report_every_s = FIRST_REPORT_S
         self._news = False  # a checkpoint was written since the last report
+        self._news_told_s = -REPORT_EVERY_S  # when the last one was reported
         self._saving = Saving(self._note_saved)
         self.save_stall_s = 0.0  # how long the last save held training up
 
@@ -76,6 +78,7 @@ class StepTraining(Training):
             yield self.step
             self._end_step()
         self._stop_here = False  # all steps are done: nothing to resume
+        self._settle()  # before code after the loop, which may take down what a save in the background still needs
 
     def count(self, amount: int) -> None:
         """Tokens or samples that all ranks together used in this step (units other than steps)."""
@@ -236,8 +239,9 @@ class StepTraining(Training):
     def _in_background(self) -> None:
         self._memory.sample()
         self._saving.look()
-        since_s = time.monotonic() - self._reported_s
-        if since_s >= (AFTER_SAVE_S if self._news else self._report_every_s):
+        now_s = time.monotonic()
+        soon = self._news and now_s >= self._news_told_s + REPORT_EVERY_S
+        if now_s - self._reported_s >= (AFTER_SAVE_S if soon else self._report_every_s):
             self._report_progress()
             self._report_every_s = min(REPORT_EVERY_S, 2.0 * self._report_every_s)
         self._write_progress()
@@ -249,6 +253,7 @@ class StepTraining(Training):
         if not self._settings.inside or self._place.rank != 0 or (count <= 0 and not self._news):
             return
         unit_s = (now_s - self._reported_s) / count if count > 0 else 0.0
+        self._news_told_s = now_s if self._news else self._news_told_s
         self._news = False
         self._reported_done, self._reported_s = done, now_s
         entry = {

@@ -42,20 +42,21 @@ def look(run_directory: str, ranks: list[int]) -> Json:
 
 
 def read_journal(path: str) -> Json | None:
-    """What the training itself noted (`sdk.journal`): "resumed", "done", "total", "began_s", "at_s"; None: nothing."""
+    """What the training itself noted (`sdk.journal`): "resumed", "done", "total", "began_s", "at_s" and "unit"."""
     try:
         with open(path, "rb") as file:
             first = file.readline(_LINE)
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE))
             last = file.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
-        resumed, _, began_s = first.split()
-        done, total, at_s = last.split()
+        resumed, _, began_s = first.split()[:3]
+        done, total, at_s, *unit = last.split()
         return {
             "resumed": int(resumed),
             "done": int(done),
             "total": int(total),
             "began_s": float(began_s),
             "at_s": float(at_s),
+            "unit": unit[0].decode() if unit else "epoch",
         }
     except (OSError, ValueError, IndexError):
         return None

@@ -233,7 +233,7 @@ def epochs_of(path: str) -> Json | None:
         return None
     now_s = boot_s()
     ago = {f"{name}_ago": round(max(0.0, now_s - noted[f"{name}_s"]), 3) for name in ("began", "at")}
-    return {"resumed": noted["resumed"], "done": noted["done"], "total": noted["total"], **ago}
+    return {**{name: noted[name] for name in ("resumed", "done", "total", "unit")}, **ago}
 
 
 def leased_worker(env: dict[str, str]) -> Worker:

@@ -92,6 +92,46 @@ def test_a_script_that_ignores_everything_is_stopped_and_goes_on_from_its_checkp
     assert record["failures"] == 0, "being made to stop is no failure"
 
 
+EVERY_SECOND = """
+import os, pathlib, signal, sys, time
+kept = pathlib.Path(sys.argv[1])
+kept.mkdir(exist_ok=True)
+resumes = (kept / "epoch").exists()
+saved = done = int((kept / "epoch").read_text()) if resumes else 0
+def leave(*_):
+    print(f"told to end: done {done} saved {saved}", flush=True)
+    sys.exit(1)
+signal.signal(signal.SIGTERM, leave)
+while done < 6:
+    time.sleep(0.1 if resumes else 4.0)
+    done += 1
+    print(f"epoch {done}/6", flush=True)
+    if done % 2 == 0:
+        (kept / "new").write_text(str(done))
+        os.replace(kept / "new", kept / "epoch")
+        saved = done
+"""
+
+
+def test_a_script_that_saves_every_second_epoch_is_never_stopped_after_another(tmp_path: Path) -> None:
+    """A line of the log says that an epoch is over, and nothing of a checkpoint."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "train.py").write_text(EVERY_SECOND)
+    kept = tmp_path / "kept"
+    with daemon(tmp_path / "home", gpus=1) as served:
+        command = [sys.executable, "train.py", str(kept)]
+        workdir = str(tmp_path / "work")
+        (job,) = served.submit(name="every-second", command=command, workdir=workdir, checkpoint_dir=str(kept))
+        eventually(lambda: "epoch 3/6" in log_of(served, job), 60, what="an epoch without a checkpoint")
+        served.post(f"/v1/jobs/{job}/pause")
+        eventually(lambda: state(served, job)["state"] == "queued", 60, what="it is stopped")
+        served.post(f"/v1/jobs/{job}/resume")
+        eventually(lambda: state(served, job)["state"] == "completed", 60, what="it ends")
+        log = log_of(served, job)
+    assert "told to end: done 4 saved 4" in log
+    assert log.count("epoch 5/6") == 1
+
+
 def test_a_script_without_the_library_is_followed_in_its_log(tmp_path: Path) -> None:
     example = SCRIPT.parents[1] / "plain-script"
     with daemon(tmp_path / "home", gpus=1) as served:

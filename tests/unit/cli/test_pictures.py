@@ -1,5 +1,7 @@
 """Small pictures of numbers."""
 
+import pytest
+
 from swell.cli.pictures import bar, sparkline
 from swell.cli.show_speed import loss_line, speed_lines
 
@@ -27,6 +29,20 @@ def test_measured_sizes_are_told_from_expected_ones() -> None:
     assert lines[3].endswith("measured, 2 epochs of 1m00s")
     assert lines[5].endswith("expected, has now")
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("count", "each_s", "unit", "said"),
+    [
+        (1, 8.0, "epoch", "1 epoch of 8s"),
+        (49, 0.2407, "step", "49 steps of 0.24s"),
+        (3_200_000, 2.4e-5, "token", "3.2M tokens, 41.7k per s"),
+    ],
+)
+def test_speed_is_told_in_what_the_job_counts(count: int, each_s: float, unit: str, said: str) -> None:
+    point = {"gpus": 1, "gpu_type": "a", "epochs": count, "epoch_s": each_s}
+    speed = {"curves": {"a": [(1, 1.0), (2, 1.9)]}, "points": [point], "source": "measured", "reference_type": "a"}
+    assert speed_lines(speed, 0, unit)[1].endswith(f"measured, {said}")
 
 
 def test_no_picture_of_one_size_or_of_nothing() -> None:

@@ -400,8 +400,17 @@ def test_a_run_that_never_saved_loses_all_it_trained() -> None:
 def test_work_that_was_lost_adds_up_over_runs() -> None:
     state = replay([ended(ExitReason.NODE_LOST, at_s=70.0), planned(attempt=2, at_s=80.0)], running())
     second = RunId(1, 2)
+    began = ev.TrainingBegan(run=second, at_s=84.0, epoch=0, epochs=10)
+    replay([ev.RunStarted(run=second, at_s=81.0), began, ended(ExitReason.SHIM_LOST, attempt=2, at_s=90.0)], state)
+    assert state.jobs[1].lost_s == 65.0 + 6.0
+
+
+def test_a_run_that_ends_before_it_trains_loses_no_work() -> None:
+    """It was importing its framework: that is a restart's cost."""
+    state = replay([ended(ExitReason.NODE_LOST, at_s=70.0), planned(attempt=2, at_s=80.0)], running())
+    second = RunId(1, 2)
     replay([ev.RunStarted(run=second, at_s=81.0), ended(ExitReason.SHIM_LOST, attempt=2, at_s=90.0)], state)
-    assert state.jobs[1].lost_s == 65.0 + 9.0
+    assert state.jobs[1].lost_s == 65.0
 
 
 def test_steps_count_as_done_before_they_are_saved_and_are_given_back_when_they_are_lost() -> None:

@@ -136,6 +136,17 @@ def test_one_wild_number_is_not_believed_and_blocks_nothing(wild: str) -> None:
     assert at_first[-1].done == 7
 
 
+def test_a_wrong_total_in_the_log_blocks_nothing() -> None:
+    """A banner of the first stage, or with max_steps: what the job file says holds again."""
+    lines = ["Num Epochs = 1", *(f"{{'loss': '3.1', 'epoch': '{e}.{i}'}}" for e in range(4) for i in range(4))]
+    _, done = story(list(enumerate(lines)), total=4, given=4)
+    assert [(end.done, end.total) for end in done] == [(1, 1), (2, 4), (3, 4)]
+    _, fewer = story(
+        [(0, "Epoch 1/2"), (1, "Epoch 2/2"), (2, "Epoch 3/2"), (3, "Epoch 4/2"), (4, "Epoch 5/2")], given=9
+    )
+    assert max(end.done for end in fewer) <= 2, "a number above its own total is no epoch"
+
+
 def test_a_script_that_prints_now_and_then() -> None:
     _, done = story([(t, f"Epoch {50 * t}/500") for t in range(6)])
     assert (done[-1].done, done[-1].total) == (250, 500)

@@ -105,6 +105,26 @@ def test_a_script_without_the_library_has_written_a_checkpoint_when_a_new_one_wa
     asyncio.run(play())
 
 
+def test_a_copy_made_after_a_request_to_stop_may_be_of_a_checkpoint_from_before_it() -> None:
+    """It counts from the look before it; while the stop waits, these are close together."""
+
+    async def play() -> None:
+        job = record()
+        scene = Scene(replace(job, uses_library=False, spec=replace(job.spec, uses_library=False, checkpoint_dir="c")))
+        await scene.look()
+        scene.state.jobs[1] = replace(scene.state.jobs[1], state=JobState.STOPPING)
+        for at_s in (1020.0, 1023.0):
+            scene.clock.at_s = at_s
+            await scene.look()
+        scene.clock.at_s = 1026.0
+        scene.fake.kept = CheckpointKept(job=1, at_s=1026.0, epoch=3, bytes=7)
+        await scene.look()
+        assert len(scene.fake.asked) == 3
+        assert scene.committed[1:] == [CheckpointSeen(run=RunId(1, 1), at_s=1023.0)]
+
+    asyncio.run(play())
+
+
 def test_a_machine_that_does_not_answer_is_asked_again_later() -> None:
     async def play() -> None:
         scene = Scene(record())

@@ -63,10 +63,10 @@ def test_a_new_file_is_reported_once_when_it_is_stable(bench: Bench, tmp_path: P
     assert bench.looks(1) == 0
     assert bench.looks(1) == 1
     assert bench.looks(5) == 0
-    assert bench.committed == [ev.CheckpointSeen(run=RUN, at_s=106.0)]
+    assert bench.committed == [ev.CheckpointSeen(run=RUN, at_s=105.0)]
     run = bench.state.jobs[1].run
     assert run is not None
-    assert (run.saved_s, run.boundary_every_s) == (106.0, 104.0)
+    assert (run.saved_s, run.boundary_every_s) == (105.0, 103.0)
 
 
 def test_what_an_earlier_attempt_left_is_no_news(tmp_path: Path) -> None:
@@ -89,6 +89,43 @@ def test_a_stop_that_waits_for_the_next_checkpoint_hears_of_it_at_once(bench: Be
     replay([ev.RunStopRequested(run=RUN, why=ev.StopWhy.PREEMPTED, at_s=bench.now_s)], bench.state)
     (tmp_path / "a.pt").write_bytes(b"22")
     assert bench.looks(2) == 1
+
+
+def stop(bench: Bench) -> None:
+    replay([ev.RunStopRequested(run=RUN, why=ev.StopWhy.RESIZING, at_s=bench.now_s)], bench.state)
+
+
+def saved_s(bench: Bench) -> float | None:
+    run = bench.state.jobs[1].run
+    assert run is not None
+    return run.saved_s
+
+
+def test_a_checkpoint_from_before_a_stop_is_never_taken_for_one_after_it(bench: Bench, tmp_path: Path) -> None:
+    """It was not reported at once, as scripts that save all the time are not."""
+    bench.looks(1)
+    (tmp_path / "a.pt").write_bytes(b"1")
+    assert bench.looks(2) == 1
+    (tmp_path / "a.pt").write_bytes(b"22")
+    assert bench.looks(10) == 0
+    stop(bench)
+    assert bench.looks(1) == 1
+    assert saved_s(bench) == 104.0
+    (tmp_path / "a.pt").write_bytes(b"333")
+    assert bench.looks(2) == 1
+    assert saved_s(bench) == 115.0
+
+
+def test_the_last_checkpoint_counts_before_the_end_is_recorded(bench: Bench, tmp_path: Path) -> None:
+    bench.looks(1)
+    (tmp_path / "a.pt").write_bytes(b"1")
+    bench.looks(2)
+    (tmp_path / "a.pt").write_bytes(b"22")
+    assert bench.looks(10) == 0
+    (tmp_path / "a.pt").write_bytes(b"333")  # half of one, perhaps: nobody has seen it stable
+    bench.looks(1)
+    asyncio.run(bench.watch.ended(RUN))
+    assert saved_s(bench) == 104.0
 
 
 def test_a_file_that_is_rewritten_all_the_time_is_no_obstacle(bench: Bench, tmp_path: Path) -> None:

@@ -150,3 +150,48 @@ def test_ranks_that_were_sent_sigterm_leave_whoever_withdraws_what() -> None:
         assert told.stop == StopPoint(at=(4, 0), agreed=True)
 
     play(scenario)
+
+
+def by_steps(rank: int, ack: Position | None = None) -> RankStatus:
+    return RankStatus(rank=rank, world_size=2, position=(0, 0), ack=ack, steps=True)
+
+
+def test_a_training_that_saves_by_its_own_rule_keeps_its_verdict_when_nobody_waits_for_it_any_more() -> None:
+    """It agrees at once and may come to a checkpoint in hours, or never. Whoever gets there leaves, so all must, also
+    if the stop was withdrawn meanwhile, the daemon is another one, or a stop is requested again."""
+
+    async def scenario(committer: Committer, stops: Stops) -> None:
+        for rank in (0, 1):
+            await stops.heard(RUN, by_steps(rank))
+        for rank in (0, 1):
+            told = await stops.heard(RUN, by_steps(rank, ack=(0, 2)))
+        assert told.stop == StopPoint(at=(0, 2), agreed=True)
+        await committer.commit([WITHDRAWN])
+        assert committer.state.jobs[1].state is JobState.RUNNING
+        for daemon in (stops, Stops(committer, StillClock())):
+            assert (await daemon.heard(RUN, by_steps(1))).stop == told.stop
+        await committer.commit([ASKED])
+        for daemon in (stops, Stops(committer, StillClock())):
+            assert (await daemon.heard(RUN, by_steps(1))).stop == told.stop
+        await committer.commit([WITHDRAWN])
+        assert committer.state.jobs[1].state is JobState.RUNNING
+
+    began = ev.TrainingBegan(run=RUN, at_s=3.0, epochs=9000, unit="step", saves=ev.Saves.OWN)
+    play(scenario, (*LIFE[:-1], began, ASKED))
+
+
+def test_a_withdrawal_between_a_verdict_and_its_writing_changes_no_verdict() -> None:
+    async def scenario(committer: Committer, stops: Stops) -> None:
+        for rank in (0, 1):
+            await stops.heard(RUN, by_steps(rank))
+        await stops.heard(RUN, by_steps(0, ack=(0, 2)))
+        last = asyncio.create_task(stops.heard(RUN, by_steps(1, ack=(0, 2))))
+        while (run := committer.state.jobs[1].run) is None or run.stop is None or run.stop.agreed is None:
+            await asyncio.sleep(0)
+        await committer.commit([WITHDRAWN])
+        await last
+        for daemon in (stops, Stops(committer, StillClock())):
+            assert (await daemon.heard(RUN, by_steps(0, ack=(0, 2)))).stop == StopPoint(at=(0, 2), agreed=True)
+
+    began = ev.TrainingBegan(run=RUN, at_s=3.0, epochs=9000, unit="step", saves=ev.Saves.OWN)
+    play(scenario, (*LIFE[:-1], began, ASKED))

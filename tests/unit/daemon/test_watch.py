@@ -110,6 +110,13 @@ def test_a_run_that_only_began_has_no_epoch_yet() -> None:
     assert began == ev.TrainingBegan(run=RUN, at_s=3.0, epoch=0, epochs=9)
 
 
+def test_a_record_of_steps_is_one_of_steps() -> None:
+    state = running()
+    replay(events_seen(state, replace(progress(40, 900), unit="step"), signalled=False), state)
+    job = state.jobs[1]
+    assert (job.unit, job.epochs_done, job.epochs_total) == ("step", 40, 900)
+
+
 def test_the_record_of_an_old_attempt_changes_nothing() -> None:
     old = RunProgress(run=RunId(1, 7), resumed=0, epochs=4, total=9, began_s=3.0, at_s=7.0)
     assert events_seen(running(), old, signalled=False) == []

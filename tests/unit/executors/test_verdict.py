@@ -68,10 +68,12 @@ R = ExitReason
         ({"code": 1}, 11.0, R.USER_ERROR, "exit code 1"),  # it had failed before anybody asked
         ({"code": 143, "asked": "term"}, None, R.STOPPED, "exit code 143"),
         ({"signal": 9, "asked": "kill"}, None, R.STOPPED, "ended by SIGKILL"),
+        ({"signal": 15, "asked": "term", "last": "step 3"}, None, R.STOPPED, "ended by SIGTERM"),  # no cause of it
         ({"signal": 9}, None, R.KILLED, "ended by SIGKILL"),
         ({"signal": 11, "last": "x"}, None, R.KILLED, "ended by SIGSEGV: x"),
         ({"signal": 63}, None, R.KILLED, "ended by signal 63"),
         ({"signal": 9, "oom": True}, None, R.OUT_OF_MEMORY, None),
+        ({"code": 137}, None, R.KILLED, "exit code 137"),  # of the shell around it
         ({"code": 137, "oom": True}, None, R.OUT_OF_MEMORY, None),
         ({"failed": {"step": "stopped"}}, None, R.STOPPED, "stopped before it started"),
         ({"failed": {"step": "log", "errno": 28, "said": "full"}}, None, R.NODE_FULL, None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from swell.core import events as ev
@@ -108,6 +110,14 @@ def test_a_resize_or_move_that_finds_no_place_to_stop_is_withdrawn(why: StopWhy)
     assert "within 60 min" in event.reason
     replay([event], state)
     assert due(state, 3700.0, PATIENCE) == Due()
+
+
+def test_a_resize_of_a_training_that_agreed_and_never_saves_is_withdrawn() -> None:
+    """It saves by a rule of its own: it agrees within a second, and nobody knows when it will save."""
+    began = replace(BEGAN, unit="step", saves=ev.Saves.OWN)
+    state = world(PLANNED, STARTED, began, stop(StopWhy.RESIZING), AGREED)
+    assert due(state, 3699.0, PATIENCE) == Due(next_s=3700.0)
+    assert [type(event) for event in due(state, 3700.0, PATIENCE).events] == [ev.RunStopWithdrawn]
 
 
 def test_a_resize_waits_twice_as_long_as_checkpoints_are_apart_before_it_is_withdrawn() -> None:

@@ -54,6 +54,45 @@ def test_who_is_ahead_is_named_with_its_owner() -> None:
     assert found.sentences[0] == "queued for 9 s with priority 0"
 
 
+RUN = RunId(1, 1)
+BEGAN = ev.TrainingBegan(run=RUN, at_s=10.0, epoch=0, epochs=90)
+SAVED = (ev.CheckpointSeen(run=RUN, at_s=40.0), ev.CheckpointSeen(run=RUN, at_s=70.0))
+OWN = ev.EpochEnded(run=RUN, at_s=60.0, epoch=50, count=50, unsaved=50, saves=ev.Saves.OWN)
+
+
+@pytest.mark.parametrize(
+    ("spec", "events", "agreed", "said"),
+    [
+        ({"checkpoint_dir": "c"}, (), None, "trains on until its next checkpoint; when that comes is not known"),
+        ({"checkpoint_dir": "c"}, SAVED, None, "trains on until its next checkpoint; that is expected in 20 s"),
+        ({}, (BEGAN,), (5, 0), "all its workers leave after 5 epochs"),
+        ({}, (BEGAN,), (5, 3), "all its workers leave at step 3 of epoch 6"),
+        ({}, (replace(BEGAN, unit="step"),), None, "trains on until its workers have agreed on a step"),
+        ({}, (replace(BEGAN, unit="step"),), (0, 70), "all its workers leave at step 70"),
+        (
+            {},
+            (replace(BEGAN, unit="step"), OWN),
+            None,
+            "trains on until its next checkpoint; when that comes is not known",
+        ),
+    ],
+)
+def test_a_run_that_is_to_stop_says_how_long_it_goes_on(
+    spec: dict[str, str], events: tuple[ev.Event, ...], agreed: tuple[int, int] | None, said: str
+) -> None:
+    state = replay(
+        [
+            ev.JobSubmitted(job=1, spec=JobSpec(name="j", command=("x",), **spec), at_s=0.0),  # type: ignore[arg-type]
+            ev.RunPlanned(run=RUN, allocation=Allocation(parts=(Part(node="n", gpus=(0,)),)), at_s=1.0),
+            ev.RunStarted(run=RUN, at_s=2.0),
+            *events,
+            ev.RunStopRequested(run=RUN, why=ev.StopWhy.RESIZING, at_s=75.0),
+            *((ev.StopAgreed(run=RUN, epoch=agreed[0], step=agreed[1], at_s=76.0),) if agreed else ()),
+        ]
+    )
+    assert explain(state, state.jobs[1], (), now_s=80.0).sentences[1] == said
+
+
 def test_never_ahead_is_who_has_or_wants_gpus_it_cannot_use() -> None:
     a, t = GpuRequest(types=("a100",)), GpuRequest(types=("t4",))
     wants = {1: a, 2: t, 3: GpuRequest(), 4: GpuRequest(exclude=("t4",)), 5: GpuRequest(), 6: GpuRequest(), 7: t}

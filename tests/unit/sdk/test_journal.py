@@ -9,6 +9,7 @@ import pytest
 from swell.sdk.journal import Journal
 from swell.sdk.session import Training
 from swell.sdk.settings import Settings
+from swell.sdk.steps import StepTraining
 from swell.shim.ask import read_journal
 from swell.shim.files import boot_s
 
@@ -50,6 +51,15 @@ def test_an_attempt_that_resumes_after_the_last_epoch_notes_that(tmp_path: Path)
     assert done(tmp_path) == (2, 2)
 
 
+def test_a_training_that_counts_steps_notes_that_before_its_first_step(tmp_path: Path) -> None:
+    """Between loading a checkpoint and the first step much may happen: the daemon reads this line meanwhile."""
+    run = StepTraining(unit="step", total=90, settings=settings(tmp_path))
+    run.load()
+    found = read_journal(str(tmp_path / "epochs"))
+    assert found is not None
+    assert (found["done"], found["total"], found["unit"]) == (0, 90, "step")
+
+
 def test_only_rank_0_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -77,10 +87,11 @@ def test_a_line_that_is_being_written_is_passed_over(tmp_path: Path) -> None:
         "total": 9,
         "began_s": 1.5,
         "at_s": 2.5,
+        "unit": "epoch",  # of a library of before, which did not note it
     }
 
 
 def test_a_long_journal_is_read_at_its_ends(tmp_path: Path) -> None:
     (tmp_path / "epochs").write_text("".join(f"{n} 99999 {n}.25\n" for n in range(50_000)))
-    expected = {"resumed": 0, "done": 49_999, "total": 99_999, "began_s": 0.25, "at_s": 49_999.25}
+    expected = {"resumed": 0, "done": 49_999, "total": 99_999, "began_s": 0.25, "at_s": 49_999.25, "unit": "epoch"}
     assert read_journal(str(tmp_path / "epochs")) == expected

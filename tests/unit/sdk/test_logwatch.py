@@ -10,7 +10,7 @@ from typing import Any
 from swell.core.events import EpochEnded, Event
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
-from swell.core.resources import Allocation, Part
+from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, JobState, Run, State
 from swell.daemon.logwatch import REPORT_EVERY_S, LogWatch
 from swell.ports import LogChunk
@@ -119,6 +119,33 @@ def test_a_job_that_counts_steps_is_read_in_steps_and_nothing_is_in_a_checkpoint
     assert [e.epoch for e in stage.told] == sorted({e.epoch for e in stage.told})
     assert (last.epoch, last.unsaved, last.epoch_s, dict(last.metrics)) == (3350, 350, 0.1, {"loss": 1.5})
     assert stage.told[0].epoch > 3100, "an attempt that came further has reported that"
+
+
+def test_the_end_of_an_epoch_is_no_checkpoint() -> None:
+    """Many scripts save every tenth epoch: one that was stopped after any other would lose what came since."""
+    for checkpoints, node, unsaved in (
+        ("ckpt", Node(name="n"), [1, 3]),
+        ("ckpt", Node(name="n", executor="ssh"), [1, 3]),
+        ("ckpt", Node(name="n", executor="kubernetes"), [0, 0]),  # nobody sees its files
+        ("", Node(name="n", executor="kubernetes"), [1, 3]),
+    ):
+        stage = Stage()
+        job = stage.state.jobs[1]
+        stage.state.jobs[1] = replace(job, spec=replace(job.spec, checkpoint_dir=checkpoints))
+        stage.state.nodes["n"] = node
+        stage.prints("Epoch 1/9\n")
+        stage.prints("Epoch 2/9\n", after_s=8)
+        stage.prints("Epoch 4/9\n", after_s=2 * REPORT_EVERY_S)
+        assert [e.unsaved for e in stage.told] == unsaved, (checkpoints, node)
+
+
+def test_a_stop_that_waits_for_a_checkpoint_makes_no_event_per_line() -> None:
+    stage = Stage()
+    stage.state.nodes["n"] = Node(name="n")
+    stage.state.jobs[1] = replace(stage.state.jobs[1], state=JobState.STOPPING)
+    for number in range(1, 101):
+        stage.prints(f"Epoch {number}\n", after_s=1.0)
+    assert len(stage.told) <= 8
 
 
 def test_what_was_read_is_reported_when_the_run_was_stopped() -> None:

@@ -80,6 +80,23 @@ def test_the_end_and_the_next_save_wait_for_it_too(tmp_path: Path) -> None:
     assert (kept.value, run.epochs_done) == ({"step": 2}, 3)
 
 
+def test_code_after_the_loop_finds_the_last_checkpoint_written(tmp_path: Path) -> None:
+    """Else `destroy_process_group` there would break a sharded save that is under way: the last one was lost."""
+    run, write, after = training(tmp_path, steps=1), Future[None](), threading.Event()
+
+    def trains() -> None:
+        for _ in run.loop():
+            run.saved_when(write)
+        after.set()
+
+    thread = threading.Thread(target=trains, daemon=True)
+    thread.start()
+    assert not after.wait(0.1)
+    write.set_result(None)
+    assert after.wait(30.0)
+    assert run.epochs_done == 1
+
+
 def test_what_a_write_failed_with_is_raised_in_the_training_and_nothing_is_counted(tmp_path: Path) -> None:
     run, write = training(tmp_path), Future[None]()
     after_steps(run, 1)

@@ -18,7 +18,7 @@ from swell.sdk.link import Link
 from swell.sdk.order import MAX_SHUFFLED, Batches, Order, share_of, split_batch
 from swell.sdk.session import Training
 from swell.sdk.settings import Place, Settings
-from swell.sdk.steps import StepTraining
+from swell.sdk.steps import REPORT_EVERY_S, StepTraining
 
 
 def steps(total: int, directory: Path, **options: Any) -> StepTraining:
@@ -91,6 +91,29 @@ class TestTheLoop:
             if step == 9:
                 break
         assert due == [3, 7]
+
+    @pytest.mark.parametrize("save_every", [1, 60])
+    def test_never_is_each_of_many_checkpoints_an_event(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_every: int
+    ) -> None:
+        """An hour of steps of 1 s. Rare checkpoints are reported within seconds, frequent ones every 30 s."""
+        now_s = 1000.0
+        monkeypatch.setattr("swell.sdk.steps.time.monotonic", lambda: now_s)
+        inside = Settings(url="http://127.0.0.1:9", run="1.1", checkpoint_dir=str(tmp_path))
+        run = StepTraining(total=9999, settings=inside)
+        told: list[dict[str, Any]] = []
+        monkeypatch.setattr(run, "_open", lambda _: None)
+        monkeypatch.setattr(run._outbox, "add_epoch", told.append)
+        for step in run.loop():
+            now_s += 1.0
+            if step % save_every == save_every - 1:
+                run.saved()
+            run._in_background()
+            if step == 3600:
+                break
+        saves = [entry for entry in told if entry["unsaved"] <= 2]
+        assert len(saves) >= 59
+        assert len(told) <= 3600 / REPORT_EVERY_S + 65
 
     def test_a_rule_by_time_is_rank_0s(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("swell.sdk.session.read_place", lambda: Place(rank=1, world_size=2))

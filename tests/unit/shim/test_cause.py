@@ -34,6 +34,23 @@ Root Cause (first observed failure):
   rank      : 3 (local_rank: 1)
 ============
 """
+KILLED = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+RuntimeError: Connection reset by peer
+============
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-18_20:51:32
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code}
+============
+"""
+MPIRUN = """--------------------------------------------------------------------------
+mpirun has detected an attempt to run as root.
+
+We reiterate our advice against doing so - please proceed at your own risk.
+--------------------------------------------------------------------------
+"""
 
 
 @pytest.mark.parametrize(
@@ -50,6 +67,12 @@ Root Cause (first observed failure):
             "=====\nRoot Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 0)\n=====\n",
             "rank 2 failed",
         ),
+        (KILLED.format(code="137 (pid: 7) "), "rank 1 was killed (SIGKILL)"),
+        (KILLED.format(code="-9 (pid: 7)  (SIGKILL)"), "rank 1 was killed (SIGKILL)"),
+        (KILLED.format(code="1 (pid: 7)"), "rank 1: RuntimeError: Connection reset by peer"),
+        (MPIRUN, "mpirun has detected an attempt to run as root."),
+        ("step 1\nno data\n==========\n", "no data"),
+        (" 94%| 351/375\r 94%| 352/375\r 95%| 353/375", "95%| 353/375"),
     ],
 )
 def test_the_line_that_says_why(text: str, cause: str) -> None:

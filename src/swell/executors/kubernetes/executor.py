@@ -475,7 +475,8 @@ class KubernetesExecutor:
         if (epochs := tracked.epochs) is not None:
             began_s, at_s = (gone.at_s - epochs[f"{name}_ago"] for name in ("began", "at"))
             place = {"resumed": epochs["resumed"], "epochs": epochs["done"], "total": epochs["total"]}
-            self._told.put_nowait(RunProgress(run=tracked.run, began_s=began_s, at_s=at_s, **place))
+            unit = epochs.get("unit", "epoch")
+            self._told.put_nowait(RunProgress(run=tracked.run, began_s=began_s, at_s=at_s, unit=unit, **place))
         del self._tracked[tracked.run]
         self._told.put_nowait(replace(gone, at_s=max(gone.at_s, tracked.up_s or 0.0)))
 
