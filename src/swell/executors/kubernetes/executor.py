@@ -27,7 +27,7 @@ from swell.core.resources import Node
 from swell.executors.answers import answer_of, refused
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
-from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, counted, not_its_own
+from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, any_left, counted, not_its_own
 from swell.executors.kubernetes.logs import Logs, Source, read
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, name_of, owned
 from swell.executors.kubernetes.mpi_run import MpiRun
@@ -328,6 +328,7 @@ class KubernetesExecutor:
             now_s = self._clock.monotonic_s()
             if now_s >= poll_s:
                 self._dirty.update(dict.fromkeys((*self._tracked, *self._of_run)))
+                self._stale_inventory |= any_left(self._tracked.values())
                 poll_s = now_s + POLL_S
             runs, self._dirty = list(self._dirty), {}
             for run in runs:
@@ -387,7 +388,7 @@ class KubernetesExecutor:
         now_s = self._clock.now_s()
         pods, nodes, runs = self._pods.items.values(), self._nodes.items.values(), list(self._tracked.values())
         held = slots_held(runs)
-        found = inventory.nodes_of(nodes, counted(pods, self._tracked, held), self._cluster, self._settings, held)
+        found = inventory.nodes_of(nodes, counted(pods, self._tracked, now_s), self._cluster, self._settings, held)
         heard = {node.name for node in nodes if node.ready and self._heard}
         found = [replace(n, lease_s=lease_on(n.name, runs, self._settings.lease_s, n.name in heard)) for n in found]
         found[:1] = [replace(node, caps=self.rules.caps(pods, found)) for node in found[:1]]
