@@ -23,6 +23,7 @@ from swell.core.state import JobRecord
 from swell.executors.answers import answer_of, refused
 from swell.executors.carriage import Carriage
 from swell.executors.judging import Judge
+from swell.executors.launchers import names_itself
 from swell.executors.places import Floor, Place, all_of
 from swell.executors.request import LaunchContext
 from swell.executors.tracking import Tracked, Tuning
@@ -146,7 +147,7 @@ class HostExecutor:
         try:
             roster = json.dumps(tracked.roster.to_json()).encode()
             await self._floor.reach(self._kept.put(launch.run, "launch.json", roster))
-            await self._put_discovery(launch)
+            await self._put_discovery(launch, launch.workers[0].node)
             if asked_before:
                 await self._judge.start_absent(tracked)
             else:
@@ -157,17 +158,27 @@ class HostExecutor:
             tracked.could_not("prepared", error)
         return Done()
 
-    async def _put_discovery(self, launch: Launch) -> None:
+    async def _put_discovery(self, launch: Launch, first: str) -> None:
         """Host discovery is asked on the first machine."""
         if launch.discovery:
-            first = self._floor.place(launch.workers[0].node)
-            await self._floor.reach(first.transport.put(launch.run, "discovery", launch.discovery.encode()))
+            put = self._floor.place(first).transport.put(launch.run, "discovery", launch.discovery.encode())
+            await self._floor.reach(put)
 
     async def resize(self, order: Order) -> Answer:
-        async def prepare() -> None:
-            await self._put_discovery(await self._prepare(order))
+        """A run that cannot follow in place is stopped instead, and goes on where it was to be."""
+        return await answer_of(self._resize(order), refusals=Exception)
 
-        return await answer_of(prepare(), refusals=Exception)
+    async def _resize(self, order: Order) -> None:
+        launch = await self._prepare(order)
+        first, tracked = launch.workers[0].node, self._floor.tracked.get(launch.run)
+        if tracked is not None:
+            first = tracked.roster.members[0].node  # asks for its hosts there as long as it runs
+            place = self._floor.place(first)
+            before = await self._floor.reach(place.transport.get(launch.run, "discovery"))
+            if first not in order.nodes or (before and names_itself(before.decode()) != names_itself(launch.discovery)):
+                await self._stop(launch.run, kill=False)
+                return
+        await self._put_discovery(launch, first)
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:

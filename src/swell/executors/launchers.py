@@ -23,6 +23,7 @@ from swell.core.job import JobSpec, Launcher, Roles
 from swell.core.resources import Allocation, Node, Part
 
 LOOPBACK = "127.0.0.1"
+ITSELF = "localhost"
 CARRIED = frozenset({Launcher.TORCHRUN, Launcher.HOROVOD, Launcher.MPI})
 """Launchers whose processes are children of a framework's own launcher."""
 
@@ -246,6 +247,12 @@ def discovery_script(site: Site) -> str:
     return "\n".join(["#!/bin/sh", *lines, ""])
 
 
+def names_itself(discovery: str) -> bool:
+    """A run on one node names it in this way, and one on several by their addresses: neither can become the other
+    while it runs."""
+    return f"echo {ITSELF}:" in discovery
+
+
 def _slots(site: Site) -> list[tuple[str, int]]:
-    names = ("localhost",) if len(site.addresses) == 1 else site.addresses
+    names = (ITSELF,) if len(site.addresses) == 1 else site.addresses
     return [(name, max(1, len(part.gpus))) for name, part in zip(names, site.allocation.parts, strict=True)]

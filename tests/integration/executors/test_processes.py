@@ -20,7 +20,8 @@ from contract.executor_benches import RUN, LocalBench, Watcher, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
 from swell.core.observations import RunGone, RunUp
-from swell.ports import Launch, LogChunk, Worker
+from swell.core.resources import Node
+from swell.ports import Done, Launch, LogChunk, Worker
 from swell.shim import ask
 from swell.shim import processes as proc
 
@@ -267,6 +268,32 @@ def test_host_discovery_is_a_script_that_a_resize_rewrites(bench: LocalBench) ->
         assert subprocess.check_output([script], text=True) == "localhost:1\n"
         await watch.executor.resize(ready(replace(launch, discovery="#!/bin/sh\necho localhost:3\n")))
         assert subprocess.check_output([script], text=True) == "localhost:3\n"
+
+    play(bench, scene)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hosts"),
+    [(("other",), ["localhost:1"]), (("here", "other"), ["10.0.0.1:1", "10.0.0.2:1"])],
+    ids=["its first machine is not among them", "one machine becomes several"],
+)
+def test_a_run_that_cannot_follow_a_resize_in_place_is_stopped(
+    bench: LocalBench, nodes: tuple[str, ...], hosts: list[str]
+) -> None:
+    """The discovery script was written on the first of its new machines, and horovodrun went on where it was, on GPUs
+    that were free to be given to others."""
+
+    async def scene(watch: Watcher) -> None:
+        script = bench.runs / str(RUN) / "discovery"
+        launch = replace(launch_of(sh("exec sleep 1000")), discovery="#!/bin/sh\necho localhost:1\n")
+        await watch.executor.launch(ready(launch))
+        await watch.until(RunUp)
+        discovery = "".join(["#!/bin/sh\n", *(f"echo {host}\n" for host in hosts)])
+        wanted = ready(replace(launch, discovery=discovery))
+        assert await watch.executor.resize(replace(wanted, nodes={name: Node(name=name) for name in nodes})) == Done()
+        gone = await watch.until(RunGone)
+        assert gone.reason is ExitReason.STOPPED
+        assert subprocess.check_output([script], text=True) == "localhost:1\n"
 
     play(bench, scene)
 
