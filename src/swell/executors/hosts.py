@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from swell.checkpoints.carrying import Carrier, Target
@@ -23,7 +24,7 @@ from swell.core.state import JobRecord
 from swell.executors.answers import answer_of, refused
 from swell.executors.carriage import Carriage
 from swell.executors.judging import Judge
-from swell.executors.launchers import names_itself
+from swell.executors.launchers import following
 from swell.executors.places import Floor, Place, all_of
 from swell.executors.request import LaunchContext
 from swell.executors.tracking import Tracked, Tuning
@@ -169,16 +170,26 @@ class HostExecutor:
         return await answer_of(self._resize(order), refusals=Exception)
 
     async def _resize(self, order: Order) -> None:
-        launch = await self._prepare(order)
-        first, tracked = launch.workers[0].node, self._floor.tracked.get(launch.run)
-        if tracked is not None:
-            first = tracked.roster.members[0].node  # asks for its hosts there as long as it runs
-            place = self._floor.place(first)
-            before = await self._floor.reach(place.transport.get(launch.run, "discovery"))
-            if first not in order.nodes or (before and names_itself(before.decode()) != names_itself(launch.discovery)):
-                await self._stop(launch.run, kill=False)
-                return
-        await self._put_discovery(launch, first)
+        launch, roster = await self._prepare(order), await self._roster(order.run)
+        if roster is None or not launch.discovery:
+            return
+        first = roster.members[0]  # horovodrun, which asks for its hosts where it runs
+        before = await self._floor.reach(self._floor.place(first.node).transport.get(launch.run, "discovery")) or b""
+        devices = any(gpu.uuid for node in order.nodes.values() for gpu in node.gpus)
+        script = following(before.decode(), launch.discovery, devices=devices) if first.node in order.nodes else ""
+        if not script:
+            await self._stop(launch.run, kill=False)
+            return
+        if launch.workers[0].node == first.node:
+            await self._note_gpus(roster, launch.workers[0].gpus)
+        await self._put_discovery(replace(launch, discovery=script), first.node)
+
+    async def _note_gpus(self, roster: Roster, gpus: tuple[int, ...]) -> None:
+        """Those that are looked at when the run has ended."""
+        roster = replace(roster, members=(replace(roster.members[0], gpus=gpus), *roster.members[1:]))
+        await self._floor.reach(self._kept.put(roster.run, "launch.json", json.dumps(roster.to_json()).encode()))
+        if (tracked := self._floor.tracked.get(roster.run)) is not None:
+            tracked.roster = roster
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:
