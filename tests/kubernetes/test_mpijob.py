@@ -164,6 +164,8 @@ def test_an_mpijob_grows_over_two_nodes_in_place_makes_room_and_loses_nothing(tm
             what=f"it goes on with fewer: {found.job(job)}",
             every_s=0.3,
         )
+        assert found.job(job)["attempts"] == 1, "it shrank in place"
+        assert uid_of(found, job, 0) == uid
         found.hurry(job)
         found.until(job, "completed")
         lines = found.check(job, EPOCHS, STEPS)
