@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -22,11 +23,11 @@ import pytest
 
 from harness import eventually
 from integration.sdk.test_numpy_resized import SCRIPT, uninterrupted
-from kubernetes.cluster import Cluster
+from kubernetes.cluster import NODES, Cluster
 from kubernetes.expiring import Relay, relay
 from kubernetes.lab import OWN_NODE, PACED, PATIENT_S, Lab, lab
 from kubernetes.test_leases import cut_network, stopped_kubelet
-from swell.sdk import ship
+from swell.sdk import checkpoint, ship
 
 ROUNDS = int(os.environ.get("SWELL_KUBERNETES_ROUNDS", "0"))
 AT_ONCE, BESIDE_OTHERS, EPOCHS, LEASE_S, GRACE_S = 4, 2, 150, 5.0, 5
@@ -38,6 +39,7 @@ pytestmark = [
     pytest.mark.timeout(3600 * 6),
     pytest.mark.skipif(not ROUNDS, reason="takes hours: SWELL_KUBERNETES_ROUNDS=20"),
 ]
+REMOVED = "swell: lines may be missing here: the pod's node has no more of this log"
 WITNESS = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -57,7 +59,8 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 def begun(found: Lab, *, alone: bool) -> list[int]:
-    """Trainings that outlast the fault; they hurry after it."""
+    """Trainings that outlast the fault; they hurry after it. `alone`: half of them may move; the others are on another
+    node, and stay there."""
     shutil.copy(SCRIPT, found.work / "train.py")
     (found.work / "witness.py").write_text(WITNESS, encoding="ascii")
     (found.work / "paced.py").write_text(PACED, encoding="ascii")
@@ -69,14 +72,28 @@ def begun(found: Lab, *, alone: bool) -> list[int]:
         "epochs": EPOCHS,
         "uses_library": True,
         "grace": GRACE_S,
-        "nodes": [] if alone else [OWN_NODE],
     }
-    jobs = [found.submit(name="numpy", **job) for _ in range(AT_ONCE if alone else BESIDE_OTHERS)]
-    for number in jobs:
-        found.until(number, "running")
+    nodes = [] if alone else [OWN_NODE]
+    jobs = [found.submit(name="numpy", nodes=nodes, **job) for _ in range(BESIDE_OTHERS)]
+    until_running(found, jobs)
+    if alone:
+        there = {"nodes": [beside(found, jobs[0])]}
+        jobs += [found.submit(name="numpy", **there, **job) for _ in range(AT_ONCE - BESIDE_OTHERS)]
+        until_running(found, jobs)
     found.until_epochs(jobs[-1], 2)
     time.sleep(random.random())
     return jobs
+
+
+def until_running(found: Lab, jobs: list[int]) -> None:
+    for number in jobs:
+        found.until(number, "running")
+
+
+def beside(found: Lab, job: int) -> str:
+    """The other node."""
+    (other,) = {f"node-{1 + index}" for index in range(NODES)} - found.nodes(job)
+    return other
 
 
 def kill_daemon(found: Lab, _: list[int]) -> None:
@@ -98,6 +115,16 @@ def stop_kubelet(found: Lab, jobs: list[int]) -> None:
 def cut_node(found: Lab, jobs: list[int]) -> None:
     with cut_network(found.cluster, sorted(found.nodes(jobs[0]))[0]):
         time.sleep(LEASE_S + GRACE_S + 2.0)
+
+
+def silence_both(found: Lab, jobs: list[int]) -> None:
+    """The kubelet of one node is stopped beyond the lease and back, while the other node is cut, for so long that now
+    and then it is lost and its trainings move."""
+    cut, other = sorted(found.nodes(jobs[0]))[0], beside(found, jobs[0])
+    with cut_network(found.cluster, cut):
+        with stopped_kubelet(found.cluster, other):
+            time.sleep(2 * LEASE_S)
+        time.sleep(random.uniform(2.0, 18.0))
 
 
 def stop_api_server(found: Lab, _: list[int]) -> None:
@@ -128,7 +155,7 @@ def evict_after_success(found: Lab, jobs: list[int]) -> None:
 
 
 Fault = Callable[[Lab, list[int]], None]
-OF_THE_CLUSTER: list[Fault] = [stop_kubelet, cut_node, stop_api_server]
+OF_THE_CLUSTER: list[Fault] = [stop_kubelet, cut_node, silence_both, stop_api_server]
 OF_ITS_JOBS: list[Fault] = [kill_daemon, kill_container, delete_pods, evict_after_success]
 
 
@@ -141,6 +168,23 @@ def spans(found: Lab, job: int) -> dict[int, tuple[float, float]]:
     return {attempt: (min(seen), max(seen)) for attempt, seen in times.items()}
 
 
+def trained(directory: Path) -> dict[str, bytes]:
+    """The weights of its last checkpoint, to the last bit; empty unless all epochs are in it."""
+    found = checkpoint.load(directory)
+    if found is None or found.epochs_done != EPOCHS:
+        return {}
+    return {name: weights.tobytes() for name, weights in found.value.items()}
+
+
+def undisturbed_result(found: Lab) -> dict[str, bytes]:
+    directory = found.work.parent / "undisturbed"
+    directory.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(found.work.parent / "sdk"), "SWELL_CHECKPOINT_DIR": str(directory)}
+    words = [sys.executable, str(SCRIPT), "--epochs", str(EPOCHS), "--steps", "2"]
+    subprocess.run(words, env={**env, "OMP_NUM_THREADS": "1"}, capture_output=True, check=True)
+    return trained(directory)
+
+
 def is_whole(lines: dict[int, str], attempts: int, undisturbed: dict[int, str]) -> bool:
     """The losses are those of an undisturbed training to the last bit, which takes every epoch once. An attempt that
     was killed between saving an epoch and printing it has no line of that one."""
@@ -149,11 +193,18 @@ def is_whole(lines: dict[int, str], attempts: int, undisturbed: dict[int, str]) 
     return lines.items() <= undisturbed.items() and between_attempts and len(unprinted) < attempts
 
 
-def judge(found: Lab, job: int, undisturbed: dict[int, str], counts: Counter[str]) -> None:
+def judge(found: Lab, job: int, undisturbed: dict[int, str], result: dict[str, bytes], counts: Counter[str]) -> None:
+    """A log that its node has removed while no daemon was there to read it says so; then its checkpoint alone is
+    compared."""
     view, seen = found.job(job), sorted(spans(found, job).items())
     lines = {epoch: loss for epoch, loss, _ in found.lines(job)}
     counts["jobs"] += 1
-    counts["lost"] += view["state"] != "completed" or not is_whole(lines, view["attempts"], undisturbed)
+    (weights,) = found.storage.glob(f"*/{job}/checkpoints/{job}")
+    removed = any(REMOVED in log.read_text() for log in found.home.glob(f"pods/{job}.*/0/log"))
+    whole = is_whole(lines, view["attempts"], undisturbed)
+    same = trained(weights) == result and lines.items() <= undisturbed.items()
+    counts["lost"] += view["state"] != "completed" or not same or not (whole or removed)
+    counts["logs removed by their node"] += removed and not whole
     counts["unprinted epochs"] += len(undisturbed) - len(lines)
     counts["blamed"] += view["failures"] > 0
     runs = found.daemon.get(f"/v1/jobs/{job}/runs")["runs"]
@@ -165,6 +216,8 @@ def judge(found: Lab, job: int, undisturbed: dict[int, str], counts: Counter[str
 def campaign(found: Lab, name: str, fault: Fault, *, alone: bool) -> None:
     counts: Counter[str] = Counter()
     undisturbed = uninterrupted(ship.ship(found.work.parent / "sdk"), EPOCHS, 2)
+    result = undisturbed_result(found)
+    assert result
     for _ in range(ROUNDS):
         jobs = begun(found, alone=alone)
         fault(found, jobs)
@@ -172,7 +225,7 @@ def campaign(found: Lab, name: str, fault: Fault, *, alone: bool) -> None:
             found.hurry(job)
         for job in jobs:
             found.until(job, "completed", "failed", "cancelled", "lost")
-            judge(found, job, undisturbed, counts)
+            judge(found, job, undisturbed, result, counts)
         found.until_nothing_is_left()
         counts["faults"] += 1
         sys.stderr.write(f"\n{name}: {dict(counts)}\n")

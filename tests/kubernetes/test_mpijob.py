@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.timeout(600
 EPOCHS, STEPS = 1500, 2
 HOROVODRUN = '''#!/usr/bin/python3
 """Plays horovodrun: asks its host discovery script between steps, and shares each step out over the hosts it names."""
-import os, subprocess, sys, time
+import os, socket, subprocess, sys, time
 from multiprocessing.connection import Client
 import numpy as np
 import swell
@@ -38,6 +38,7 @@ def discovered():
     for name in names:
         if name not in peers:
             try:
+                socket.create_connection((name, 7000), 2.0).close()  # a name may still be that of a pod that is gone
                 peers[name] = Client((name, 7000))
             except OSError as error:
                 print(f"{name} does not answer yet: {error}", flush=True)
@@ -164,6 +165,8 @@ def test_an_mpijob_grows_over_two_nodes_in_place_makes_room_and_loses_nothing(tm
             what=f"it goes on with fewer: {found.job(job)}",
             every_s=0.3,
         )
+        assert found.job(job)["attempts"] == 1, "it shrank in place"
+        assert uid_of(found, job, 0) == uid
         found.hurry(job)
         found.until(job, "completed")
         lines = found.check(job, EPOCHS, STEPS)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from swell.checkpoints.carrying import Carrier, Target
@@ -23,6 +24,7 @@ from swell.core.state import JobRecord
 from swell.executors.answers import answer_of, refused
 from swell.executors.carriage import Carriage
 from swell.executors.judging import Judge
+from swell.executors.launchers import following
 from swell.executors.places import Floor, Place, all_of
 from swell.executors.request import LaunchContext
 from swell.executors.tracking import Tracked, Tuning
@@ -146,7 +148,7 @@ class HostExecutor:
         try:
             roster = json.dumps(tracked.roster.to_json()).encode()
             await self._floor.reach(self._kept.put(launch.run, "launch.json", roster))
-            await self._put_discovery(launch)
+            await self._put_discovery(launch, launch.workers[0].node)
             if asked_before:
                 await self._judge.start_absent(tracked)
             else:
@@ -157,17 +159,37 @@ class HostExecutor:
             tracked.could_not("prepared", error)
         return Done()
 
-    async def _put_discovery(self, launch: Launch) -> None:
+    async def _put_discovery(self, launch: Launch, first: str) -> None:
         """Host discovery is asked on the first machine."""
         if launch.discovery:
-            first = self._floor.place(launch.workers[0].node)
-            await self._floor.reach(first.transport.put(launch.run, "discovery", launch.discovery.encode()))
+            put = self._floor.place(first).transport.put(launch.run, "discovery", launch.discovery.encode())
+            await self._floor.reach(put)
 
     async def resize(self, order: Order) -> Answer:
-        async def prepare() -> None:
-            await self._put_discovery(await self._prepare(order))
+        """A run that cannot follow in place is stopped instead, and goes on where it was to be."""
+        return await answer_of(self._resize(order), refusals=Exception)
 
-        return await answer_of(prepare(), refusals=Exception)
+    async def _resize(self, order: Order) -> None:
+        launch, roster = await self._prepare(order), await self._roster(order.run)
+        if roster is None or not launch.discovery:
+            return
+        first = roster.members[0]  # horovodrun, which asks for its hosts where it runs
+        before = await self._floor.reach(self._floor.place(first.node).transport.get(launch.run, "discovery")) or b""
+        devices = any(gpu.uuid for node in order.nodes.values() for gpu in node.gpus)
+        script = following(before.decode(), launch.discovery, devices=devices) if first.node in order.nodes else ""
+        if not script:
+            await self._stop(launch.run, kill=False)
+            return
+        if launch.workers[0].node == first.node:
+            await self._note_gpus(roster, launch.workers[0].gpus)
+        await self._put_discovery(replace(launch, discovery=script), first.node)
+
+    async def _note_gpus(self, roster: Roster, gpus: tuple[int, ...]) -> None:
+        """Those that are looked at when the run has ended."""
+        roster = replace(roster, members=(replace(roster.members[0], gpus=gpus), *roster.members[1:]))
+        await self._floor.reach(self._kept.put(roster.run, "launch.json", json.dumps(roster.to_json()).encode()))
+        if (tracked := self._floor.tracked.get(roster.run)) is not None:
+            tracked.roster = roster
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
         try:

@@ -16,15 +16,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swell.core.capacity import servers_of
 from swell.core.job import JobSpec, Launcher, Roles
 from swell.core.resources import Allocation, Node, Part
 
 LOOPBACK = "127.0.0.1"
+ITSELF = "localhost"
+_NOTE = "# gpus "  # see `sdk.given`
 CARRIED = frozenset({Launcher.TORCHRUN, Launcher.HOROVOD, Launcher.MPI})
 """Launchers whose processes are children of a framework's own launcher."""
+
+HOST_GPUS = "SWELL_HOST_GPUS"
+"""The run's GPUs on each of its hosts, for processes that a launcher of frameworks starts there (`sdk.given`)."""
 
 MPI_FORWARDS = (
     *(
@@ -39,6 +44,7 @@ MPI_FORWARDS = (
     *("SWELL_URL", "SWELL_RUN", "SWELL_TOKEN", "SWELL_CHECKPOINT_DIR", "SWELL_EPOCHS", "SWELL_EPOCHS_DONE"),
     *("SWELL_LAUNCHER", "SWELL_GPUS", "SWELL_NODES", "SWELL_GPU_TYPE", "SWELL_LEFT_MARK", "SWELL_ACTIVE_FILE"),
     *("SWELL_UNIT", "SWELL_UNITS", "SWELL_UNITS_DONE", "SWELL_LOCAL_BATCH", "SWELL_ACCUMULATION"),
+    HOST_GPUS,
 )
 """What mpirun is to hand on to processes on other hosts; names only, values never appear on a command line."""
 
@@ -166,7 +172,9 @@ def _torchrun_argv(spec: JobSpec, site: Site, rank: int, part: Part) -> tuple[st
 
 def _horovod(spec: JobSpec, site: Site) -> Sequence[Process]:
     how = ("--network-interfaces", "lo") if len(site.addresses) == 1 else ()
-    argv = horovod_argv(spec, site.allocation.gpus, site.discovery_path, how)
+    python, _ = split_python(spec.command)
+    command = (python, "-m", "swell.sdk.given", site.discovery_path, *spec.command)
+    argv = horovod_argv(replace(spec, command=command), site.allocation.gpus, site.discovery_path, how)
     part = site.allocation.parts[0]
     return [Process(argv=argv, part=part, node_rank=0, gpus=part.gpus)]
 
@@ -239,13 +247,42 @@ def _interpreter(command: Sequence[str]) -> str:
 
 
 def discovery_script(site: Site) -> str:
-    """Host discovery for horovodrun: an executable that prints the hosts and slots the run has now.
+    """Host discovery for horovodrun: an executable that prints the hosts and slots the run has now, and notes its GPUs.
 
     The executor writes it (write, then rename) to `discovery` in the run's directory, again at each resize in place."""
-    lines = [f"echo {address}:{slots}" for address, slots in _slots(site)]
-    return "\n".join(["#!/bin/sh", *lines, ""])
+    return _script(host_gpus(site), [f"{address}:{slots}" for address, slots in _slots(site)])
+
+
+def _script(noted: str, hosts: Sequence[str]) -> str:
+    return "\n".join(["#!/bin/sh", f"{_NOTE}{noted}", *(f"echo {host}" for host in hosts), ""])
+
+
+def host_gpus(site: Site) -> str:
+    """In order of the slots: the worker of local rank i has the i-th."""
+    pairs = zip(_slots(site), site.allocation.parts, strict=True)
+    return " ".join(f"{address}={','.join(map(str, part.gpus))}" for (address, _), part in pairs)
+
+
+def following(before: str, after: str, *, devices: bool) -> str:
+    """The discovery script with which a run goes on in place; empty: it cannot. Nobody decides which worker leaves a
+    host, nor when, and workers on other hosts cannot learn of other GPUs: so with `devices` it may only grow, on one
+    machine, where those that are there keep theirs. A run on one machine names it in another way than one on several,
+    and neither becomes the other while it runs."""
+    old, new = _noted(before), _noted(after)
+    if old == new or (not devices and old.keys() & new.keys()):
+        return after
+    if not devices or old.keys() != {ITSELF} or new.keys() != {ITSELF} or not set(old[ITSELF]) <= set(new[ITSELF]):
+        return ""
+    gpus = [*old[ITSELF], *(gpu for gpu in new[ITSELF] if gpu not in old[ITSELF])]
+    return _script(f"{ITSELF}={','.join(gpus)}", [f"{ITSELF}:{len(gpus)}"])
+
+
+def _noted(script: str) -> dict[str, list[str]]:
+    line = next((line for line in script.splitlines() if line.startswith(_NOTE)), "")
+    pairs = (entry.rpartition("=") for entry in line.removeprefix(_NOTE).split())
+    return {host: gpus.split(",") if gpus else [] for host, _, gpus in pairs}
 
 
 def _slots(site: Site) -> list[tuple[str, int]]:
-    names = ("localhost",) if len(site.addresses) == 1 else site.addresses
+    names = (ITSELF,) if len(site.addresses) == 1 else site.addresses
     return [(name, max(1, len(part.gpus))) for name, part in zip(names, site.allocation.parts, strict=True)]

@@ -195,6 +195,8 @@ def _distributed(
         env["MASTER_ADDR"], env["MASTER_PORT"] = site.master, str(site.port)
     if spec.launcher not in (Launcher.SINGLE, Launcher.MPI):  # mpirun numbers its processes (`sdk.ranked`)
         env["RANK"], env["WORLD_SIZE"] = str(rank), str(_trainers(started))
+    if spec.launcher in (Launcher.MPI, Launcher.HOROVOD):
+        env[launchers.HOST_GPUS] = launchers.host_gpus(site)
     if spec.launcher in _ONE_A_GPU:
         env["LOCAL_RANK"] = str(process.local)
         env["LOCAL_WORLD_SIZE"] = str(

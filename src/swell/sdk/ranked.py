@@ -9,20 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
+from swell.sdk.given import become, show_gpus
 from swell.sdk.settings import read_place
-
-MISSING = 127
 
 
 def main(argv: list[str]) -> int:
     place = read_place()
     os.environ["RANK"], os.environ["WORLD_SIZE"] = str(place.rank), str(place.world_size)
     os.environ["LOCAL_RANK"] = str(place.local_rank)
-    try:
-        os.execvp(argv[0], argv)  # noqa: S606  no shell: it is the job's own command
-    except OSError as error:
-        print(f"swell: cannot start {argv[0]}: {error.strerror}. Is it on each of the machines?", file=sys.stderr)
-    return MISSING
+    show_gpus()
+    return become(argv)
 
 
 if __name__ == "__main__":

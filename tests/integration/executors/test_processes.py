@@ -20,7 +20,8 @@ from contract.executor_benches import RUN, LocalBench, Watcher, ready, watching
 from integration.executors.processes import is_alive, pid_in, wait_until
 from swell.core.events import ExitReason
 from swell.core.observations import RunGone, RunUp
-from swell.ports import Launch, LogChunk, Worker
+from swell.core.resources import Node
+from swell.ports import Done, Launch, LogChunk, Worker
 from swell.shim import ask
 from swell.shim import processes as proc
 
@@ -259,14 +260,50 @@ def test_servers_are_stopped_when_the_workers_have_finished(bench: LocalBench) -
     assert (gone.reason, gone.exit_code) == (ExitReason.FINISHED, 0)
 
 
+def discovery(*hosts: str, gpus: str) -> str:
+    return "\n".join(["#!/bin/sh", f"# gpus {gpus}", *(f"echo {host}" for host in hosts), ""])
+
+
 def test_host_discovery_is_a_script_that_a_resize_rewrites(bench: LocalBench) -> None:
     async def scene(watch: Watcher) -> None:
         script = bench.runs / str(RUN) / "discovery"
-        launch = replace(launch_of(sh("exec sleep 1000")), discovery="#!/bin/sh\necho localhost:1\n")
+        launch = replace(launch_of(sh("exec sleep 1000")), discovery=discovery("localhost:1", gpus="localhost=2"))
         await watch.executor.launch(ready(launch))
         assert subprocess.check_output([script], text=True) == "localhost:1\n"
-        await watch.executor.resize(ready(replace(launch, discovery="#!/bin/sh\necho localhost:3\n")))
+        (worker,), more = launch.workers, discovery("localhost:3", gpus="localhost=0,1,2")
+        grown = replace(launch, workers=(replace(worker, gpus=(0, 1, 2)),), discovery=more)
+        await watch.executor.resize(ready(grown))
         assert subprocess.check_output([script], text=True) == "localhost:3\n"
+        noted = json.loads((bench.runs / str(RUN) / "launch.json").read_text())
+        assert noted["members"][0]["gpus"] == [0, 1, 2], "they are looked at when it has ended"
+
+    play(bench, scene)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        (("other",), discovery("localhost:1", gpus="localhost=3")),
+        (("here", "other"), discovery("10.0.0.1:1", "10.0.0.2:1", gpus="10.0.0.1=2 10.0.0.2=3")),
+    ],
+    ids=["its first machine is not among them", "one machine becomes several"],
+)
+def test_a_run_that_cannot_follow_a_resize_in_place_is_stopped(
+    bench: LocalBench, nodes: tuple[str, ...], wanted: str
+) -> None:
+    """The discovery script was written on the first of its new machines, and horovodrun went on where it was, on GPUs
+    that were free to be given to others."""
+
+    async def scene(watch: Watcher) -> None:
+        script = bench.runs / str(RUN) / "discovery"
+        launch = replace(launch_of(sh("exec sleep 1000")), discovery=discovery("localhost:1", gpus="localhost=2"))
+        await watch.executor.launch(ready(launch))
+        await watch.until(RunUp)
+        asked = replace(ready(replace(launch, discovery=wanted)), nodes={name: Node(name=name) for name in nodes})
+        assert await watch.executor.resize(asked) == Done()
+        gone = await watch.until(RunGone)
+        assert gone.reason is ExitReason.STOPPED
+        assert subprocess.check_output([script], text=True) == "localhost:1\n"
 
     play(bench, scene)
 

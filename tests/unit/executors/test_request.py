@@ -12,8 +12,10 @@ from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher, Roles
 from swell.core.resources import Allocation, Gpu, Node, Part, Share
 from swell.core.state import JobRecord, Run
+from swell.executors.launchers import following
 from swell.executors.request import LaunchContext, build_launch, port_of
 from swell.ports import Launch
+from swell.sdk.given import noted
 from swell.sdk.session import Training
 from swell.sdk.settings import Place, read_place, read_settings
 
@@ -196,10 +198,41 @@ def test_horovod_is_one_launcher_with_a_discovery_script() -> None:
     assert worker.argv == (
         *("python", "-m", "swell.sdk.carry", "horovodrun", "--gloo", "-np", "3", "--min-np", "1", "--max-np", "8"),
         *("--host-discovery-script", "/h/runs/7.2/discovery"),
+        *("python", "-m", "swell.sdk.given", "/h/runs/7.2/discovery"),
         *("python", "train.py", "--lr", "0.1"),
     )
-    assert built.discovery == "#!/bin/sh\necho 10.0.0.11:2\necho 10.0.0.12:1\n"
-    assert launch(Launcher.HOROVOD).discovery == "#!/bin/sh\necho localhost:2\n"
+    noted = "10.0.0.11=0,2 10.0.0.12=1"
+    assert built.discovery == f"#!/bin/sh\n# gpus {noted}\necho 10.0.0.11:2\necho 10.0.0.12:1\n"
+    assert worker.env["SWELL_HOST_GPUS"] == noted
+    assert launch(Launcher.HOROVOD).discovery == "#!/bin/sh\n# gpus localhost=1,3\necho localhost:2\n"
+
+
+HERE, BOTH = "localhost=1,3", "10.0.0.11=0,2 10.0.0.12=1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes_on", "with_devices"),
+    [
+        (HERE, HERE, HERE, HERE),
+        (HERE, "localhost=0,1,3", "localhost=0,1,3", "localhost=1,3,0"),  # those that are there keep theirs
+        (HERE, "localhost=1", "localhost=1", ""),  # its worker has left only some time later
+        (HERE, BOTH, "", ""),
+        (BOTH, HERE, "", ""),
+        (BOTH, BOTH + ",2", BOTH + ",2", ""),
+        ("", HERE, "", ""),  # begun by a daemon that noted nothing
+    ],
+)
+def test_horovod_follows_in_place_where_every_worker_has_gpus_of_the_run_alone(
+    before: str, after: str, goes_on: str, with_devices: str
+) -> None:
+    old, new = noting(before), noting(after)
+    assert noted(following(old, new, devices=False)) == goes_on
+    assert noted(following(old, new, devices=True)) == with_devices
+
+
+def noting(gpus: str) -> str:
+    hosts = [(host, len(held.split(","))) for host, _, held in (entry.partition("=") for entry in gpus.split())]
+    return "\n".join(["#!/bin/sh", f"# gpus {gpus}", *(f"echo {host}:{count}" for host, count in hosts), ""])
 
 
 def test_mpi_is_one_mpirun_over_the_hosts() -> None:

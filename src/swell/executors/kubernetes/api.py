@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     import httpx2
 
 ANSWER_S, WATCH_SILENT_S = 15.0, 90.0
-"""Of a plain call; of a watch, on which a bookmark comes every minute."""
+"""After which a call, or a stream on which nothing comes, counts as unanswered."""
+WATCH_S = 60
+"""The server ends a watch after this: it sends no bookmark of a kind of object of which it has seen no change."""
 SPARE_S = 0.2
 MERGE_PATCH = "application/merge-patch+json"
 _NO_VERDICT = frozenset({401, 408, 429, 500, 502, 503, 504})
@@ -88,7 +90,8 @@ class Api:
 
     async def watch(self, path: str, version: str) -> AsyncIterator[Mapping[str, Any]]:
         """Events after `version`, as long as the server likes. Raises Expired when it is too old."""
-        params = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "240"}
+        params = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        params["timeoutSeconds"] = str(WATCH_S)
         async with self.stream(path, params) as chunks:
             async for line in _lines(chunks):
                 event = json.loads(line)

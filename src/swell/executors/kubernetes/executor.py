@@ -27,7 +27,7 @@ from swell.core.resources import Node
 from swell.executors.answers import answer_of, refused
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
-from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, counted, not_its_own
+from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, any_left, counted, not_its_own
 from swell.executors.kubernetes.logs import Logs, Source, read
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, name_of, owned
 from swell.executors.kubernetes.mpi_run import MpiRun
@@ -41,6 +41,7 @@ from swell.executors.kubernetes.objects import (
     pod_of,
 )
 from swell.executors.kubernetes.reach import Reach
+from swell.executors.kubernetes.rounds import Rounds
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.executors.kubernetes.tracking import Notes, Tracked, ends_of_missing, lease_on, slots_held
 from swell.executors.kubernetes.verdict import judge, lost
@@ -100,10 +101,10 @@ class KubernetesExecutor:
         self.rules = NamespaceRules(api, cluster, settings.gpu_resource)
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
         self._seen: dict[str, Node] = {}
-        self._dirty: dict[RunId, None] = {}
         self._stale_inventory = True
         self._heard = True  # the API server has answered the last time it was asked
         self._wake = asyncio.Event()
+        self._rounds = Rounds(lambda run: self._safely(self._look(run)), self._wake.set)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- the port ----
@@ -183,6 +184,7 @@ class KubernetesExecutor:
             for task in (*tasks, *self._tasks):
                 task.cancel()
             await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+            await self._rounds.close()
             await self._logs.close()
             await self._api.close()
 
@@ -276,8 +278,7 @@ class KubernetesExecutor:
         try:
             async with asyncio.timeout(SYNC_S):
                 await self._synced()
-            for tracked in list(self._tracked.values()):
-                await self._safely(self._judge(tracked))
+            await asyncio.gather(*(self._safely(self._judge(tracked)) for tracked in self._tracked.values()))
             self._take_inventory()
         except TimeoutError:
             log.warning("the cluster has not answered within %.0f s; its runs are looked at when it does", SYNC_S)
@@ -309,13 +310,11 @@ class KubernetesExecutor:
     def _node_changed(self, node: KubeNode, gone: bool) -> None:
         self._stale_inventory = True
         if gone:
-            for run in self._of_run:
-                self._dirty[run] = None
+            self._rounds.hint(self._of_run)
         self._wake.set()
 
     def _hint(self, run: RunId) -> None:
-        self._dirty[run] = None
-        self._wake.set()
+        self._rounds.hint([run])
 
     async def _synced(self) -> None:
         for seen in (self._pods.synced.wait, self._nodes.synced.wait, self.rules.known):
@@ -327,14 +326,13 @@ class KubernetesExecutor:
         while True:
             now_s = self._clock.monotonic_s()
             if now_s >= poll_s:
-                self._dirty.update(dict.fromkeys((*self._tracked, *self._of_run)))
+                self._rounds.hint((*self._tracked, *self._of_run))
+                self._stale_inventory |= any_left(self._tracked.values())
                 poll_s = now_s + POLL_S
-            runs, self._dirty = list(self._dirty), {}
-            for run in runs:
-                await self._safely(self._look(run))
+            self._wake.clear()  # before anything is looked at: what happens meanwhile is looked at next
+            self._rounds.begin()
             if self._stale_inventory | self.rules.news():
                 self._take_inventory()
-            self._wake.clear()
             try:
                 async with asyncio.timeout(max(0.05, poll_s - self._clock.monotonic_s())):
                     await self._wake.wait()
@@ -387,7 +385,7 @@ class KubernetesExecutor:
         now_s = self._clock.now_s()
         pods, nodes, runs = self._pods.items.values(), self._nodes.items.values(), list(self._tracked.values())
         held = slots_held(runs)
-        found = inventory.nodes_of(nodes, counted(pods, self._tracked, held), self._cluster, self._settings, held)
+        found = inventory.nodes_of(nodes, counted(pods, self._tracked, now_s), self._cluster, self._settings, held)
         heard = {node.name for node in nodes if node.ready and self._heard}
         found = [replace(n, lease_s=lease_on(n.name, runs, self._settings.lease_s, n.name in heard)) for n in found]
         found[:1] = [replace(node, caps=self.rules.caps(pods, found)) for node in found[:1]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol
 
@@ -34,6 +33,8 @@ from swell.ports import Clock
 
 OPERATOR_S = 30.0
 """An operator that has not made a pod by then does not run."""
+OVERDUE_S = 5.0
+"""After the time that its kubelet gave a pod to end."""
 NOT_INSTALLED = (
     f"launchers mpi and horovod run as MPIJobs ({GROUP}/{VERSION}), which this cluster does not have; install the MPI "
     "operator of Kubeflow (mpi-operator 0.3 or newer), or use launcher per-gpu or torchrun"
@@ -164,6 +165,7 @@ class MpiJobs:
         for pod in pods:
             if mpi.without(pod):
                 await self._let_leave(pod)
+                mpi.waits_s = None  # the operator owes none of its name before it is gone
         counted = [pod for pod in pods if not mpi.without(pod)]
         mpi.seen.update(pod.rank for pod in counted)
         for pod in counted:
@@ -291,14 +293,19 @@ def not_its_own(end: End, tracked: Tracked, pods: Iterable[Pod]) -> End:
     return end
 
 
-def counted(pods: Iterable[Pod], runs: Mapping[RunId, Tracked], held: Mapping[str, AbstractSet[int]]) -> list[Pod]:
-    """Workers that were resized away use their GPUs until they are gone: they count like pods of others, unless their
-    slots were given to a run that waits for them."""
-    return [replace(pod, cluster="", slots=()) if _leaves(pod, runs, held) else pod for pod in pods]
+def counted(pods: Iterable[Pod], runs: Mapping[RunId, Tracked], now_s: float) -> list[Pod]:
+    """What a worker that was resized away uses may be planned at once: a pod that is to have it waits in the cluster's
+    scheduler until the worker is gone. One that has not gone in its time counts like a pod of others."""
+    return [replace(pod, cluster="", slots=()) if _overdue(pod, runs, now_s) else pod for pod in pods]
 
 
-def _leaves(pod: Pod, runs: Mapping[RunId, Tracked], held: Mapping[str, AbstractSet[int]]) -> bool:
-    tracked = runs.get(pod.run) if pod.run else None
-    if tracked is None or tracked.mpi is None or not tracked.mpi.without(pod):
+def _overdue(pod: Pod, runs: Mapping[RunId, Tracked], now_s: float) -> bool:
+    tracked = runs.get(pod.run) if pod.run and pod.deleted_s is not None else None
+    if tracked is None or tracked.mpi is None or pod.deleted_s is None or not tracked.mpi.without(pod):
         return False
-    return not set(pod.slots) <= held.get(pod.node, frozenset())
+    return now_s > pod.deleted_s + OVERDUE_S
+
+
+def any_left(runs: Iterable[Tracked]) -> bool:
+    """Whether workers were resized away: some may become overdue, which no watch tells."""
+    return any(tracked.mpi is not None and tracked.mpi.left for tracked in runs)

@@ -52,32 +52,36 @@ class Logs:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._following: dict[Source, asyncio.Task[None]] = {}
-        self._ending: set[Source] = set()
+        self._ending: dict[Source, asyncio.Event] = {}  # of those that are followed: set once it is drained
         self._whole: set[Source] = set()  # followed until their node ended the stream
         self._refused: dict[Source, int] = {}
 
     def follow(self, source: Source) -> None:
         task = self._following.get(source)
         if task is None or task.done():
-            self._following[source] = asyncio.create_task(self._follow(source))
+            self._ending[source] = asyncio.Event()
+            self._following[source] = asyncio.create_task(self._follow(source, self._ending[source]))
 
-    async def _follow(self, source: Source) -> None:
+    async def _follow(self, source: Source, ending: asyncio.Event) -> None:
+        """Until it is drained, and whole if it can be had."""
         wait_s = AGAIN_S
         while True:
             follow = len(self._following) <= MOST_STREAMS
             with suppress(OSError):  # not started yet, or no answer: asked again
                 await self._pull(source, follow=follow)
                 wait_s = AGAIN_S
-            if source in self._ending:
+            if ending.is_set():
                 return
-            await asyncio.sleep(wait_s if follow else LATEST_AGAIN_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s if follow else LATEST_AGAIN_S):
+                    await ending.wait()
             wait_s = min(LATEST_AGAIN_S, 2 * wait_s)
 
     async def drain(self, source: Source, *, ran: bool) -> bool:
         """All that the container, which has ended, ever wrote. False: it could not be had now. Who follows it is let
         come to its end: the kubelet may have deleted the log of a pod that is to go."""
-        self._ending.add(source)
         if source in self._following:
+            self._ending[source].set()
             await asyncio.wait([self._following[source]], timeout=FOLLOWED_S)
         await self._stop(source)
         try:
@@ -103,7 +107,7 @@ class Logs:
         return True
 
     async def _stop(self, source: Source) -> None:
-        self._ending.discard(source)
+        self._ending.pop(source, None)
         task = self._following.pop(source, None)
         if task is not None:
             task.cancel()

@@ -28,6 +28,7 @@ from swell.executors.kubernetes.inventory import tolerated
 from swell.executors.kubernetes.mpi_run import Host
 from swell.executors.kubernetes.objects import ADDRESSES, ATTEMPT, CLUSTER, FINALIZER, GPUS, JOB, RANK
 from swell.executors.kubernetes.settings import KubernetesSettings
+from swell.executors.launchers import HOST_GPUS
 from swell.executors.request import LaunchContext, build_launch
 from swell.executors.verdict import Roster, roster_of
 from swell.ports import Launch, Worker
@@ -226,6 +227,7 @@ class Pods:
     def _env(self, worker: Worker) -> dict[str, str]:
         """The device plugin chooses the devices; a worker without any must not see those of others."""
         env = dict(worker.env)
+        env.pop(HOST_GPUS, None)
         if worker.gpus:
             env.pop("CUDA_VISIBLE_DEVICES", None)
         else:

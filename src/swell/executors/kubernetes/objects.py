@@ -107,7 +107,7 @@ class Pod:
     address: str = ""
     addresses: str = ""  # those of its run's pods, as they were announced to it
     created_s: float | None = None
-    deleted_s: float | None = None  # since when it is to end
+    deleted_s: float | None = None  # by when it is to have ended; set if it is to end
     let_go: bool = False  # it is to end, and its kubelet has confirmed that nothing of it is left (or nobody had it)
     finalizers: tuple[str, ...] = ()
     unschedulable: str = ""

@@ -14,7 +14,7 @@ import pytest
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher, PodOptions
-from swell.core.observations import RunGone, RunUp
+from swell.core.observations import NodeSeen, RunGone, RunUp
 from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.kubernetes import executor as module
@@ -23,8 +23,8 @@ from swell.executors.kubernetes.mpi_run import Host, goes_on, reassigned, stage
 from swell.executors.kubernetes.mpijob import as_mpijob, path_of
 from swell.ports import Done, Order, Refused
 from unit.executors.pods.fake_cluster import FakeCluster
-from unit.executors.pods.pod_values import CLUSTER, SITE, last_word, terminated
-from unit.executors.pods.test_pod_executor import RUNNING, Stage, _here, gone, play
+from unit.executors.pods.pod_values import CLUSTER, GPU, SITE, last_word, terminated
+from unit.executors.pods.test_pod_executor import RUNNING, Clock, Stage, _here, gone, play
 
 RUN = RunId(7, 1)
 NAME = f"swell-{CLUSTER[:8]}-7-1"
@@ -198,6 +198,43 @@ def test_a_worker_that_was_resized_away_ends_nothing(tmp_path: Path) -> None:
         assert asks_for(cluster, 1)
 
     play(tmp_path, scene)
+
+
+def test_gpus_of_a_worker_on_its_way_out_may_be_planned_until_it_is_overdue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found on a real cluster: they counted as others', so there was no place for both the run and the job that it had
+    made room for, and the run was stopped all the same."""
+
+    async def scene(stage_: Stage, cluster: FakeCluster) -> None:
+        await started(stage_, cluster)
+        assert await stage_.executor.resize(order(Part(node="a", gpus=(0, 1)))) == Done()
+        await stage_.settled(partial(asks_for, cluster, 2))
+        operate(cluster)
+        up(cluster, WORKERS[1])
+        await stage_.settled(lambda: held(cluster, WORKERS[1]))
+        assert await stage_.executor.resize(order(Part(node="a", gpus=(0,)))) == Done()
+        await stage_.settled(lambda: "deletionTimestamp" in cluster.objects[WORKERS[1]]["metadata"])
+        up(cluster, WORKERS[0])
+        cluster.put("/api/v1/namespaces/x/pods/theirs", theirs())
+        await stage_.settled(lambda: taken(stage_) == 2)
+        monkeypatch.setattr(Clock, "now_s", lambda _: 1_800_000_000.0 + 60.0)
+        await stage_.settled(lambda: taken(stage_) == 3)
+        cluster.report(WORKERS[1], "Failed", terminated(143))
+        await stage_.settled(lambda: taken(stage_) == 2)
+
+    play(tmp_path, scene)
+
+
+def theirs() -> dict[str, Any]:
+    spec = {"nodeName": "a", "containers": [{"name": "x", "resources": {"limits": {GPU: "2"}}}]}
+    return {"metadata": {"name": "theirs", "namespace": "x", "uid": "theirs"}, "spec": spec}
+
+
+def taken(stage_: Stage) -> int:
+    """GPUs of node a that no run of ours may be planned on."""
+    nodes = [told.node for told in stage_.told if isinstance(told, NodeSeen) and told.node.name == "a"]
+    return sum(gpu.others for gpu in nodes[-1].gpus)
 
 
 def test_a_cluster_without_mpijobs_refuses_the_run_with_what_to_install(tmp_path: Path) -> None:

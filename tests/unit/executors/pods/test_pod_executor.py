@@ -39,10 +39,10 @@ class Clock:
         return asyncio.get_running_loop().time()
 
 
-def order(nodes: tuple[str, ...] = ("a",)) -> Order:
+def order(nodes: tuple[str, ...] = ("a",), of: RunId = RUN) -> Order:
     spec = JobSpec(name="j", command=("true",), image="train:1", kubernetes=PodOptions(), launcher="per-node")  # type: ignore[arg-type]
-    run = Run(id=RUN, allocation=Allocation(parts=tuple(Part(node=n, gpus=(0,)) for n in nodes)), planned_s=0.0)
-    record = JobRecord(id=RUN.job, spec=spec, submitted_s=0.0, run=run)
+    run = Run(id=of, allocation=Allocation(parts=tuple(Part(node=n, gpus=(0,)) for n in nodes)), planned_s=0.0)
+    record = JobRecord(id=of.job, spec=spec, submitted_s=0.0, run=run)
     return Order(record=record, nodes={name: Node(name=name, executor="kubernetes") for name in nodes})
 
 
@@ -132,6 +132,36 @@ def test_a_run_is_gone_only_when_its_pod_is_and_then_nothing_of_it_is_left(tmp_p
         await stage.settled(lambda: not [key for key in cluster.objects if "7-1" in key and "/secrets/" not in key])
 
     play(tmp_path, scene)
+
+
+def test_a_node_whose_logs_hang_delays_no_other_run(tmp_path: Path) -> None:
+    """They were looked at one after the other, and each log was waited for up to 25 s."""
+
+    async def scene(stage: Stage, cluster: FakeCluster) -> None:
+        other, hung = POD.replace("-7-1-", "-8-1-"), asyncio.Event()
+
+        @asynccontextmanager
+        async def stream(path: str, *_: object, **__: object) -> AsyncIterator[AsyncIterator[bytes]]:
+            if path.startswith(POD):
+                hung.set()
+                await asyncio.Event().wait()
+            yield _nothing()
+
+        cluster.stream = stream  # type: ignore[method-assign]
+        await stage.executor.launch(order())
+        await stage.executor.launch(order(("b",), RunId(8, 1)))
+        cluster.report(POD, "Succeeded", terminated(0, word=last_word()))
+        await hung.wait()
+        cluster.report(other, "Succeeded", terminated(0, word=last_word()), node="b")
+        async with asyncio.timeout(2):
+            assert (await stage.until(RunGone)).run == RunId(8, 1)  # type: ignore[union-attr]
+
+    play(tmp_path, scene)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield
 
 
 def test_a_run_whose_launch_was_not_answered_and_that_is_stopped_comes_to_an_end(tmp_path: Path) -> None:

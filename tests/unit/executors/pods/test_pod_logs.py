@@ -137,3 +137,19 @@ def test_a_log_of_which_a_follower_got_only_a_complaint_is_not_whole(tmp_path: P
     tries, log = drained(tmp_path, COMPLAINT, NO_LOG, followed=True)
     assert tries == logs.TRIES
     assert b"lines may be missing here" in log
+
+
+def test_a_log_that_had_ended_before_its_container_was_told_as_over_is_drained_at_once(tmp_path: Path) -> None:
+    """Who followed it slept for a second or more then, at the end of every run and at each resize."""
+
+    async def play() -> None:
+        node = Node(line(1, "one\n"))
+        kept = Logs(cast(Api, node))
+        source = Source(namespace="n", pod="p", container="rank-0", directory=tmp_path)
+        kept.follow(source)
+        while source not in kept._whole:
+            await asyncio.sleep(0)
+        async with asyncio.timeout(logs.AGAIN_S / 2):
+            assert await kept.drain(source, ran=True)
+
+    asyncio.run(play())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+
+import httpx2
 
 from swell.executors.kubernetes.api import Api, connect
 from swell.executors.kubernetes.settings import KubernetesSettings
@@ -33,6 +36,29 @@ def paced(*, spare: int, first: int) -> list[str]:
 
 def test_logs_wait_until_nothing_else_wants_to_be_sent() -> None:
     assert paced(spare=50, first=20) == ["order"] * 20 + ["log"] * 50
+
+
+def test_a_watch_on_which_nothing_happens_ends_before_it_counts_as_unanswered() -> None:
+    """Found on a real cluster: of quotas that nobody changes no bookmark comes either, and every 90 s the log said that
+    the API server did not answer."""
+    asked: list[httpx2.Request] = []
+
+    async def nothing() -> AsyncIterator[bytes]:
+        return
+        yield
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(200, content=nothing())
+
+    async def play() -> None:
+        api = Api(lambda: httpx2.AsyncClient(base_url="http://x", transport=httpx2.MockTransport(answer)), "n", PER_S)
+        assert [event async for event in api.watch("/api/v1/pods", "7")] == []
+
+    asyncio.run(play())
+    (request,) = asked
+    silent_s = request.extensions["timeout"]["read"]
+    assert 0 < int(request.url.params["timeoutSeconds"]) < silent_s
 
 
 def test_many_logs_can_be_followed_at_once(tmp_path: object) -> None:
