@@ -50,6 +50,9 @@ ROUND = 0.05
 MIN_SIGMA = 0.25
 """However sure a model is of a job's length: what others will do to it is not known better than this."""
 HORIZON_S = 10 * 365 * 86400.0
+SOON_S = 600.0
+UNKNOWN = 50.0
+"""An interval that goes beyond `SOON_S`, and to this many times as far as it begins, says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,11 @@ class Interval:
     end_low_s: float
     end_mid_s: float
     end_high_s: float
+
+
+def says_nothing(low_s: float, high_s: float) -> bool:
+    """Of an interval, from now: people are told that it is unknown, not these numbers."""
+    return high_s > SOON_S and high_s > UNKNOWN * max(low_s, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +291,7 @@ class Expected:
         if left.length_median_1_s:  # policies see what they would see; what happens is drawn, given that it still runs
             task.length = Length(left.length_median_1_s, left.length_sigma)
             part = NormalDist().cdf(self._errors.deviation(job.id))
-            task.factor = task.length.left_s(task.done_s, part) / max(task.expected_s, 1e-3)
+            task.factor = _left_s(job, task.length, task.done_s, part) / max(task.expected_s, 1e-3)
         self._tasks[job.id] = task
         return task
 
@@ -375,6 +383,13 @@ class Expected:
 
     def alone(self, job: JobId) -> bool:
         return self._book.alone(job)
+
+
+def _left_s(job: JobRecord, length: Length, done_s: float, part: float) -> float:
+    """Of a job of which nothing is measured, with this probability at most. One that reports epochs and is in its first
+    of thirty still is thirty times as long as what it has done, at least."""
+    shown_s = done_s * max(1, job.epochs_total) if job.uses_library and not job.epochs_done else done_s
+    return length.left_s(shown_s, part) + shown_s - done_s
 
 
 def _done_s(task: _Task) -> float:
