@@ -255,6 +255,17 @@ class _Task:
         self.expected_s = max(0.0, self.expected_s - done / self.factor)
         self.as_of_s, self.rate = now_s, 0.0
 
+    def draw(self, length: Length, job: JobRecord, deviation: float) -> None:
+        """How long it is, given that it has not ended. One that reports epochs and is in its first of thirty is thirty
+        times what it has done, at least. Soon it will have shown that: policies see it now."""
+        shown_s = self.done_s * job.epochs_total if job.uses_library and not job.epochs_done else 0.0
+        if shown_s > self.done_s:
+            self.expected_s = length.left_s(shown_s) + shown_s - self.done_s
+        else:
+            self.length, shown_s = length, self.done_s
+        left_s = length.left_s(shown_s, NormalDist().cdf(deviation)) + shown_s - self.done_s
+        self.factor = left_s / max(self.expected_s, 1e-3)
+
 
 class Expected:
     """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens.
@@ -289,9 +300,7 @@ class Expected:
         if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
             task.expected_s = max(task.expected_s, LEAST_LEFT * done)
         if left.length_median_1_s:  # policies see what they would see; what happens is drawn, given that it still runs
-            task.length = Length(left.length_median_1_s, left.length_sigma)
-            part = NormalDist().cdf(self._errors.deviation(job.id))
-            task.factor = _left_s(job, task.length, task.done_s, part) / max(task.expected_s, 1e-3)
+            task.draw(Length(left.length_median_1_s, left.length_sigma), job, self._errors.deviation(job.id))
         self._tasks[job.id] = task
         return task
 
@@ -383,13 +392,6 @@ class Expected:
 
     def alone(self, job: JobId) -> bool:
         return self._book.alone(job)
-
-
-def _left_s(job: JobRecord, length: Length, done_s: float, part: float) -> float:
-    """Of a job of which nothing is measured, with this probability at most. One that reports epochs and is in its first
-    of thirty still is thirty times as long as what it has done, at least."""
-    shown_s = done_s * max(1, job.epochs_total) if job.uses_library and not job.epochs_done else done_s
-    return length.left_s(shown_s, part) + shown_s - done_s
 
 
 def _done_s(task: _Task) -> float:
