@@ -119,7 +119,8 @@ class Measured:
         return lines
 
     def coverage(self) -> list[str]:
-        lines = ["| jobs | forecast when | forecasts | inside | median error | high / low | unknown |", "|---" * 7 + "|"]
+        head = "| jobs | forecast when | forecasts | inside | median error | high / low | unknown |"
+        lines = [head, "|---" * 7 + "|"]
         for kind, (cases, every_s) in coverage.cases(
             self._bench, self._results / "forecast", self._scope.seeds
         ).items():
