@@ -29,6 +29,7 @@ PRIOR_JOBS = 10.0
 """The prior weighs as much as this number of jobs."""
 GROWN = 0.3
 """Of its epochs: from then on a job shows what is still to come."""
+FAR_S = 3600.0
 LEAST_SPREAD = 0.5
 """Of the logarithm, however sure models are: what others will do to a job is not known better."""
 KEPT = 1000
@@ -53,6 +54,9 @@ class Kind(StrEnum):
     WAITS = "waits"  # … that has, and waits
     YOUNG = "young"  # … that has finished less than `GROWN` of its epochs: they may get shorter or longer
     GROWN = "grown"
+    FIRST_FAR = "first-far"  # the same of jobs that run and have more than `FAR_S` to go: more will come between
+    YOUNG_FAR = "young-far"
+    GROWN_FAR = "grown-far"
 
 
 PRIOR_SCORE = {
@@ -63,7 +67,11 @@ PRIOR_SCORE = {
     Kind.WAITS: (0.3, 0.8),
     Kind.YOUNG: (0.0, 0.7),
     Kind.GROWN: (0.0, 0.5),
+    Kind.FIRST_FAR: (0.0, 1.0),
+    Kind.YOUNG_FAR: (0.0, 0.6),
+    Kind.GROWN_FAR: (0.0, 0.4),
 }
+FAR = {Kind.FIRST: Kind.FIRST_FAR, Kind.YOUNG: Kind.YOUNG_FAR, Kind.GROWN: Kind.GROWN_FAR}
 """Mean and standard deviation of scores before any is known. A silent job is off by more than its samples are apart;
 one that shows what is to come is known better than `LEAST_SPREAD` says; one that waits, more often waits longer."""
 
@@ -172,7 +180,10 @@ def quantiles(
 
 def guesses_of(interval: Interval, job: JobRecord, now_s: float) -> tuple[Guess, ...]:
     """What an interval says: of a job that waits its end and its start, of one that runs its end."""
-    end = _guess(_kind(job), now_s, interval.end_low_s, interval.end_mid_s, interval.end_high_s)
+    kind = _kind(job)
+    if job.holding and interval.end_mid_s > now_s + FAR_S:
+        kind = FAR.get(kind, kind)
+    end = _guess(kind, now_s, interval.end_low_s, interval.end_mid_s, interval.end_high_s)
     if job.holding:
         return (end,)
     return end, _guess(Kind.START, now_s, interval.start_low_s, interval.start_mid_s, interval.start_high_s)

@@ -22,7 +22,7 @@ from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Interval
 from swell.sim.forecast_accuracy import Accuracy, TrackRecord
-from swell.sim.forecast_calibration import COVERAGE, Calibration, Guess, Kind, guesses_of, honest, quantiles
+from swell.sim.forecast_calibration import COVERAGE, FAR, Calibration, Guess, Kind, guesses_of, honest, quantiles
 from swell.sim.generate import Recipe, generate
 from swell.sim.simulate import Scene
 from swell.speed.book import Book
@@ -180,6 +180,8 @@ def test_jobs_are_told_apart_by_what_they_have_shown(spec: Any, record: Any, kin
         **{"uses_library": bool(spec), **record},
     )
     assert guesses_of(interval(0.0, 100.0), job, 0.0)[0].kind is kind
+    if job.holding:
+        assert guesses_of(interval(0.0, 7200.0), job, 0.0)[0].kind is FAR[kind]
 
 
 def test_forecasts_of_a_generated_workload_hold_what_they_promise() -> None:
