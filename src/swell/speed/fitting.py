@@ -183,13 +183,16 @@ def _alike(members: Sequence[Measurements]) -> bool:
 
 
 def _explains(found: Fit, members: Sequence[Measurements]) -> bool:
-    """Does one shape fit all of them as they are? Then they scale better than the default shape, and are no jobs of
-    different length: those fit no shape of such terms, unless each was seen at a size of its own."""
+    """Does one shape fit all of them as they are, though the default one does not? Two of them must have been seen at
+    the same size: a shape that is fitted explains jobs of any lengths if each was at a size of its own."""
     by_type: dict[str, list[float]] = {}
+    sizes: list[tuple[str, int, int]] = []
     for measurements in members:
         for key, times in measurements.latest():
             by_type.setdefault(key.gpu_type, []).append(times.typical_s / found.shape.time(key.gpus, key.nodes))
-    return all(max(ratios) <= SAME_LENGTH * min(ratios) for ratios in by_type.values())
+            sizes.append((key.gpu_type, key.gpus, key.nodes))
+    alike = all(max(ratios) <= SAME_LENGTH * min(ratios) for ratios in by_type.values())
+    return alike and len(set(sizes)) < len(sizes)
 
 
 def _scale(measurements: Measurements, reference: str) -> float:

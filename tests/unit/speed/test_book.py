@@ -206,6 +206,15 @@ class TestFamilies:
         assert curve[12] / curve[4] == pytest.approx(300 / 107, rel=0.1)
         assert curve[20] / curve[4] == pytest.approx(300 / 82, rel=0.1)
 
+    def test_members_of_other_lengths_are_never_taken_for_a_curve(self) -> None:
+        """Each at a size of its own: 8 GPUs are not as fast as one because that member has eight times the data."""
+        told = History()
+        for job, (gpus, epoch_s) in enumerate([(1, 100.0), (8, 100.0)], 1):
+            told.submit(job, gpus=GpuRequest(min=1, max=8), family="same")
+            told.run(job, gpus, [epoch_s] * 4)
+        told.submit(9, gpus=GpuRequest(min=1, max=8), family="same")
+        assert told.curve(9)[8] > 4.0
+
 
 class TestTypes:
     def test_a_type_is_as_fast_as_was_measured(self) -> None:
