@@ -297,8 +297,9 @@ class Expected:
         task.done_s = left.done_1_s
         done = task.rate * max(0.0, now_s - left.as_of_s)
         task.settle(max(now_s, left.as_of_s))
-        if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
-            task.expected_s = max(task.expected_s, LEAST_LEFT * done)
+        # A guess that is used up was a bad one: the longer it has been wrong, the more is left. So is an estimate.
+        guessed = left.length_median_1_s > 0.0 or not left.known
+        task.expected_s = max(task.expected_s, LEAST_LEFT * done if guessed else done - left.at_speed_1_s)
         if left.length_median_1_s:  # policies see what they would see; what happens is drawn, given that it still runs
             task.draw(Length(left.length_median_1_s, left.length_sigma), job, self._errors.deviation(job.id))
         self._tasks[job.id] = task

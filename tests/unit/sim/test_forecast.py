@@ -186,3 +186,15 @@ def test_a_job_in_its_first_of_thirty_epochs_is_never_expected_to_end_before_thi
     assert state.jobs[1].epochs_done == 0
     found = forecast(state, book, policy, placer, Options(), 3600.0).intervals[1]
     assert found.end_low_s - 3600.0 > 29 * 3500.0
+
+
+def test_a_job_that_outruns_its_users_estimate_is_never_about_to_end_for_ever() -> None:
+    """Found on a daemon: estimated at 18 s, it was told to end any moment for fifteen minutes."""
+    spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(min=1, max=1), estimated_s=18.0)
+    arrival = Arrival(at_s=0.0, spec=spec, truth={"duration_s": 900.0, "silent": 1.0})
+    policy, placer, book = policy_named("swell"), placer_named("consolidated"), Book()
+    setup = Setup(nodes=parse_cluster("1x1"), policy=policy, placer=placer, until_s=400.0)
+    state = Simulation(setup, Durations(), book).run(Workload(name="w", arrivals=(arrival,)))
+    found = forecast(state, book, policy, placer, Options(), 400.0).intervals[1]
+    assert found.end_mid_s - 400.0 > 30.0
+    assert found.end_high_s - 400.0 > 300.0
