@@ -16,6 +16,8 @@ from swell.sim.swell_workloads import write_jobs
 SHORT = Recipe(jobs=30, hours=4, gpus=8, elastic=1.0, median_s=300.0, sigma=1.5)
 RECIPES: Mapping[str, Recipe] = {
     "silent": replace(SHORT, silent=1.0),
+    "pinned": replace(SHORT, silent=1.0, unstoppable=1.0),
+    "mixed": replace(SHORT, silent=0.5, unstoppable=1.0),
     "half": replace(SHORT, silent=0.5, alike=0.8, estimate_off=3.0),
     "epochs": SHORT,
     "sweep": replace(SHORT, families=1, alike=1.0, median_s=600.0, sigma=0.4),

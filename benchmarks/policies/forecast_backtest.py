@@ -14,7 +14,7 @@ from swell.core.ids import JobId
 from swell.core.state import State
 from swell.policy.registry import policy_named
 from swell.sim.engine import Setup, Simulation
-from swell.sim.forecast import forecast
+from swell.sim.forecast import forecast, says_nothing
 from swell.sim.forecast_accuracy import TrackRecord
 from swell.sim.simulate import Case, Scene, scenes, setup_of
 
@@ -40,6 +40,11 @@ class Told:
     @property
     def inside(self) -> bool:
         return self.low_s <= self.took_s <= self.high_s
+
+    @property
+    def unknown(self) -> bool:
+        """People were told no number."""
+        return says_nothing(self.low_s, self.high_s)
 
     def error(self, said_s: float) -> float:
         return abs(said_s - self.took_s) / max(1.0, self.took_s)
@@ -122,6 +127,7 @@ class Verdict:
     raw_error: float  # median, relative, before calibration
     error: float  # median, relative
     width: float  # median of high over low
+    unknown: float  # part of them of which people were told no number
 
 
 def verdict(told: Sequence[Told]) -> Verdict:
@@ -134,4 +140,5 @@ def verdict(told: Sequence[Told]) -> Verdict:
         raw_error=median(one.error(one.raw_s) for one in told),
         error=median(one.error(one.mid_s) for one in told),
         width=median(one.high_s / one.low_s for one in told),
+        unknown=sum(one.unknown for one in told) / len(told),
     )

@@ -119,7 +119,8 @@ class Measured:
         return lines
 
     def coverage(self) -> list[str]:
-        lines = ["| jobs | forecast when | forecasts | inside | median error | high / low |", "|---" * 6 + "|"]
+        head = "| jobs | forecast when | forecasts | inside | median error | high / low | unknown |"
+        lines = [head, "|---" * 7 + "|"]
         for kind, (cases, every_s) in coverage.cases(
             self._bench, self._results / "forecast", self._scope.seeds
         ).items():
@@ -169,7 +170,8 @@ def _judged(found: Mapping[str, Sequence[Kept]]) -> Figures:
 
 def _coverage_row(kind: str, age: str, one: Verdict) -> str:
     return (
-        f"| {kind} | {age} | {one.forecasts} | {100 * one.inside:.0f} % | {100 * one.error:.0f} % | {one.width:.1f} |"
+        f"| {kind} | {age} | {one.forecasts} | {100 * one.inside:.0f} % | {100 * one.error:.0f} % | {one.width:.1f} "
+        f"| {100 * one.unknown:.0f} % |"
     )
 
 

@@ -192,7 +192,7 @@ def lines_of(engine: Engine, records: Sequence[JobRecord]) -> list[JobView]:
             record,
             why=summary(record, engine.reasons(record.id), now),
             eta_s=eta_s(record, engine.book, per_node, now, engine.eta(record.id)),
-            starts_s=starts_s(record, engine.eta(record.id)),
+            starts_s=starts_s(record, now, engine.eta(record.id)),
             now_s=now,
             idle=idle.get(record.id),
         )

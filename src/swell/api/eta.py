@@ -8,15 +8,17 @@ from collections.abc import Mapping
 
 from swell.core.state import JobRecord, JobState
 from swell.ports import SpeedBook
-from swell.sim.forecast import Interval
+from swell.sim.forecast import Interval, says_nothing
 
 SPREAD = 1.28
 """Standard deviations to each side: four of five jobs end within."""
 
 
-def starts_s(record: JobRecord, forecast: Interval | None) -> list[float] | None:
+def starts_s(record: JobRecord, now_s: float, forecast: Interval | None) -> list[float] | None:
     """[earliest, latest] start of a job that waits."""
     if record.ended or record.holding or forecast is None:
+        return None
+    if says_nothing(forecast.start_low_s - now_s, forecast.start_high_s - now_s):
         return None
     return [forecast.start_low_s, forecast.start_high_s]
 
@@ -31,6 +33,8 @@ def eta_s(
     if not remaining.known:
         return None
     if forecast is not None:
+        if says_nothing(forecast.end_low_s - now_s, forecast.end_high_s - now_s):
+            return None
         return [max(now_s, forecast.end_low_s), max(now_s, forecast.end_high_s)]
     return _as_it_is(record, book, per_node, now_s)
 

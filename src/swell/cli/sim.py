@@ -308,6 +308,7 @@ def _number(value: object, digits: int) -> str:
     "--estimate-off", default=0.0, show_default=True, help="Factor by which users' estimates are off; 0: none."
 )
 @click.option("--silent", default=0.0, show_default=True, help="Part of the jobs that report nothing before they end.")
+@click.option("--unstoppable", default=0.0, show_default=True, help="Part of the silent jobs that cannot be stopped.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write, .yaml.")
 def generate(median: float, out: Path, **recipe: Any) -> None:

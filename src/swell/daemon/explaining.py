@@ -80,13 +80,11 @@ class Explaining:
         )
 
     def _forecast_sentence(self, record: JobRecord) -> str:
-        sentence = forecast_sentence(record, self.eta(record.id), self._forecasts.until_s, self._clock.now_s())
-        if not sentence:
-            return ""
         active = map(self._state.jobs.__getitem__, self._state.active)
         matter = (job for job in active if job.state is not JobState.QUEUED or job is record)
         guessed = not all(self._book.remaining(job).known for job in matter)
-        return f"{sentence} (a guess: not every job specified, or showed, how long it takes)" if guessed else sentence
+        until_s, now_s = self._forecasts.until_s, self._clock.now_s()
+        return forecast_sentence(record, self.eta(record.id), until_s, now_s, guessed=guessed)
 
     def eta(self, job: JobId) -> Interval | None:
         """When it will start and end, by the latest forecast."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from swell.core.errors import Busy
@@ -23,7 +24,7 @@ from swell.daemon.lookahead import Advice, Advise, Compare, Foresee, Simulate, S
 from swell.daemon.moments import Moment, answers_for
 from swell.plan.explain import duration
 from swell.ports import SpeedBook
-from swell.sim.forecast import Change, Effect, Forecast, Interval
+from swell.sim.forecast import Change, Effect, Forecast, Interval, says_nothing
 from swell.sim.forecast_accuracy import Accuracy, TrackRecord
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ LOOKS_AT_JOBS = 800
 JOBS_AT_ONCE = 100
 """Intervals stored at a time before the event loop runs other tasks."""
 EVERY_S = 3.0
+AGAIN_S = 15.0
+"""A forecast is made again after so long though nothing happened: that a job has not ended yet says when it may."""
 SHARE = 20.0
 """A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
 FORECAST_LIMIT_S = 300.0
@@ -79,10 +82,9 @@ class Forecasts:
             self._track.happened(event, state)
 
     async def run(self, moment: Callable[[], Moment | None]) -> None:
-        """Forecast again and again, as things change. Until cancelled."""
+        """Forecast again and again, as things change and time passes. Until cancelled."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._due()
             cpu_s = 0.0
             try:
                 cpu_s = await self._once(moment())
@@ -91,6 +93,12 @@ class Forecasts:
             except Exception:
                 log.exception("no forecast could be made; jobs are not affected")
             await asyncio.sleep(max(EVERY_S, SHARE * cpu_s))
+
+    async def _due(self) -> None:
+        """Waits until something happens, or, while there are jobs, until the last forecast is old."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), AGAIN_S if self._live.active else None)
+        self._changed.clear()
 
     async def stop(self) -> None:
         await self._background.stop()
@@ -174,18 +182,28 @@ class Forecasts:
         return done.result
 
 
-def forecast_sentence(record: JobRecord, interval: Interval | None, until_s: float | None, now_s: float) -> str:
-    """When it will start and end, for people; empty where nothing is known."""
+GUESSED = "not every job specified, or showed, how long it takes"
+
+
+def forecast_sentence(
+    record: JobRecord, interval: Interval | None, until_s: float | None, now_s: float, *, guessed: bool = False
+) -> str:
+    """When it will start and end, for people; empty where there is no forecast. `guessed`: of jobs it depends on it is
+    not known how long they are."""
     if record.ended:
         return ""
     if interval is None:
         if until_s is None or record.holding or record.paused:
             return ""
         return f"starts in more than {duration(max(0.0, until_s - now_s))}: so far ahead the forecast does not look"
-    ends = f"ends {_between(interval.end_low_s - now_s, interval.end_high_s - now_s)}"
-    if record.holding:
-        return ends
-    return f"starts {_between(interval.start_low_s - now_s, interval.start_high_s - now_s)}, {ends}"
+    whens = {"ends": (interval.end_low_s - now_s, interval.end_high_s - now_s)}
+    if not record.holding:
+        whens = {"starts": (interval.start_low_s - now_s, interval.start_high_s - now_s)} | whens
+    told = [f"{what} {_between(*when)}" for what, when in whens.items() if not says_nothing(*when)]
+    unknown = [what for what, when in whens.items() if says_nothing(*when)]
+    told += [f"when it {' and '.join(unknown)} is unknown"] if unknown else []
+    why = f" ({GUESSED if unknown else f'a guess: {GUESSED}'})" if guessed else ""
+    return ", ".join(told) + why
 
 
 def _between(low_s: float, high_s: float) -> str:

@@ -50,6 +50,9 @@ ROUND = 0.05
 MIN_SIGMA = 0.25
 """However sure a model is of a job's length: what others will do to it is not known better than this."""
 HORIZON_S = 10 * 365 * 86400.0
+SOON_S = 600.0
+UNKNOWN = 50.0
+"""An interval that goes beyond `SOON_S`, and to this many times as far as it begins, says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,11 @@ class Interval:
     end_low_s: float
     end_mid_s: float
     end_high_s: float
+
+
+def says_nothing(low_s: float, high_s: float) -> bool:
+    """Of an interval, from now: people are told that it is unknown, not these numbers."""
+    return high_s > SOON_S and high_s > UNKNOWN * max(low_s, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +255,17 @@ class _Task:
         self.expected_s = max(0.0, self.expected_s - done / self.factor)
         self.as_of_s, self.rate = now_s, 0.0
 
+    def draw(self, length: Length, job: JobRecord, deviation: float) -> None:
+        """How long it is, given that it has not ended. One that reports epochs and is in its first of thirty is thirty
+        times what it has done, at least. Soon it will have shown that: policies see it now."""
+        shown_s = self.done_s * job.epochs_total if job.uses_library and not job.epochs_done else 0.0
+        if shown_s > self.done_s:
+            self.expected_s = length.left_s(shown_s) + shown_s - self.done_s
+        else:
+            self.length, shown_s = length, self.done_s
+        left_s = length.left_s(shown_s, NormalDist().cdf(deviation)) + shown_s - self.done_s
+        self.factor = left_s / max(self.expected_s, 1e-3)
+
 
 class Expected:
     """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens.
@@ -278,12 +297,11 @@ class Expected:
         task.done_s = left.done_1_s
         done = task.rate * max(0.0, now_s - left.as_of_s)
         task.settle(max(now_s, left.as_of_s))
-        if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
-            task.expected_s = max(task.expected_s, LEAST_LEFT * done)
+        # A guess that is used up was a bad one: the longer it has been wrong, the more is left. So is an estimate.
+        guessed = left.length_median_1_s > 0.0 or not left.known
+        task.expected_s = max(task.expected_s, LEAST_LEFT * done if guessed else done - left.at_speed_1_s)
         if left.length_median_1_s:  # policies see what they would see; what happens is drawn, given that it still runs
-            task.length = Length(left.length_median_1_s, left.length_sigma)
-            part = NormalDist().cdf(self._errors.deviation(job.id))
-            task.factor = task.length.left_s(task.done_s, part) / max(task.expected_s, 1e-3)
+            task.draw(Length(left.length_median_1_s, left.length_sigma), job, self._errors.deviation(job.id))
         self._tasks[job.id] = task
         return task
 

@@ -13,7 +13,7 @@ from statistics import median
 from swell.core.events import Event, ExitReason, JobCancelled, RunEnded, RunPlanned
 from swell.core.ids import JobId
 from swell.core.state import State
-from swell.sim.forecast import Interval
+from swell.sim.forecast import Interval, says_nothing
 from swell.sim.forecast_calibration import COVERAGE, Calibration, Kind, Scales, guesses_of, honest
 
 RECENT = 1000
@@ -21,40 +21,58 @@ RECENT = 1000
 
 
 @dataclass(slots=True)
-class Accuracy:
-    """Fed by the forecaster; bounded by the jobs there are."""
+class Tally:
+    """Of forecasts of ends, one of each job."""
 
-    first: dict[JobId, tuple[float, Interval]] = field(default_factory=dict)  # when it was made, and what it was
     ended: int = 0
-    inside: int = 0  # ended within the interval first forecast
+    inside: int = 0  # ended within the interval that was forecast
+    unknown: int = 0  # of which people were told that nobody knows
     errors: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """|end - expected| / time from the forecast to the end."""
 
-    def made(self, job: JobId, at_s: float, interval: Interval) -> None:
-        self.first.setdefault(job, (at_s, interval))
-
-    def happened(self, job: JobId, end_s: float) -> None:
-        forecast = self.first.pop(job, None)
-        if forecast is None:
-            return
-        at_s, interval = forecast
+    def add(self, at_s: float, interval: Interval, end_s: float) -> None:
         self.ended += 1
         self.inside += interval.end_low_s <= end_s <= interval.end_high_s
+        self.unknown += says_nothing(interval.end_low_s - at_s, interval.end_high_s - at_s)
         self.errors.append(abs(end_s - interval.end_mid_s) / max(1.0, end_s - at_s))
 
-    def forget(self, job: JobId) -> None:
-        """Cancelled or failed: says nothing of the forecast."""
-        self.first.pop(job, None)
-
     def summary(self) -> dict[str, float]:
-        """Share of ends inside their interval and what it should be; relative errors of the expected end."""
         return {
             "jobs": self.ended,
             "inside": self.inside / max(1, self.ended),
-            "inside_wanted": COVERAGE,
+            "unknown": self.unknown / max(1, self.ended),
             "median_error": median(self.errors) if self.errors else 0.0,
             "mean_error": sum(self.errors) / max(1, len(self.errors)),
         }
+
+
+@dataclass(slots=True)
+class Accuracy:
+    """Fed by the forecaster; bounded by the jobs there are."""
+
+    open: dict[JobId, dict[Kind, tuple[float, Interval]]] = field(default_factory=dict)
+    """The first forecast of each kind, and when it was made: how far a job is matters most."""
+    first: Tally = field(default_factory=Tally)  # of each job's first forecast
+    by_kind: dict[Kind, Tally] = field(default_factory=dict)
+
+    def made(self, job: JobId, kind: Kind, at_s: float, interval: Interval) -> None:
+        self.open.setdefault(job, {}).setdefault(kind, (at_s, interval))
+
+    def happened(self, job: JobId, end_s: float) -> None:
+        for number, (kind, (at_s, interval)) in enumerate(self.open.pop(job, {}).items()):
+            self.by_kind.setdefault(kind, Tally()).add(at_s, interval, end_s)
+            if not number:
+                self.first.add(at_s, interval, end_s)
+
+    def forget(self, job: JobId) -> None:
+        """Cancelled or failed: says nothing of the forecast."""
+        self.open.pop(job, None)
+
+    def summary(self) -> dict[str, object]:
+        """Share of ends inside their interval and what it should be; relative errors of the expected end. `by_kind`: of
+        the first forecast that each job had while it was of that kind."""
+        by_kind = {str(kind): self.by_kind[kind].summary() for kind in Kind if kind in self.by_kind}
+        return {**self.first.summary(), "inside_wanted": COVERAGE, "by_kind": by_kind}
 
 
 @dataclass(slots=True)
@@ -74,7 +92,7 @@ class TrackRecord:
                 continue
             guesses = guesses_of(interval, state.jobs[job], now_s)
             found[job] = honest(interval, guesses, scales)
-            self.accuracy.made(job, now_s, found[job])
+            self.accuracy.made(job, guesses[0].kind, now_s, found[job])
             for guess in guesses:
                 self.calibration.made(job, guess)
         return found

@@ -5,7 +5,7 @@ spread its samples had. The quantiles of recent scores, with a prior before ther
 `COVERAGE` of the ends are to lie. What has not happened yet counts too, as "at least so long" (the product-limit
 estimate of Kaplan and Meier): those that end soon would else make every forecast too short.
 
-The constants were chosen on Pollux workloads 1 and 2, the priors on generated workloads (ADR 60).
+The constants were chosen on Pollux workloads 1 and 2, the priors on generated workloads (ADR 60 and 84).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PRIOR_JOBS = 10.0
 """The prior weighs as much as this number of jobs."""
 GROWN = 0.3
 """Of its epochs: from then on a job shows what is still to come."""
+FAR_S = 3600.0
 LEAST_SPREAD = 0.5
 """Of the logarithm, however sure models are: what others will do to a job is not known better."""
 KEPT = 1000
@@ -43,17 +44,36 @@ POINTS = tuple(NormalDist().inv_cdf((i + 0.5) / 19) for i in range(19))
 
 
 class Kind(StrEnum):
-    """Of what is forecast: errors differ. How far a job is matters most; whether it waits, hardly at all."""
+    """Of what is forecast: errors differ. How far a job is matters most; of those that have shown how long they are,
+    whether they wait: others that come go before them."""
 
     START = "start"
-    FIRST = "first"  # the end of a job that has not finished an epoch
+    SILENT = "silent"  # the end of a job that does not say how many epochs it has
+    PINNED = "pinned"  # … and cannot be stopped: nobody goes before it
+    FIRST = "first"  # … that has not finished an epoch
+    WAITS = "waits"  # … that has, and waits
     YOUNG = "young"  # … that has finished less than `GROWN` of its epochs: they may get shorter or longer
     GROWN = "grown"
+    FIRST_FAR = "first-far"  # the same of jobs that run and have more than `FAR_S` to go: more will come between
+    YOUNG_FAR = "young-far"
+    GROWN_FAR = "grown-far"
 
 
-PRIOR_SCORE = {Kind.START: 1.0, Kind.FIRST: 1.3, Kind.YOUNG: 0.7, Kind.GROWN: 0.5}
-"""Standard deviation of scores before any is known. A job that has shown nothing is off by more than its samples are
-apart; one that shows what is to come is known better than `LEAST_SPREAD` says."""
+PRIOR_SCORE = {
+    Kind.START: (0.0, 1.0),
+    Kind.SILENT: (0.0, 1.3),
+    Kind.PINNED: (0.0, 0.9),
+    Kind.FIRST: (0.0, 1.0),
+    Kind.WAITS: (0.3, 0.8),
+    Kind.YOUNG: (0.0, 0.7),
+    Kind.GROWN: (0.0, 0.5),
+    Kind.FIRST_FAR: (0.0, 1.0),
+    Kind.YOUNG_FAR: (0.0, 0.6),
+    Kind.GROWN_FAR: (0.0, 0.4),
+}
+FAR = {Kind.FIRST: Kind.FIRST_FAR, Kind.YOUNG: Kind.YOUNG_FAR, Kind.GROWN: Kind.GROWN_FAR}
+"""Mean and standard deviation of scores before any is known. A silent job is off by more than its samples are apart;
+one that shows what is to come is known better than `LEAST_SPREAD` says; one that waits, more often waits longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +147,8 @@ class Calibration:
         waits = list(self._waits(now_s))
         found: dict[Kind, Scales] = {}
         for kind in Kind:
-            prior = ((PRIOR_SCORE[kind] * point, PRIOR_JOBS / len(POINTS)) for point in POINTS)
+            mean, deviation = PRIOR_SCORE[kind]
+            prior = ((mean + deviation * point, PRIOR_JOBS / len(POINTS)) for point in POINTS)
             happened = [*self._scores[kind], *prior]
             open_ones = [(score, weight) for its, score, weight in waits if its is kind]
             low, mid, high = quantiles(happened, open_ones, (tail, 0.5, 1.0 - tail))
@@ -159,15 +180,22 @@ def quantiles(
 
 def guesses_of(interval: Interval, job: JobRecord, now_s: float) -> tuple[Guess, ...]:
     """What an interval says: of a job that waits its end and its start, of one that runs its end."""
-    end = _guess(_kind(job), now_s, interval.end_low_s, interval.end_mid_s, interval.end_high_s)
+    kind = _kind(job)
+    if job.holding and interval.end_mid_s > now_s + FAR_S:
+        kind = FAR.get(kind, kind)
+    end = _guess(kind, now_s, interval.end_low_s, interval.end_mid_s, interval.end_high_s)
     if job.holding:
         return (end,)
     return end, _guess(Kind.START, now_s, interval.start_low_s, interval.start_mid_s, interval.start_high_s)
 
 
 def _kind(job: JobRecord) -> Kind:
-    if not job.epochs_done or not job.epochs_total:
+    if not job.epochs_total:
+        return Kind.SILENT if job.may_be_stopped else Kind.PINNED
+    if not job.epochs_done:
         return Kind.FIRST
+    if not job.holding:
+        return Kind.WAITS
     return Kind.YOUNG if job.epochs_done < GROWN * job.epochs_total else Kind.GROWN
 
 

@@ -14,7 +14,7 @@ import random
 from dataclasses import dataclass
 
 from swell.core.errors import SwellError
-from swell.core.job import GpuRequest, JobSpec, Launcher
+from swell.core.job import GpuRequest, JobSpec, Launcher, Preemptible
 from swell.sim.workload import Arrival, Workload
 
 SIZES = ((1, 0.70), (2, 0.09), (4, 0.09), (8, 0.08), (16, 0.03), (32, 0.01))
@@ -40,14 +40,15 @@ class Recipe:
     reversed: bool = False  # from the middle of the jobs on, families that were long are short and the other way round
     estimate_off: float = 0.0  # users' estimates are off by this factor, typically; 0: they give none
     silent: float = 0.0  # part of the jobs that report nothing before they end
+    unstoppable: float = 0.0  # part of the silent ones that cannot be stopped: one-off scripts without checkpoints
     seed: int = 0
 
 
 def generate(recipe: Recipe) -> Workload:
     if recipe.jobs < 1 or recipe.hours <= 0 or recipe.gpus < 1:
         raise SwellError("a workload has at least one job, some hours and one GPU")
-    if not 0 <= recipe.alike <= 1 or not 0 <= recipe.silent <= 1:
-        raise SwellError("alike and silent are parts of a whole: from 0 to 1")
+    if not all(0 <= part <= 1 for part in (recipe.alike, recipe.silent, recipe.unstoppable)):
+        raise SwellError("alike, silent and unstoppable are parts of a whole: from 0 to 1")
     if recipe.estimate_off and recipe.estimate_off < 1:
         raise SwellError("estimates are off by a factor of 1 or more; 0: users give none")
     rng = random.Random(recipe.seed)  # noqa: S311 - a workload, not a secret
@@ -82,6 +83,10 @@ class _Aside:
     def is_silent(self) -> bool:
         return self._rng("silent", self._index).random() < self._recipe.silent
 
+    def may_be_stopped(self) -> bool:
+        """Of a silent job."""
+        return self._rng("unstoppable", self._index).random() >= self._recipe.unstoppable
+
 
 def _time_s(rng: random.Random, span_s: float) -> float:
     """By rejection: more often in the afternoon (hour 15) than at night. Time 0 is nine in the morning."""
@@ -100,6 +105,7 @@ def _arrival(rng: random.Random, recipe: Recipe, index: int, at_s: float) -> Arr
     deviation = aside.deviation(family, rng.gauss(0.0, 1.0))
     duration_s = max(30.0, min(MAX_S, recipe.median_s * math.exp(recipe.sigma * deviation)))
     silent = aside.is_silent()
+    stoppable = not silent or aside.may_be_stopped()
     spec = JobSpec(
         name=f"family{family}-{index}",
         command=("python", f"train{family}.py"),
@@ -108,7 +114,8 @@ def _arrival(rng: random.Random, recipe: Recipe, index: int, at_s: float) -> Arr
         launcher=Launcher.PER_GPU,
         epochs=0 if silent else FAMILY_EPOCHS[family % len(FAMILY_EPOCHS)],
         estimated_s=aside.estimated_s(duration_s),
-        uses_library=True,
+        uses_library=stoppable,
+        preemptible=Preemptible.AUTO if stoppable else Preemptible.NEVER,
     )
     return Arrival(at_s=at_s, spec=spec, truth={"duration_s": duration_s, **({"silent": 1.0} if silent else {})})
 

@@ -23,7 +23,7 @@ import msgspec
 import yaml
 
 from swell.core.errors import SwellError
-from swell.core.job import JobSpec
+from swell.core.job import JobSpec, Preemptible
 from swell.jobfile.expand import expand
 from swell.jobfile.read import read_documents
 from swell.jobfile.units import parse_duration_s
@@ -88,6 +88,7 @@ def _document(arrival: Arrival) -> dict[str, object]:
         **({"epochs": spec.epochs} if spec.epochs else {}),
         **({"estimated_hours": round(spec.estimated_s / 3600, 4)} if spec.estimated_s else {}),
         **({"silent": True} if arrival.truth.get("silent") else {}),
+        **({"preemptible": str(spec.preemptible)} if spec.preemptible is Preemptible.NEVER else {}),
     }
 
 

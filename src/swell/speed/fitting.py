@@ -130,16 +130,9 @@ def fit_family(family: Family) -> Fit:
     if not members:
         return NOTHING_KNOWN
     reference = members[-1].reference_type
-    same = _alike(members)
-    scales = [1.0 if same else _scale(measurements, reference) for measurements in members]
-    pooled: dict[Configuration, list[tuple[float, int]]] = {}
-    for measurements, scale in zip(members, scales, strict=True):
-        for key, times in measurements.latest():
-            into = pooled.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), [])
-            into.append((times.typical_s / scale, times.count))
-    together = {key: _pooled(of) for key, of in pooled.items()}
-    count = sum(times.count for times in together.values())
-    found = fit_job(Measurements(times=together, reference_type=reference, count=count), NOTHING_KNOWN)
+    found = _fit_members(members, reference, [1.0] * len(members))
+    if not (_alike(members) or _explains(found, members)):
+        found = _fit_members(members, reference, [_scale(measurements, reference) for measurements in members])
     spread = max(found.spread, 0.1)
     return Fit(
         shape=found.shape,
@@ -151,6 +144,18 @@ def fit_family(family: Family) -> Fit:
         type_speeds=found.type_speeds,
         corrections=found.corrections,
     )
+
+
+def _fit_members(members: Sequence[Measurements], reference: str, scales: Sequence[float]) -> Fit:
+    """All of them together, the times of each over its scale."""
+    pooled: dict[Configuration, list[tuple[float, int]]] = {}
+    for measurements, scale in zip(members, scales, strict=True):
+        for key, times in measurements.latest():
+            into = pooled.setdefault(Configuration(key.gpu_type, key.gpus, key.nodes), [])
+            into.append((times.typical_s / scale, times.count))
+    together = {key: _pooled(of) for key, of in pooled.items()}
+    count = sum(times.count for times in together.values())
+    return fit_job(Measurements(times=together, reference_type=reference, count=count), NOTHING_KNOWN)
 
 
 def _pooled(members: Sequence[tuple[float, int]]) -> Times:
@@ -175,6 +180,19 @@ def _alike(members: Sequence[Measurements]) -> bool:
         for gpu_type, times_s in _on_one(measurements).items():
             by_type.setdefault(gpu_type, []).append(median(times_s))
     return all(max(times_s) <= SAME_LENGTH * min(times_s) for times_s in by_type.values())
+
+
+def _explains(found: Fit, members: Sequence[Measurements]) -> bool:
+    """Does one shape fit all of them as they are, though the default one does not? Two of them must have been seen at
+    the same size: a shape that is fitted explains jobs of any lengths if each was at a size of its own."""
+    by_type: dict[str, list[float]] = {}
+    sizes: list[tuple[str, int, int]] = []
+    for measurements in members:
+        for key, times in measurements.latest():
+            by_type.setdefault(key.gpu_type, []).append(times.typical_s / found.shape.time(key.gpus, key.nodes))
+            sizes.append((key.gpu_type, key.gpus, key.nodes))
+    alike = all(max(ratios) <= SAME_LENGTH * min(ratios) for ratios in by_type.values())
+    return alike and len(set(sizes)) < len(sizes)
 
 
 def _scale(measurements: Measurements, reference: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 
@@ -13,15 +14,15 @@ from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec
 from swell.core.lifecycle import apply
 from swell.core.resources import Allocation, Part
-from swell.core.state import JobRecord, State
+from swell.core.state import JobRecord, JobState, State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
 from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Interval
-from swell.sim.forecast_accuracy import TrackRecord
-from swell.sim.forecast_calibration import COVERAGE, Calibration, Guess, Kind, guesses_of, honest, quantiles
+from swell.sim.forecast_accuracy import Accuracy, TrackRecord
+from swell.sim.forecast_calibration import COVERAGE, FAR, Calibration, Guess, Kind, guesses_of, honest, quantiles
 from swell.sim.generate import Recipe, generate
 from swell.sim.simulate import Scene
 from swell.speed.book import Book
@@ -141,8 +142,46 @@ def test_ends_are_judged_and_cancelled_jobs_are_not() -> None:
     track.shown(raw, state, 0.0, track.calibration.scales(0.0))
     track.happened(JobCancelled(job=2, at_s=50.0), state)
     track.happened(RunEnded(run=RunId(1, 1), reason=ExitReason.FINISHED, at_s=100.0), state)
-    assert track.accuracy.summary()["jobs"] == 1
-    assert track.accuracy.summary()["inside"] == 1.0
+    summary = track.accuracy.summary()
+    assert summary["jobs"] == summary["inside"] == 1
+    by_kind = summary["by_kind"]
+    assert isinstance(by_kind, dict)
+    assert list(by_kind) == ["pinned"], "it reports nothing and has no checkpoints"
+    assert by_kind["pinned"]["inside"] == 1.0
+
+
+def test_forecasts_are_judged_by_how_far_the_job_was() -> None:
+    """The first of each kind: one that was made of a job that had shown nothing says nothing of the later ones."""
+    accuracy = Accuracy()
+    accuracy.made(1, Kind.FIRST, 0.0, interval(0.0, 10.0))
+    accuracy.made(1, Kind.GROWN, 80.0, interval(80.0, 100.0, spread=1.2))
+    accuracy.made(1, Kind.GROWN, 99.0, interval(99.0, 500.0))
+    accuracy.happened(1, 100.0)
+    assert accuracy.summary()["inside"] == 0.0
+    assert {kind: tally.inside for kind, tally in accuracy.by_kind.items()} == {Kind.FIRST: 0, Kind.GROWN: 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "record", "kind"),
+    [
+        ({"uses_library": True}, {}, Kind.SILENT),
+        ({}, {}, Kind.PINNED),
+        ({}, {"epochs_total": 10}, Kind.FIRST),
+        ({}, {"epochs_total": 10, "epochs_done": 4}, Kind.WAITS),
+        ({}, {"epochs_total": 10, "epochs_done": 1, "state": JobState.RUNNING}, Kind.YOUNG),
+        ({}, {"epochs_total": 10, "epochs_done": 4, "state": JobState.RUNNING}, Kind.GROWN),
+    ],
+)
+def test_jobs_are_told_apart_by_what_they_have_shown(spec: Any, record: Any, kind: Kind) -> None:
+    job = JobRecord(
+        id=1,
+        spec=JobSpec(name="j", command=("x",), gpus=GpuRequest(), **spec),
+        submitted_s=0.0,
+        **{"uses_library": bool(spec), **record},
+    )
+    assert guesses_of(interval(0.0, 100.0), job, 0.0)[0].kind is kind
+    if job.holding:
+        assert guesses_of(interval(0.0, 7200.0), job, 0.0)[0].kind is FAR[kind]
 
 
 def test_forecasts_of_a_generated_workload_hold_what_they_promise() -> None:

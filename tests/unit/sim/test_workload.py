@@ -92,6 +92,15 @@ def test_a_recipe_says_what_families_and_estimates_mean_and_who_is_silent(tmp_pa
     assert again.arrivals[0].spec.estimated_s == pytest.approx(made.arrivals[0].spec.estimated_s, rel=0.01, abs=1.0)
 
 
+def test_jobs_of_a_recipe_that_cannot_be_stopped_are_none_either_when_they_are_read_again(tmp_path: Path) -> None:
+    made = generate(Recipe(jobs=60, gpus=8, silent=0.5, unstoppable=0.5, seed=4))
+    write_jobs(made, tmp_path / "jobs.yaml")
+    for arrivals in (made.arrivals, read_jobs(tmp_path / "jobs.yaml").arrivals):
+        stay = [arrival for arrival in arrivals if not arrival.spec.may_be_stopped]
+        assert 5 < len(stay) < 25
+        assert all(arrival.truth.get("silent") for arrival in stay)
+
+
 def test_what_is_not_asked_for_changes_no_workload() -> None:
     plain = generate(Recipe(jobs=20, seed=4))
     other = generate(Recipe(jobs=20, seed=4, estimate_off=3.0))

@@ -194,6 +194,27 @@ class TestFamilies:
         assert told.curve(2)[4] == pytest.approx(told.curve(1)[4], rel=0.05)
         assert told.curve(2)[2] == pytest.approx(told.curve(1)[2], rel=0.25)
 
+    def test_members_that_scale_almost_linearly_are_never_taken_for_jobs_of_other_lengths(self) -> None:
+        """Each measured at one size only: 12 GPUs are 2.8 times as fast as 4, which no default shape says."""
+        told = History()
+        for job, (gpus, nodes, epoch_s) in enumerate([(4, 1, 300.0), (12, 2, 107.0), (16, 2, 86.0), (20, 3, 82.0)], 1):
+            told.submit(job, gpus=GpuRequest(min=1, max=32), family="same")
+            told.run(job, gpus, [epoch_s] * 4, nodes=nodes)
+        told.submit(9, gpus=GpuRequest(min=1, max=32), family="same")
+        told.run(9, 4, [300.0] * 2)
+        curve = told.curve(9)
+        assert curve[12] / curve[4] == pytest.approx(300 / 107, rel=0.1)
+        assert curve[20] / curve[4] == pytest.approx(300 / 82, rel=0.1)
+
+    def test_members_of_other_lengths_are_never_taken_for_a_curve(self) -> None:
+        """Each at a size of its own: 8 GPUs are not as fast as one because that member has eight times the data."""
+        told = History()
+        for job, (gpus, epoch_s) in enumerate([(1, 100.0), (8, 100.0)], 1):
+            told.submit(job, gpus=GpuRequest(min=1, max=8), family="same")
+            told.run(job, gpus, [epoch_s] * 4)
+        told.submit(9, gpus=GpuRequest(min=1, max=8), family="same")
+        assert told.curve(9)[8] > 4.0
+
 
 class TestTypes:
     def test_a_type_is_as_fast_as_was_measured(self) -> None:
