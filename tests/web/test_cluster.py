@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from harness import Daemon, eventually
@@ -114,7 +115,7 @@ def test_the_tip_is_seen_wherever_the_pointer_is(visit: Visit) -> None:
         lanes.evaluate("one => { one.scrollTop = one.scrollHeight }")
         box = lanes.bounding_box()
         for from_top in (180, box["height"] - 40):  # where there are lanes
-            eventually(lambda down=from_top: _tip_at(page, box, down), 10, what=f"a tip {from_top} below")
+            eventually(partial(_tip_at, page, box, from_top), 10, what=f"a tip {from_top} below")
             tip = page.locator(".tip").bounding_box()
             assert box["y"] <= tip["y"] + 1
             assert tip["y"] + tip["height"] <= box["y"] + box["height"] + 1

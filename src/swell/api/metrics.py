@@ -42,7 +42,7 @@ LONG_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7
 SHORT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 COST_S = (0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280)
 
-disable_created_metrics()  # one more series for each of ours, which says when the daemon started
+disable_created_metrics()  # type: ignore[no-untyped-call]  # else one more series for each, of when we started
 
 _ACTIONS = {("POST", "/v1/jobs"): "submit", ("POST", "/v1/jobs/cancel"): "cancel"}
 
