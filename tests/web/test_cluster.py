@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from harness import Daemon, eventually
@@ -9,7 +10,7 @@ from swell.core import events as ev
 from swell.core.idle import GpuUse
 from swell.core.resources import Contact
 from web.conftest import Visit, training
-from web.replay import engine_with, machines, served
+from web.replay import Week, engine_with, machines, served
 
 COLUMN = """() => {
   const canvas = document.querySelector('[data-testid=lanes]');
@@ -85,6 +86,49 @@ def test_time_is_moved_by_mouse_wheel_and_keys(busy: Daemon, visit: Visit) -> No
     live.click()
     page.get_by_role("button", name="7 days").click()
     page.get_by_role("button", name="7 days").and_(page.locator("[aria-pressed=true]")).wait_for()
+
+
+def test_two_fingers_zoom(busy: Daemon, browser: Any) -> None:
+    visit = Visit(browser, has_touch=True)
+    page = visit.log_in(busy)
+    half_an_hour = page.get_by_role("button", name="30 min")
+    half_an_hour.click()
+    assert half_an_hour.get_attribute("aria-pressed") == "true"
+    box = page.get_by_role("application").bounding_box()
+    y = box["y"] + 200
+    screen = visit.context.new_cdp_session(page)
+    for kind, apart in (("Start", 100), ("Move", 180), ("Move", 260)):
+        points = [{"x": box["x"] + 600 + sign * apart / 2, "y": y, "id": sign + 1} for sign in (-1, 1)]
+        screen.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    screen.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    eventually(lambda: half_an_hour.get_attribute("aria-pressed") == "false", 5)
+    assert page.url.endswith("/"), "two fingers are not a click"
+    visit.context.close()
+    visit.check()
+
+
+def test_the_tip_is_seen_wherever_the_pointer_is(visit: Visit) -> None:
+    with served(Week(bars=2000)) as made:
+        page = visit.log_in(made)
+        page.get_by_role("button", name="12 h").click()
+        lanes = page.get_by_role("application")
+        lanes.evaluate("one => { one.scrollTop = one.scrollHeight }")
+        box = lanes.bounding_box()
+        for from_top in (180, box["height"] - 40):  # where there are lanes
+            eventually(partial(_tip_at, page, box, from_top), 10, what=f"a tip {from_top} below")
+            tip = page.locator(".tip").bounding_box()
+            assert box["y"] <= tip["y"] + 1
+            assert tip["y"] + tip["height"] <= box["y"] + box["height"] + 1
+        page.close()
+
+
+def _tip_at(page: Any, box: Any, down: float) -> bool:
+    for across in range(300, 1000, 40):
+        page.mouse.move(box["x"] + across, box["y"] + down)
+        page.wait_for_timeout(50)
+        if page.locator(".tip").count():
+            return True
+    return False
 
 
 def test_views_are_reached_by_keys(busy: Daemon, visit: Visit) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import Daemon, eventually
+from harness import ROOT, Daemon, eventually
 from web.conftest import Visit, printing, training
 
 EVIL = "<img src=x onerror=window.hacked=1>"
@@ -16,6 +16,7 @@ def test_the_story_of_a_job(busy: Daemon, visit: Visit) -> None:
     runs.get_by_text("resizing", exact=False).first.wait_for()
     assert runs.get_by_role("row").count() >= 3
     page.get_by_test_id("speed").get_by_text("Speed-up").wait_for()
+    page.get_by_test_id("speed").locator(".u-legend").get_by_text("at most").wait_for()
     page.get_by_test_id("metrics").locator("canvas").wait_for()
     page.get_by_role("heading", name="Why").wait_for()
     page.get_by_test_id("log").get_by_text("loss").first.wait_for()
@@ -123,7 +124,7 @@ def test_output_is_text_whatever_it_says(fresh: Daemon, visit: Visit) -> None:
     red, green, blue = (int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
     assert red > 1.5 * max(green, blue)
     page.get_by_label("Search the output").fill("needle")
-    page.get_by_text("1 lines match").wait_for()
+    page.get_by_text("1 line matches in what is loaded").wait_for()
     assert log.locator(".line").count() == 1
 
 
@@ -140,6 +141,69 @@ def test_the_end_of_a_long_log_comes_first_and_the_rest_on_request(fresh: Daemon
     eventually(lambda: int(log.locator("> div").evaluate("one => one.offsetHeight")) // 19 > 1.5 * lines, 10)
     log.evaluate("one => { one.scrollTop = 0 }")
     eventually(lambda: "59999" not in log.inner_text(), 5)
+
+
+def test_what_is_not_loaded_is_searched_too(fresh: Daemon, visit: Visit) -> None:
+    script = "for n in range(60_000): print('needle' if n == 7 else 'line', n, 'of many')"
+    (job,) = fresh.submit(**printing(script, name="long"))
+    eventually(lambda: fresh.get(f"/v1/jobs/{job}")["state"] == "completed", 30)
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    log = page.get_by_test_id("log")
+    log.get_by_text("line 59999 of many").wait_for()
+    page.get_by_label("Search the output").fill("needle")
+    page.get_by_text("0 lines match in what is loaded").wait_for()
+    page.get_by_role("button", name="Search earlier output").click()
+    log.get_by_text("needle 7 of many").wait_for()
+    page.get_by_text("1 line matches in all of the output").wait_for()
+
+
+def test_output_of_earlier_attempts_can_be_read(fresh: Daemon, visit: Visit) -> None:
+    script = "import os, time; print('attempt', os.environ['SWELL_RUN'], 'speaks'); time.sleep(0.2)"
+    (job,) = fresh.submit(**printing(script, name="again"))
+    eventually(lambda: fresh.get(f"/v1/jobs/{job}")["state"] == "completed", 30)
+    fresh.post(f"/v1/jobs/{job}/requeue")
+    eventually(lambda: fresh.get(f"/v1/jobs/{job}")["attempts"] == 2, 30)
+    eventually(lambda: fresh.get(f"/v1/jobs/{job}")["state"] == "completed", 30)
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    log = page.get_by_test_id("log")
+    log.get_by_text(f"attempt {job}.2 speaks").wait_for()
+    page.get_by_role("button", name="Earlier").click()
+    log.get_by_text(f"attempt {job}.1 speaks").wait_for()
+    page.get_by_role("button", name="Earlier").click()
+    page.get_by_text("this is the beginning").wait_for()
+
+
+def test_output_reads_as_a_terminal_would_show_it(fresh: Daemon, visit: Visit) -> None:
+    script = (
+        "import sys, time\n"
+        "for n in range(101): sys.stdout.write(f'\\r{n}%|bar'); sys.stdout.flush(); time.sleep(0.005)\n"
+        "print('\\n\\033]8;;http://x\\007link\\033]8;;\\007 \\033[2Kcleared \\033[34mdark blue\\033[0m')"
+    )
+    (job,) = fresh.submit(**printing(script, name="bar"))
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    log = page.get_by_test_id("log")
+    log.get_by_text("link cleared").wait_for()
+    assert log.locator(".line").all_inner_texts() == ["100%|bar", "link cleared dark blue"]
+    colour = log.locator(".ansi", has_text="dark blue").evaluate("one => getComputedStyle(one).color")
+    assert sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) > 300, colour
+
+
+def test_metrics_of_other_sizes_are_switched_on(fresh: Daemon, visit: Visit) -> None:
+    script = (
+        "import swell\n"
+        "with swell.training(epochs=3) as run:\n"
+        "    for n in run.epochs():\n"
+        "        run.log(loss=1 / (n + 1), val_loss=2 / (n + 1), a=1, b=1, c=1, rate=12000 + n)\n"
+    )
+    env = {"PYTHONPATH": str(ROOT / "src")}
+    (job,) = fresh.submit(**printing(script, name="logs", epochs=3, uses_library=True, env=env))
+    page = visit.log_in(fresh, f"/jobs/{job}")
+    metrics = page.get_by_test_id("metrics")
+    metrics.get_by_label("val_loss").wait_for()
+    assert metrics.get_by_label("loss", exact=True).is_checked()
+    assert not metrics.get_by_label("rate").is_checked(), "of another size"
+    metrics.get_by_label("rate").check()
+    metrics.locator(".u-legend").get_by_text("rate").wait_for()
 
 
 def test_ranks_are_told_apart(fresh: Daemon, visit: Visit) -> None:

@@ -19,6 +19,13 @@ SPILLED = """() => [...document.querySelectorAll('td, th')].filter(cell => {
   return inner.width > 0 && (inner.left < outer.left - 1 || inner.right > outer.right + 1);
 }).map(cell => cell.innerText)"""
 """Cells of tables whose text reaches into the next one."""
+CUT = """() => [...document.querySelectorAll('.top *, .grid .row *')].filter(one => {
+  const box = one.getBoundingClientRect();
+  const whole = one.matches('nav, .progress, .gpus, .state, .eta');
+  return box.right > innerWidth + 1 || (whole && one.scrollWidth > one.clientWidth + 1);
+}).map(one => one.innerText)"""
+"""Links of the frame, and heads of columns, that a window between wide and narrow would hide."""
+MIDDLE = {"width": 1024, "height": 768}
 VIEWS = {
     "cluster": ("/", "Cluster"),
     "jobs": ("/jobs", "Jobs"),
@@ -43,6 +50,8 @@ def test_a_view_in_both_themes_and_widths(busy: Daemon, visit: Visit, view: str)
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+        page.set_viewport_size(MIDDLE)
+        assert page.evaluate(CUT) == []
         for name, size in (("wide", WIDE), ("narrow", NARROW)):
             page.set_viewport_size(size)
             page.wait_for_timeout(250)  # one more frame of the canvas

@@ -69,7 +69,10 @@ export function ForecastView() {
           </ol>
         </div>
       )}
-      <p class="faint">Solid: expected to run then. Pale at its ends: it may start later, or take longer.</p>
+      <p class="faint">
+        Solid: expected to run then. Pale: it may start later, or take longer. Fading: nobody knows how long
+        it takes.
+      </p>
     </section>
   );
 }
@@ -77,8 +80,7 @@ export function ForecastView() {
 function GanttRow({ row, part, at }: { row: Row; part: (t: number) => number; at: number }) {
   const { job, start, end } = row;
   const colour = colourOf(job.id);
-  const until = end ?? [start[1] + 1, start[1] + 1];
-  const sure = Math.max(part(until[0]) - part(start[1]), 0.4);
+  const sure = (end ? part(end[0]) : part(start[1])) - part(start[1]);
   const starts = holds(job) ? "runs" : `starts in ${between(start[0] - at, start[1] - at)}`;
   const ends = end ? `, ends in ${between(end[0] - at, end[1] - at)}` : ", length unknown";
   return (
@@ -89,16 +91,18 @@ function GanttRow({ row, part, at }: { row: Row; part: (t: number) => number; at
       </span>
       <span class="track" role="img" aria-label={`${job.name} ${starts}${ends}`} title={`${starts}${ends}`}>
         <i
-          class="maybe"
+          class={end ? "maybe" : "maybe open"}
           style={{
             left: `${part(start[0])}%`,
-            width: `${Math.max(0.4, part(until[1]) - part(start[0]))}%`,
+            width: `${end ? Math.max(0.4, part(end[1]) - part(start[0])) : 100 - part(start[0])}%`,
             background: colour,
           }}
         />
-        <i class="sure" style={{ left: `${part(start[1])}%`, width: `${sure}%`, background: colour }} />
+        {sure > 0 && (
+          <i class="sure" style={{ left: `${part(start[1])}%`, width: `${sure}%`, background: colour }} />
+        )}
       </span>
-      <span class="says">
+      <span class="says" title={`${starts}${ends}`}>
         {starts}
         {ends}
       </span>

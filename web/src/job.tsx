@@ -1,28 +1,18 @@
 /** One job: its runs, its speed, its losses, its output, why it is where it is, and what can be done to it. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { Link, useLocation } from "wouter-preact";
 import { act, setPriority, type Verb, verbsOf } from "./actions";
 import { get, post, request, stream } from "./api";
+import { type Epoch, Lately, Metrics, type Speed, SpeedUp } from "./curves";
 import { FilesCard } from "./files";
 import { when } from "./jobs";
 import { jobs, now, onJob } from "./live";
 import { LogView } from "./log";
 import { clock, count, duration, hasEnded, type JobDetail, memory, type Run } from "./model";
 import { draft } from "./submit";
-import { colourOf, lineColour, theme } from "./theme";
-import { Chart, type Line } from "./ui/chart";
+import { colourOf } from "./theme";
 import { failed, GpuRange, Progress, State, tell } from "./ui/parts";
-
-interface Speed {
-  family: string;
-  reference_type: string;
-  source: string;
-  confidence: number;
-  epoch_1_s: number;
-  curves: Record<string, [number, number][]>;
-  points: { gpus: number; gpu_type: string; epochs: number; epoch_s: number; speed: number }[];
-}
 
 interface Explanation {
   summary: string;
@@ -30,13 +20,6 @@ interface Explanation {
   ahead: { job: number; name: string; state: string; gpus: number; priority: number }[];
   advice: string;
   starts: string;
-}
-
-interface Epoch {
-  epoch: number;
-  metrics: Record<string, number>;
-  epoch_s: number;
-  gpus: number;
 }
 
 interface Epochs {
@@ -54,16 +37,15 @@ export function JobView({ id }: { id: number }) {
   const epochs = useSignal<Epochs>({ epochs: [], last: "" });
   const series = useSignal<Record<string, [number, number][]>>({});
   const wrong = useSignal("");
+  const loading = useRef<Promise<void>>(Promise.resolve());
+  const removing = useRef(false);
+  const [, go] = useLocation();
 
   useEffect(() => {
     let gone = false;
     let busy = false;
     let again = false;
     const load = async (): Promise<void> => {
-      if (busy) {
-        again = true;
-        return;
-      }
       busy = true;
       try {
         job.value = await get<JobDetail>(`/v1/jobs/${id}`);
@@ -84,12 +66,17 @@ export function JobView({ id }: { id: number }) {
         busy = false;
         if (again && !gone) {
           again = false;
-          setTimeout(() => void load(), 2000);
+          setTimeout(reload, 2000);
         }
       }
     };
-    void load();
-    const stop = onJob(id, () => void load());
+    const reload = (): void => {
+      if (gone) return;
+      if (!busy && !removing.current) loading.current = load();
+      else again = true;
+    };
+    reload();
+    const stop = onJob(id, reload);
     return () => {
       gone = true;
       stop();
@@ -103,6 +90,19 @@ export function JobView({ id }: { id: number }) {
         <p role="status">{wrong.value || "loading…"}</p>
       </section>
     );
+  /** Nothing of it is asked for while it is removed: the daemon would not know it. */
+  const remove = async (): Promise<void> => {
+    removing.current = true;
+    await loading.current;
+    try {
+      await request("DELETE", `/v1/jobs/${id}`);
+      tell(`job ${id} is removed, with all it left on disk`);
+      go("/jobs");
+    } catch (error) {
+      removing.current = false;
+      failed(error);
+    }
+  };
   const shown = { ...job.value, ...jobs.get(id) } as JobDetail;
   return (
     <section class="page job" aria-labelledby="job-title">
@@ -112,7 +112,7 @@ export function JobView({ id }: { id: number }) {
         </h1>
         <State job={shown} />
         <div class="spacer" />
-        <Actions job={shown} />
+        <Actions job={shown} remove={remove} />
       </header>
       <p class="why-line">{shown.why}</p>
       <div class="cards">
@@ -156,20 +156,11 @@ const TITLES: Partial<Record<Verb, string>> = {
   pause: "Stop at the next checkpoint and wait until it is resumed",
 };
 
-function Actions({ job }: { job: JobDetail }) {
+function Actions({ job, remove }: { job: JobDetail; remove: () => Promise<void> }) {
   const [, go] = useLocation();
   const clone = (): void => {
     draft.value = cloneOf(job);
     go("/submit");
-  };
-  const remove = async (): Promise<void> => {
-    try {
-      await request("DELETE", `/v1/jobs/${job.id}`);
-      tell(`job ${job.id} is removed, with all it left on disk`);
-      go("/jobs");
-    } catch (error) {
-      failed(error);
-    }
   };
   return (
     <div class="actions" role="toolbar" aria-label="Actions">
@@ -252,10 +243,15 @@ function Facts({ job }: { job: JobDetail }) {
     ["When", when(job)],
     ["Submitted", clock(job.submitted_s, true)],
     ["Waited", duration(job.waited_s)],
-    ["Ran", `${duration(job.ran_s)} in ${count(job.attempts, "attempt")}`],
+    ["Ran", job.attempts ? `${duration(job.ran_s)} in ${count(job.attempts, "attempt")}` : "not yet"],
     [
       "Changes",
-      `${job.resizes} resizes, ${job.preemptions} preemptions, ${job.migrations} moves, ${job.failures} failures`,
+      [
+        count(job.resizes, "resize"),
+        count(job.preemptions, "preemption"),
+        count(job.migrations, "move"),
+        count(job.failures, "failure"),
+      ].join(", "),
     ],
     ["Work lost", job.lost_s >= 1 ? duration(job.lost_s) : "none"],
     ["A restart costs", job.restart_cost_s === null ? "not measured yet" : duration(job.restart_cost_s)],
@@ -368,126 +364,4 @@ function endOf(run: Run): string {
   return stop && run.exit_reason === "stopped"
     ? `${stop}${lost}`
     : `${run.exit_reason}${code}${run.message ? `: ${run.message}` : ""}${lost}`;
-}
-
-function SpeedUp({ speed, job }: { speed: Speed; job: JobDetail }) {
-  const types = Object.keys(speed.curves).filter(
-    (type) =>
-      Object.keys(speed.curves).length === 1 ||
-      speed.points.some((p) => p.gpu_type === type) ||
-      type === speed.reference_type,
-  );
-  const xs = useMemo(() => {
-    const all = new Set([
-      0,
-      ...types.flatMap((type) => (speed.curves[type] ?? []).map(([n]) => n)),
-      ...speed.points.map((p) => p.gpus),
-    ]);
-    return [...all].sort((a, b) => a - b);
-  }, [speed]);
-  const curve = types.map((type) => {
-    const known = new Map<number, number>([[0, 0], ...(speed.curves[type] ?? [])]);
-    return xs.map((x) => known.get(x) ?? null);
-  });
-  const points = types.map((type) => {
-    const own = new Map(
-      speed.points.filter((p) => p.gpu_type === type || types.length === 1).map((p) => [p.gpus, p.speed]),
-    );
-    return xs.map((x) => own.get(x) ?? null);
-  });
-  const lines: Line[] = [
-    ...types.map((type, i) => ({ label: `${type}: model`, colour: lineColour(i) })),
-    ...types.map((type, i) => ({ label: `${type}: measured`, colour: lineColour(i), points: true })),
-    { label: "ideal", colour: theme.value === "dark" ? "#7d8aa3" : "#77839a", dash: true },
-  ];
-  const says: Record<string, string> = {
-    measured: "from its own epochs",
-    family: "from earlier jobs of its family",
-    prior: "a guess before anything was measured",
-  };
-  return (
-    <div class="card" data-testid="speed">
-      <Chart
-        title={`Speed-up: ${says[speed.source] ?? speed.source} (confidence ${Math.round(100 * speed.confidence)} %)`}
-        x="GPUs"
-        data={[xs, ...curve, ...points, xs] as uPlot.AlignedData}
-        lines={lines}
-      />
-      <p class="faint">
-        1 is one {speed.reference_type || "GPU"}
-        {speed.epoch_1_s ? `, where ${span(job.progress.unit, speed.epoch_1_s)}` : ""}. Job may have{" "}
-        {job.gpus.min} to {job.gpus.max}.
-      </p>
-    </div>
-  );
-}
-
-/** "an epoch takes 12 min", "1,000 steps take 40 s": so many that it is a time people know. */
-function span(unit: string, unit_s: number): string {
-  if (unit === "epoch" || unit_s >= 10)
-    return `${unit === "epoch" ? "an" : "a"} ${unit} takes ${duration(unit_s)}`;
-  const many = 10 ** Math.ceil(Math.log10(10 / unit_s));
-  return `${many.toLocaleString()} ${unit}s take ${duration(many * unit_s)}`;
-}
-
-function Metrics({ epochs, unit }: { epochs: Epoch[]; unit: string }) {
-  const names = useMemo(
-    () => [...new Set(epochs.flatMap((one) => Object.keys(one.metrics ?? {})))].slice(0, 4),
-    [epochs],
-  );
-  const data = useMemo(() => {
-    const xs = epochs.map((one) => one.epoch);
-    return [
-      xs,
-      ...names.map((name) => epochs.map((one) => one.metrics?.[name] ?? null)),
-    ] as uPlot.AlignedData;
-  }, [epochs]);
-  if (names.length === 0)
-    return (
-      <p class="card faint">
-        No metric yet. <code>run.log(loss=…)</code> in the training code shows it here.
-      </p>
-    );
-  return (
-    <div class="card" data-testid="metrics">
-      <Chart
-        title="Metrics"
-        x={unit}
-        data={data}
-        lines={names.map((label, i) => ({ label, colour: lineColour(i) }))}
-      />
-    </div>
-  );
-}
-
-/** What the library measured within epochs, since the daemon started. */
-function Lately({ series }: { series: Record<string, [number, number][]> }) {
-  const names = Object.keys(series).filter((name) => (series[name]?.length ?? 0) > 1);
-  const chosen = useSignal("");
-  const name = names.includes(chosen.value) ? chosen.value : names[0];
-  const points = name ? (series[name] ?? []) : [];
-  const from = points[0]?.[0] ?? 0;
-  const data = useMemo(
-    () => [points.map(([at]) => (at - from) / 60), points.map(([, value]) => value)] as uPlot.AlignedData,
-    [series, name],
-  );
-  if (!name) return null;
-  return (
-    <div class="card" data-testid="series">
-      <label>
-        As it was logged:{" "}
-        <select value={name} onChange={(event) => (chosen.value = event.currentTarget.value)}>
-          {names.map((one) => (
-            <option key={one}>{one}</option>
-          ))}
-        </select>
-      </label>
-      <Chart
-        title={name}
-        x={`minutes since ${clock(from)}`}
-        data={data}
-        lines={[{ label: name, colour: lineColour(2) }]}
-      />
-    </div>
-  );
 }

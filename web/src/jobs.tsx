@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo } from "preact/compat";
-import { useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Link, useLocation } from "wouter-preact";
 import { act, setPriority, type Verb, verbsOf } from "./actions";
 import { jobs, jobsVersion, now } from "./live";
@@ -66,6 +66,15 @@ export function when(job: Job): string {
   return `waits ${duration(at - job.submitted_s)}`;
 }
 
+/** Two lines for each job; as in styles.css. */
+const narrow = signal(false);
+const width = matchMedia("(max-width: 900px)");
+const fit = (): void => {
+  narrow.value = width.matches;
+};
+width.addEventListener("change", fit);
+fit();
+
 export function JobsView() {
   const rows = useMemo(select, [jobsVersion.value, filter.value, text.value, sort.value]);
   const counts = useMemo(
@@ -76,9 +85,10 @@ export function JobsView() {
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => area.current,
-    estimateSize: () => 44,
+    estimateSize: () => (narrow.value ? 64 : 44),
     overscan: 8,
   });
+  useEffect(() => virtual.measure(), [narrow.value]);
   const picked = chosen.value.size ? rows.filter((job) => chosen.value.has(job.id)) : [];
   const [, go] = useLocation();
   /** For all rows at once: a link with hooks of its own in every row makes scrolling slow. */
@@ -228,7 +238,7 @@ const Row = memo(({ job, top, index }: { job: Job; top: number; index: number })
 });
 
 function Bulk({ picked, shown }: { picked: Job[]; shown: number }) {
-  const verbs: Verb[] = ["pause", "resume", "cancel"];
+  const verbs: Verb[] = ["pause", "resume", "requeue", "cancel"];
   const able = (verb: Verb): Job[] => picked.filter((job) => verbsOf(job).includes(verb));
   if (picked.length === 0)
     return (

@@ -205,7 +205,9 @@ function Dumbbells({ effect }: { effect: WhatIf }) {
           Math.abs(by) < 1 ? "the same" : `${duration(Math.abs(by))} ${by < 0 ? "sooner" : "later"}`;
         return (
           <li key={one.job}>
-            <Link href={`/jobs/${one.job}`}>{one.name}</Link>
+            <Link href={`/jobs/${one.job}`} title={one.name}>
+              {one.name}
+            </Link>
             <span class="track" role="img" aria-label={`ends ${says}`}>
               <i
                 class={`between ${by < 0 ? "good" : "bad"}`}

@@ -51,8 +51,8 @@ export const colourIndex = (job: number): number => (job - 1) % COLOURS.length;
 export const colourOf = (job: number): string => COLOURS[colourIndex(job)] as string;
 
 const LINES = {
-  light: ["#0b62d6", "#b3480b", "#0a7a55", "#8a3ab9"],
-  dark: ["#6cb2ff", "#ffb072", "#4fd6a6", "#d79bff"],
+  light: ["#0b62d6", "#b3480b", "#0a7a55", "#8a3ab9", "#be185d", "#0e7490", "#6b6f00", "#475569"],
+  dark: ["#6cb2ff", "#ffb072", "#4fd6a6", "#d79bff", "#f9a8d4", "#67e8f9", "#d9d24b", "#b6c2d9"],
 };
 /** Of the lines of a chart; readable on the page's ground. */
-export const lineColour = (i: number): string => LINES[theme.value][i % 4] as string;
+export const lineColour = (i: number): string => LINES[theme.value][i % LINES.light.length] as string;

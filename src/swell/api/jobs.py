@@ -307,7 +307,7 @@ async def get_logs(
     offset: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Byte to begin with, within `attempt`.")] = 0,
     limit: Annotated[int, Query(ge=0, description="Most bytes to return; 0: all that is there.")] = 0,
     tail: Annotated[
-        int, Query(ge=0, le=MAX_TAIL, description="With follow: how many bytes before the end to begin.")
+        int, Query(ge=0, le=MAX_TAIL, description="How many bytes before the end (of `attempt`) to begin.")
     ] = 0,
     since: Annotated[
         float,
@@ -332,11 +332,14 @@ async def get_logs(
     if follow:
         resumed = logs.Place.parse(request.headers.get("last-event-id", ""))
         if resumed is None and tail:
-            place = await logs.place_near_end(engine, record, which, tail)
+            place = await logs.place_near_end(engine, record, which, tail, attempt)
         return sse(logs.follow(engine, record.id, which, resumed or place))
     if rank == "all":
         raise ApiError(422, "Which process?", "rank=all goes with follow=true; else name one, such as rank=0")
     if offset and not attempt:
         raise ApiError(422, "Which attempt?", "offset counts within one attempt; add attempt=1")
+    if tail and not offset:
+        place = await logs.place_near_end(engine, record, rank, tail, attempt)
     content = logs.raw(engine, record.id, rank, place, last=attempt or record.attempts, limit=limit)
-    return StreamingResponse(content, media_type="application/octet-stream")
+    began = {"Swell-Log-Offset": str(place.offset(0))}
+    return StreamingResponse(content, media_type="application/octet-stream", headers=began)

@@ -55,9 +55,9 @@ class Place:
         return Place(self.attempt + 1)
 
 
-async def place_near_end(engine: Engine, record: JobRecord, rank: int | None, back: int) -> Place:
-    """The last bytes of what each process of the latest attempt has printed."""
-    place = Place(max(1, record.attempts))
+async def place_near_end(engine: Engine, record: JobRecord, rank: int | None, back: int, attempt: int) -> Place:
+    """The last bytes of what each process of that attempt has printed; `attempt` 0: of the latest one."""
+    place = Place(attempt or max(1, record.attempts))
     run = RunId(record.id, place.attempt)
     for index, number in enumerate(await _ranks(engine, record, rank, place.attempt)):
         place = place.at(index, max(0, await _size(engine, run, number) - back))

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest
 
 from fastapi import APIRouter, Request
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
@@ -34,6 +41,8 @@ MAX_LABEL = 60
 LONG_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400, 30 * 86400)
 SHORT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 COST_S = (0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # else one more series for each, of when we started
 
 _ACTIONS = {("POST", "/v1/jobs"): "submit", ("POST", "/v1/jobs/cancel"): "cancel"}
 

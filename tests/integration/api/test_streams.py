@@ -174,6 +174,9 @@ def test_raw_bytes_as_they_are(server: Server) -> None:
     assert get(f"/v1/jobs/{job}/logs").content == data + b"second"
     assert get(f"/v1/jobs/{job}/logs?attempt=1").content == data
     assert get(f"/v1/jobs/{job}/logs?attempt=1&offset=100000&limit=70000").content == data[100_000:170_000]
+    end = get(f"/v1/jobs/{job}/logs?attempt=1&tail=1000")
+    assert end.content == data[-1000:]
+    assert end.headers["Swell-Log-Offset"] == str(len(data) - 1000), "so that what is before it can be asked for"
     assert get(f"/v1/jobs/{job}/logs?offset=5").status_code == 422
     assert get(f"/v1/jobs/{job}/logs?rank=3").status_code == 404
     assert "rank 0 only" in get(f"/v1/jobs/{job}/logs?rank=3&attempt=1").text

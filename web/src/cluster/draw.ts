@@ -316,9 +316,20 @@ function label({ ctx }: Scene, block: Block, x: number, y: number, right: number
   ctx.textBaseline = "middle";
   ctx.fillStyle = "#0b1526";
   const gpus = block.span.where.reduce((sum, [, list]) => sum + list.length, 0);
-  const texts = [`${block.span.name}  ×${gpus}`, block.span.name, `#${block.span.job}`];
-  const text = texts.find((one) => ctx.measureText(one).width <= room);
+  const texts = [`${block.span.name}  ×${gpus}`, block.span.name];
+  const id = `#${block.span.job}`;
+  if (room < SHORTEST && ctx.measureText(id).width <= room) texts.push(id);
+  const text =
+    texts.find((one) => ctx.measureText(one).width <= room) ?? shortened(ctx, block.span.name, room);
   if (text) ctx.fillText(text, x + 7, y + h / 2 + 0.5);
+}
+
+const SHORTEST = 80; // pixels for the beginning of a name; with less room its number says more
+
+function shortened(ctx: Scene["ctx"], name: string, room: number): string {
+  if (room < SHORTEST) return "";
+  const width = ctx.measureText(name).width;
+  return `${name.slice(0, Math.max(1, Math.floor((name.length * (room - 12)) / width)))}…`;
 }
 
 const SIGN = { grow: "▲", shrink: "▼", preempt: "✕", move: "⇄", fail: "!" } as const;

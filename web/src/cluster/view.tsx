@@ -3,12 +3,13 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
 import { useLocation } from "wouter-preact";
 import { cluster, jobs, jobsVersion, now } from "../live";
-import { clock, count, duration, holds, type Job, type Span } from "../model";
-import { colourOf, theme } from "../theme";
-import { type Layout, layoutOf, type Mark, type Picture, pictureOf } from "./blocks";
+import { clock, duration, holds } from "../model";
+import { theme } from "../theme";
+import { type Layout, layoutOf, type Picture, pictureOf } from "./blocks";
 import { draw, GUTTER, hit, type Ink, Panner, type Scene, TOP, type View, wallClock } from "./draw";
 import { inkNow } from "./ink";
 import { loading, loadSince, spans, timelineVersion, truncated } from "./timeline";
+import { type Hover, Tip } from "./tip";
 
 const PRESETS: [string, number][] = [
   ["1 min", 60],
@@ -22,13 +23,6 @@ const PRESETS: [string, number][] = [
 const AHEAD = 0.06; // of the width is kept free to the right of now
 const MIN_SPAN_S = 10;
 const MAX_SPAN_S = 60 * 86400;
-
-interface Hover {
-  x: number;
-  y: number;
-  span: Span;
-  mark: Mark | null;
-}
 
 export function ClusterView() {
   const frame = useRef<HTMLDivElement>(null);
@@ -182,6 +176,20 @@ export function ClusterView() {
   // -- pointer and keys
 
   const held = useRef<{ x: number; moved: boolean } | null>(null);
+  const fingers = useRef(new Map<number, number>()); // pointers that are down, by where they are
+  /** Two fingers: what was between them stays between them. */
+  const pinch = (event: PointerEvent): void => {
+    const area = frame.current;
+    const [a, b] = [...fingers.current.values()] as [number, number];
+    fingers.current.set(event.pointerId, event.clientX);
+    const [c, d] = [...fingers.current.values()] as [number, number];
+    held.current = { x: event.clientX, moved: true };
+    if (!area || Math.abs(c - d) < 12 || Math.abs(a - b) < 12) return;
+    const v = view.current;
+    const part = ((a + b) / 2 - area.getBoundingClientRect().left - GUTTER) / box_width(area);
+    live.value = false;
+    setSpan(((v.to - v.from) * Math.abs(a - b)) / Math.abs(c - d), v.from + part * (v.to - v.from));
+  };
   const find = (event: PointerEvent): Hover | null => {
     const area = frame.current;
     if (!area || !made.current) return null;
@@ -193,21 +201,24 @@ export function ClusterView() {
     const span = found.mark?.span ?? found.block?.span;
     return span ? { x, y, span, mark: found.mark } : null;
   };
+  const drag = (event: PointerEvent, from: { x: number; moved: boolean }): void => {
+    const by = event.clientX - from.x;
+    if (Math.abs(by) <= 3 && !from.moved) return;
+    held.current = { x: event.clientX, moved: true };
+    const v = view.current;
+    live.value = false;
+    pan((-by * (v.to - v.from)) / ((frame.current?.clientWidth ?? 1000) - GUTTER));
+  };
   const move = (event: PointerEvent): void => {
-    if (held.current) {
-      const by = event.clientX - held.current.x;
-      if (Math.abs(by) > 3 || held.current.moved) {
-        held.current = { x: event.clientX, moved: true };
-        const v = view.current;
-        live.value = false;
-        pan((-by * (v.to - v.from)) / ((frame.current?.clientWidth ?? 1000) - GUTTER));
-      }
-      return;
+    if (fingers.current.size === 2 && fingers.current.has(event.pointerId)) pinch(event);
+    else if (held.current) drag(event, held.current);
+    else {
+      hover.value = find(event);
+      redraw();
     }
-    hover.value = find(event);
-    redraw();
   };
   const up = (event: PointerEvent): void => {
+    fingers.current.delete(event.pointerId);
     const clicked = held.current && !held.current.moved;
     held.current = null;
     const found = clicked ? find(event) : null;
@@ -308,11 +319,15 @@ export function ClusterView() {
           role="application"
           aria-label="GPUs over time. Arrow keys pan, plus and minus zoom, Home goes back to now. The button As a table shows the same as text."
           onPointerDown={(event) => {
-            if (event.button === 0) held.current = { x: event.clientX, moved: false };
+            if (event.button !== 0) return;
+            fingers.current.set(event.pointerId, event.clientX);
+            held.current = { x: event.clientX, moved: fingers.current.size > 1 };
           }}
           onPointerMove={move}
           onPointerUp={up}
-          onPointerLeave={() => {
+          onPointerCancel={() => fingers.current.clear()}
+          onPointerLeave={(event) => {
+            fingers.current.delete(event.pointerId);
             held.current = null;
             hover.value = null;
             redraw();
@@ -330,7 +345,7 @@ export function ClusterView() {
               <code>swell node add</code> adds machines.
             </p>
           )}
-          {hover.value && <Tip hover={hover.value} width={frame.current?.clientWidth ?? 800} />}
+          {hover.value && <Tip hover={hover.value} area={frame.current} />}
         </div>
       )}
       <footer class="legend">
@@ -350,7 +365,7 @@ export function ClusterView() {
           <i class="sign bad">!</i> failed
         </span>
         <span class="wide-only">hatched: starting or stopping</span>
-        <span class="wide-only">drag to pan, Ctrl + wheel to zoom, click for the job</span>
+        <span class="wide-only">drag to pan, Ctrl + wheel or two fingers to zoom, click for the job</span>
         {loading.value && <span role="status">loading…</span>}
       </footer>
     </section>
@@ -379,58 +394,6 @@ function Summary() {
       </b>{" "}
       GPUs in use · <b>{running}</b> running · <b>{queued}</b> waiting
     </p>
-  );
-}
-
-function Tip({ hover, width }: { hover: Hover; width: number }) {
-  const { span, mark } = hover;
-  const job: Job | undefined = jobs.get(span.job);
-  const gpus = span.where.reduce((sum, [, list]) => sum + list.length, 0);
-  const until = span.to_s ?? now();
-  const left = Math.min(Math.max(8, hover.x + 14), Math.max(8, width - 330));
-  return (
-    <div class="tip" style={{ left: `${left}px`, top: `${hover.y + 16}px` }} role="tooltip">
-      <h2>
-        <i class="swatch" style={{ background: colourOf(span.job) }} /> {span.name} <small>#{span.job}</small>
-      </h2>
-      {mark && <p class={`mark ${mark.kind}`}>{mark.text}</p>}
-      <dl>
-        <dt>held</dt>
-        <dd>
-          {count(gpus, "GPU")} on {span.where.map(([node, list]) => `${node}:${list.join(",")}`).join(" ")}
-        </dd>
-        <dt>from</dt>
-        <dd>
-          {clock(span.from_s)}, {duration(until - span.from_s)}
-          {span.to_s ? "" : " so far"} (attempt {span.attempt})
-        </dd>
-        {span.reason && (
-          <>
-            <dt>because</dt>
-            <dd>{span.reason}</dd>
-          </>
-        )}
-        {span.stop && (
-          <>
-            <dt>stopped</dt>
-            <dd>
-              {span.stop}
-              {span.stop_reason ? `: ${span.stop_reason}` : ""}
-            </dd>
-          </>
-        )}
-        {job && (
-          <>
-            <dt>now</dt>
-            <dd>
-              {job.state}
-              {job.progress.fraction !== null ? `, ${Math.round(100 * job.progress.fraction)} %` : ""}
-              {job.user ? `, of ${job.user}` : ""}
-            </dd>
-          </>
-        )}
-      </dl>
-    </div>
   );
 }
 

@@ -12,6 +12,7 @@ export interface Line {
   colour: string;
   points?: boolean; // measured: dots without a line
   dash?: boolean;
+  edge?: boolean; // of the band: not drawn, its value is shown
   step?: boolean; // holds until the next point
 }
 
@@ -21,6 +22,7 @@ interface Props {
   data: uPlot.AlignedData;
   lines: Line[];
   height?: number;
+  band?: [number, number]; // filled between these two lines, upper first
 }
 
 function options(props: Props, width: number): uPlot.Options {
@@ -42,19 +44,30 @@ function options(props: Props, width: number): uPlot.Options {
         (one): uPlot.Series => ({
           label: one.label,
           value: (_, found) => (found === null ? "" : Number(found.toPrecision(4)).toLocaleString()),
-          stroke: one.points ? "transparent" : one.colour,
+          stroke: one.points || one.edge ? "transparent" : one.colour,
           width: 2,
           ...(one.step && STEPPED ? { paths: STEPPED } : {}),
           ...(one.dash ? { dash: [6, 4] } : {}),
           ...(one.points
             ? { points: { show: true, size: 9, fill: one.colour, stroke: one.colour } }
-            : { points: { show: false } }),
+            : { points: { show: (plot: uPlot) => (plot.data[0]?.length ?? 0) < 2 } }), // of which no line can be drawn
           spanGaps: true,
         }),
       ),
     ],
-    legend: { live: true },
+    bands: props.band ? [{ series: props.band, fill: `${props.lines[0]?.colour}2e` }] : [],
+    legend: { live: true, markers: { width: 2, ...markersOf(props.lines) } },
     cursor: { drag: { x: true, y: false } },
+  };
+}
+
+/** In the legend: full for what was measured, a ring for a line, pale for the band. */
+function markersOf(lines: Line[]): Pick<uPlot.Legend.Markers, "stroke" | "fill"> {
+  const of = (i: number): Line | undefined => lines[i - 1];
+  return {
+    stroke: (_, i) => (of(i)?.edge ? "transparent" : (of(i)?.colour ?? "transparent")),
+    fill: (_, i) =>
+      (of(i)?.points ? of(i)?.colour : of(i)?.edge ? `${of(i)?.colour}2e` : "transparent") ?? "",
   };
 }
 
@@ -82,7 +95,7 @@ export function Chart(props: Props) {
   useEffect(() => plot.current?.setData(props.data), [props.data]);
   return (
     <figure class="chart">
-      <figcaption>{props.title}</figcaption>
+      {props.title && <figcaption>{props.title}</figcaption>}
       <div ref={box} />
     </figure>
   );
