@@ -21,7 +21,7 @@ from swell.cli.tables import JOB_HEAD, job_row
 from swell.cli.terminal import safe, say
 
 LISTED_JOBS = 10_000
-HEAD = ("BATCH", "FIRST JOB", "USER", "JOBS", "WAITING", "RUNNING", "FINISHED", "FAILED")
+HEAD = ("BATCH", "FIRST JOB", "USER", "JOBS", "WAITING", "RUNNING", "FINISHED", "FAILED", "CANCELLED")
 
 
 class _FileOrVerb(click.Group):
@@ -68,7 +68,8 @@ def _counts(jobs: list[dict[str, Any]]) -> dict[str, int]:
         "waiting": waiting,
         "running": len(jobs) - ended - waiting,
         "finished": finished,
-        "failed": ended - finished,
+        "failed": ended - finished - states["cancelled"],
+        "cancelled": states["cancelled"],
     }
 
 
@@ -87,7 +88,8 @@ def status(home: Path | None, as_json: bool, name: str) -> None:
         print_json(views)
         return
     say(table(JOB_HEAD, [job_row(view) for view in views]))
-    say(", ".join(f"{count} {what}" for what, count in _counts(views).items() if what == "jobs" or count))
+    counts = {what: count for what, count in _counts(views).items() if what != "jobs" and count}
+    say(", ".join([plural(len(views), "job"), *(f"{count} {what}" for what, count in counts.items())]))
 
 
 @batch.command(cls=Several)

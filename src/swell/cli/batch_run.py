@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,22 +15,21 @@ from swell.cli.batch_follow import Batch, Follower, follow_batch
 from swell.cli.batch_machines import connect
 from swell.cli.batch_patterns import from_here, tell_unmatched
 from swell.cli.batch_results import Results
-from swell.cli.common import connected, plural, print_json, table
+from swell.cli.batch_room import check_fits, kinds_of, show_room
+from swell.cli.common import connected, plural, print_json
 from swell.cli.dry_run import dry_run
 from swell.cli.node_add import pairs
 from swell.cli.patience import patiently
-from swell.cli.sending import Document, described, prepare, send
-from swell.cli.tables import NODE_HEAD, node_row
+from swell.cli.sending import described, prepare, send
 from swell.cli.terminal import safe, say
 from swell.client.errors import Refused
-from swell.client.http import YAML, Client
+from swell.client.http import Client
 from swell.core.errors import SwellError
 from swell.jobfile.batchfile import BatchLine, Requirements, job_document, part_of_gpu, read_batch
 from swell.jobfile.choosing import Wanted
 from swell.jobfile.units import parse_size_mib
 
 EXIT_INTERRUPTED = 130
-KINDS_SHOWN = 5
 View = dict[str, Any]
 Command = Callable[..., Any]
 
@@ -168,11 +166,13 @@ def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, *
         say("nothing to run: all lines have results", err=True)
         return 0
     documents = [job_document(line, needs) for line in todo]
+    kinds = kinds_of(client, todo, documents)
     if not as_json:
-        _show_room(client, documents, verbose=said["verbose"])
+        show_room(client, kinds, verbose=said["verbose"])
     wanted = Wanted(only=forward, leave_out=(*exclude, f"/{os.path.relpath(results.root)}"))
     if said["only_show"]:
         return dry_run(client, documents, as_json=as_json)
+    check_fits(kinds)
     packed = prepare(client, documents, snapshot=True, home=home, wanted=wanted)
     tell_unmatched(forward, packed)
     accepted = send(client, documents)
@@ -247,23 +247,6 @@ def _failed(client: Client, name: str) -> bool:
         if refused.status == 404:
             return False
         raise
-
-
-def _show_room(client: Client, documents: Sequence[Document], *, verbose: bool) -> None:
-    """How many jobs each machine runs at once and on which GPUs, for each kind of job."""
-    kinds: dict[str, Document] = {}
-    for document in documents:
-        needs = {key: value for key, value in document.items() if key not in ("name", "command")}
-        kinds.setdefault(json.dumps(needs, sort_keys=True), document)
-    shown = list(kinds.values())[:KINDS_SHOWN]
-    text = "\n---\n".join(json.dumps(document) for document in shown)
-    view = client.request("POST", "/v1/jobs/validate?times=false", text.encode(), {"Content-Type": YAML})
-    for job in view["jobs"]:
-        of = f" ({job['name']} and alike)" if len(kinds) > 1 else ""
-        say(safe(f"machine limits: { {limit['node']: limit['at_once'] for limit in job['limits']} }{of}"))
-        say(safe(f"machine gpu choices: { {limit['node']: limit['gpus'] for limit in job['limits']} }{of}"))
-    if verbose:
-        say(table(NODE_HEAD, [node_row(node) for node in client.get("/v1/nodes")["nodes"]]))
 
 
 def _tell_detached(batch: Batch, accepted: dict[str, Any], *, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from swell.jobfile.units import parse_duration_s, parse_size_mib
 MARK = "#swell"
 BYTE_ORDER_MARK = "\ufeff"  # editors on Windows begin files with it
 MAX_STEM = 80
+LONGEST = 131_000  # bytes; Linux takes 131,072 in one argument
 RUN_LINE = """\
 trap : TERM INT
 : >> "$0.out"; : >> "$0.err"
@@ -101,6 +102,8 @@ def _read_line(line: str) -> tuple[str, dict[str, Any]] | None:
     """The command and its options; None: nothing to run."""
     if "\0" in line:
         raise ValueError("there is a NUL byte in the line; a batch file is text")
+    if len(line.encode(errors="surrogateescape")) > LONGEST:
+        raise ValueError("the line is longer than the 128 KiB that Linux takes; put it into a script, and call that")
     at = comment_at(line)
     command, comment = line[:at].strip(), line[at:].strip()
     marked = comment == MARK or comment.startswith(f"{MARK} ")
