@@ -98,9 +98,7 @@ def status(home: Path | None, as_json: bool, name: str) -> None:
 @back_option
 @click.option("--verbose", is_flag=True, help="Also why jobs wait.")
 @connected
-def attach(
-    home: Path | None, as_json: bool, name: str, results: Path, back: tuple[str, ...], verbose: bool
-) -> None:
+def attach(home: Path | None, as_json: bool, name: str, results: Path, back: tuple[str, ...], verbose: bool) -> None:
     """Follow BATCH again and bring results back as jobs end. Ctrl-C stops its jobs, as with `swell batch FILE`.
 
     Results that are here already stay as they are."""
@@ -123,9 +121,7 @@ def cancel(home: Path | None, as_json: bool, name: str) -> None:
 @back_option
 @click.option("--overwrite", is_flag=True, help="Bring results again that are here already.")
 @connected
-def fetch(
-    home: Path | None, as_json: bool, name: str, results: Path, back: tuple[str, ...], overwrite: bool
-) -> None:
+def fetch(home: Path | None, as_json: bool, name: str, results: Path, back: tuple[str, ...], overwrite: bool) -> None:
     """Bring the results of those jobs of BATCH that have ended."""
     found = client(home)
     there, fetched, skipped = Results(root=results, patterns=from_here(back)), [], 0

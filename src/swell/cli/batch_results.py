@@ -41,13 +41,17 @@ class Results:
         directory, submitted = Path(place["directory"]), Path(place["submitted"]) if place["submitted"] else None
         part = self.root / f".{job['name']}.{job['id']}{PART}"
         (part / FILES).mkdir(parents=True, exist_ok=True)
-        if client.address.local and not place["machine"] and (directory / f"{job['name']}.out").is_file():
-            self._copy(job["name"], directory, submitted, part)
-        else:
-            try:
+        why = "the job removed the file of its output"
+        try:
+            if client.address.local and not place["machine"] and directory.is_dir():
+                self._copy(job["name"], directory, submitted, part)
+            else:
                 self._bring(client, job, part)
-            except (Refused, FetchError) as refused:
-                self._only_the_log(client, job, str(refused), part)
+        except (Refused, FetchError) as refused:
+            shutil.rmtree(part / FILES)
+            why = f"{refused} (`swell batch fetch --overwrite` tries again)"
+        if not (part / f"{job['name']}.out").exists():
+            self._log_instead(client, job, why, part)
         self._settle(job["name"], part)
 
     def _copy(self, name: str, directory: Path, submitted: Path | None, part: Path) -> None:
@@ -67,17 +71,12 @@ class Results:
         bring(client, job["id"], files, part / FILES, replace=True, shown=False)
         bring(client, job["id"], own, part, replace=True, shown=False)
 
-    def _only_the_log(self, client: Client, job: dict[str, Any], why: str, part: Path) -> None:
-        """Its log, which has both streams, is kept apart from its files."""
-        shutil.rmtree(part / FILES)
+    def _log_instead(self, client: Client, job: dict[str, Any], why: str, part: Path) -> None:
+        """Its log has both streams."""
         with (part / f"{job['name']}.out").open("wb") as file:
             for data in client.raw(f"/v1/jobs/{job['id']}/logs", rank=0):
                 file.write(data)
-        has = f"{self.root / job['name']}.out has its log"
-        say(
-            safe(f"WARNING: {job['name']}: {why}; {has}. `swell batch fetch --overwrite` tries again"),
-            err=True,
-        )
+        say(safe(f"WARNING: {job['name']}: {why}; {self.root / job['name']}.out has its log"), err=True)
 
     def _settle(self, name: str, part: Path) -> None:
         """All of it is here: to where it belongs."""

@@ -24,7 +24,8 @@ def patiently(ask: Callable[[], T], after: str = "", *, quiet: bool = False, awa
             return ask()
         except DaemonUnreachable as error:
             if time.monotonic() >= until_s:
-                raise DaemonUnreachable(f"{error}. Jobs that run go on{f'; later: {after}' if after else ''}") from error
+                later = f"; later: {after}" if after else ""
+                raise DaemonUnreachable(f"{error}. Jobs that run go on{later}") from error
             if not told:
                 say(safe("WARNING: the daemon does not answer; jobs that run go on. Waiting for it"), err=True)
                 told = True

@@ -15,19 +15,19 @@ def comment_at(line: str) -> int:
     opened: list[str] = []
     index, word_starts = 0, True
     while index < len(line):
-        token = _token(line, index, opened)
-        if token == "#" and word_starts and not opened:
+        part = _part(line, index, opened)
+        if part == "#" and word_starts and not opened:
             return index
-        word_starts = token in _WORD_ENDS
-        if opened and token == _CLOSED_BY[opened[-1]]:
+        word_starts = part in _WORD_ENDS
+        if opened and part == _CLOSED_BY[opened[-1]]:
             word_starts = opened.pop() == "("
-        elif token in _CLOSED_BY and (token != "(" or _is_plain(opened)):
-            opened.append(token)
-        index += len(token)
+        elif part in _CLOSED_BY and (part != "(" or _is_plain(opened)):
+            opened.append(part)
+        index += len(part)
     return len(line)
 
 
-def _token(line: str, index: int, opened: list[str]) -> str:
+def _part(line: str, index: int, opened: list[str]) -> str:
     """A character, or what stands for one thing: `\\#`, `'# a'`, `$(`."""
     quoted = opened[-1:] == ['"'] or opened[-2:] == ['"', "${"]  # ' is a character like others there
     found = (_QUOTED if quoted else _PLAIN).match(line, index)

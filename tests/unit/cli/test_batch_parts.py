@@ -57,6 +57,9 @@ class Here:
     def get(self, _: str) -> dict[str, str]:
         return {"directory": str(self._work), "submitted": "", "machine": ""}
 
+    def raw(self, _: str, **__: object) -> list[bytes]:
+        return [b"both ", b"streams"]
+
 
 def ended(tmp_path: Path) -> tuple[Client, dict[str, Any]]:
     work = tmp_path / "work"
@@ -78,9 +81,10 @@ def test_never_half_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / "job_results/.j.7.part/files/a.pt").write_text("a")
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("swell.cli.batch_results.copy", dies)
-        results.collect(client, job)
+        with pytest.raises(KeyboardInterrupt):
+            results.collect(client, job)
     assert not results.exist("j")
     results.collect(client, job)
     assert found_in(results.root) == ["j.err", "j.out", "j/a.pt", "j/b.pt"]
@@ -96,6 +100,16 @@ def test_results_take_the_place_of_older_ones_as_a_whole(tmp_path: Path) -> None
     Results(root=root, patterns=("a.*",)).collect(client, job)
     assert found_in(root) == ["j.err", "j.out", "j/a.pt"]
     assert [path.name for path in root.glob(".*")] == [".j2.8.part"]
+
+
+def test_a_line_that_removed_its_output_has_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    client, job = ended(tmp_path)
+    for stream in ("j.out", "j.err"):
+        (tmp_path / "work" / stream).unlink()
+    Results(root=tmp_path / "r").collect(client, job)
+    assert (tmp_path / "r/j.out").read_text() == "both streams"
+    assert found_in(tmp_path / "r") == ["j.out", "j/a.pt", "j/b.pt"]
+    assert "the job removed the file of its output" in capsys.readouterr().err
 
 
 # -- a daemon that restarts -------------------------------------------------------------------------------------------
