@@ -19,7 +19,13 @@ OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
 MAX_ENV_BYTES = 60_000
 """Runtimes read their files of variables line by line, and refuse lines of 64 KiB."""
 
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,254}")
+_PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
+_IMAGE = re.compile(rf"({_PART}(:\d+)?/)?{_PART}(/{_PART})*(:\w[\w.-]*)?(@{_PART}:[0-9A-Fa-f]+)?", re.ASCII)
+MAX_IMAGE = 255
+FROM_FILES = frozenset(
+    {"dir", "oci", "oci-archive", "docker-archive", "docker-daemon", "containers-storage", "ostree", "sif", "tarball"}
+)
+"""podman takes `dir:/path` and the like for an image in files of the node, whoever may read those."""
 _UNFIT = re.compile(r'[\x00-\x1f\x7f,:"\\]')
 
 
@@ -28,7 +34,7 @@ def check_container(spec: JobSpec) -> None:
     if not spec.image:
         _check_without_image(spec)
         return
-    if not _IMAGE.fullmatch(spec.image) or "//" in spec.image:
+    if not _names_an_image(spec.image):
         raise Infeasible(
             f"image {spec.image!r} is not the name of an image; write one such as pytorch/pytorch:2.4.0 or "
             "registry.example.org/team/train@sha256:…"
@@ -46,6 +52,11 @@ def check_container(spec: JobSpec) -> None:
         _check_mount(mount)
     _check_targets(spec)
     _check_env(spec)
+
+
+def _names_an_image(text: str) -> bool:
+    transport, colon, _ = text.partition(":")
+    return len(text) <= MAX_IMAGE and bool(_IMAGE.fullmatch(text)) and not (colon and transport in FROM_FILES)
 
 
 def _check_without_image(spec: JobSpec) -> None:
