@@ -51,6 +51,7 @@ def check_container(spec: JobSpec) -> None:
     for mount in spec.mounts:
         _check_mount(mount)
     _check_targets(spec)
+    _check_checkpoints(spec)
     _check_env(spec)
 
 
@@ -97,6 +98,20 @@ def _check_targets(spec: JobSpec) -> None:
             raise Infeasible(f"{path!r} is not a plain path; write an absolute one without .. and control characters")
 
 
+def _check_checkpoints(spec: JobSpec) -> None:
+    """What is written inside of the image goes with the container, and the job would begin anew after each stop."""
+    path = posixpath.normpath(posixpath.join(spec.workdir, spec.checkpoint_dir))
+    if not spec.checkpoint_dir or spec.kubernetes is not None or not path.startswith(("/", "..")):
+        return  # none of its own; of a pod, which has volumes; or in the job's own directory
+    mount = _mount_of(spec, path)
+    if mount is None or mount.read_only:
+        why = "its mount is read-only" if mount else "no mount leads there"
+        raise Infeasible(
+            f"checkpoints in {path} would be lost with the container ({why}); mount a directory that it can write to "
+            f"(mounts: [/home/me/checkpoints:{path}]), or leave out checkpoint_dir: the library's own directory is kept"
+        )
+
+
 def _check_env(spec: JobSpec) -> None:
     for name, value in {**spec.env, **spec.array_parameters}.items():
         if "\n" in value or "\r" in value or not _encodable(value):
@@ -124,8 +139,14 @@ def _below(path: str, tops: tuple[str, ...]) -> bool:
 
 def outside(spec: JobSpec, path: str) -> str:
     """The machine's own name of a path that a job with an image knows by another: where it is mounted from."""
+    mount = _mount_of(spec, path)
+    return mount.source.rstrip("/") + path[len(posixpath.normpath(mount.target)) :] if mount else path
+
+
+def _mount_of(spec: JobSpec, path: str) -> Mount | None:
+    """The innermost one that the path leads through."""
     for mount in sorted(spec.mounts, key=lambda mount: len(mount.target), reverse=True):
         target = posixpath.normpath(mount.target)
         if path == target or path.startswith(target + "/"):
-            return mount.source.rstrip("/") + path[len(target) :]
-    return path
+            return mount
+    return None
