@@ -140,3 +140,9 @@ def test_whose_fault_it_is(step: str, reason: ExitReason | None) -> None:
     failed = {"step": step, "said": "because of that", "image": "train:1", "program": "python"}
     assert container_reason(failed) is reason
     assert "because of that" in why_not_contained(failed)
+
+
+def test_a_workdir_that_the_image_has_not_is_named() -> None:
+    said = 'Error: workdir "/app" does not exist on container 05ad'
+    failed = {"step": "command", "said": said, "image": "train:1", "program": "python"}
+    assert "cannot start python: its workdir is not in image train:1" in why_not_contained(failed)
