@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from harness import Daemon, eventually
 from ssh.fleet import add, until_contact
 from ssh.machines import Machine
@@ -30,11 +32,12 @@ def results(sh: Shell, text: str) -> list[str]:
     return [(place / f"{line.name}.out").read_text() for line in read_batch(text, "b.sh")]
 
 
-def test_sixty_lines_over_three_machines_of_different_size(
-    three_machines: tuple[Machine, Machine, Machine], sh: Shell
+@pytest.mark.parametrize("lines", [60, 300], ids=["sixty", "three_hundred"])
+def test_lines_over_three_machines_of_different_size(
+    three_machines: tuple[Machine, Machine, Machine], sh: Shell, lines: int
 ) -> None:
     files = [machine_file(sh, machine) for machine in three_machines]
-    text = "".join(f"sleep 1; echo {n} $CUDA_VISIBLE_DEVICES\n" for n in range(60))
+    text = "".join(f"sleep 1; echo {n} $CUDA_VISIBLE_DEVICES\n" for n in range(lines))
     (sh.work / "b.sh").write_text("echo first\n")
     said = sh("batch", "b.sh", "--machines", *files, timeout=TIMEOUT_S)
     limits = next(line for line in said.splitlines() if line.startswith("machine limits"))
@@ -43,10 +46,10 @@ def test_sixty_lines_over_three_machines_of_different_size(
     (sh.work / "b.sh").write_text(text)
     began_s = time.monotonic()
     said = sh("batch", "b.sh", "--machines", *files, timeout=TIMEOUT_S)
-    sys.stderr.write(f"60 lines of 1 s over 7 GPUs of 3 machines: {time.monotonic() - began_s:.1f} s\n")
-    assert "60 finished; results in job_results" in said
+    sys.stderr.write(f"{lines} lines of 1 s over 7 GPUs of 3 machines: {time.monotonic() - began_s:.1f} s\n")
+    assert f"{lines} finished; results in job_results" in said
     found = [line.split() for line in results(sh, text)]
-    assert [words[0] for words in found] == [str(n) for n in range(60)]
+    assert [words[0] for words in found] == [str(n) for n in range(lines)]
     assert {words[1] for words in found} == {"0", "1", "2", "3"}
     assert {node for node in ("gpu1", "gpu2", "gpu3") if f" on {node}; " in said} == {"gpu1", "gpu2", "gpu3"}
 

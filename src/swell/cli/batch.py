@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from swell.cli.batch_follow import Batch, Follower, found_batch
+from swell.cli.batch_patterns import from_here
 from swell.cli.batch_results import Results
-from swell.cli.batch_run import results_option, run, watched
+from swell.cli.batch_run import Several, back_option, results_option, run, watched
 from swell.cli.cancel import conclude
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.follow import ENDED
@@ -20,7 +21,7 @@ from swell.cli.tables import JOB_HEAD, job_row
 from swell.cli.terminal import safe, say
 
 LISTED_JOBS = 10_000
-HEAD = ("BATCH", "FIRST JOB", "USER", "JOBS", "WAITING", "RUNNING", "FINISHED", "FAILED")
+HEAD = ("BATCH", "FIRST JOB", "USER", "JOBS", "WAITING", "RUNNING", "FINISHED", "FAILED", "CANCELLED")
 
 
 class _FileOrVerb(click.Group):
@@ -67,7 +68,8 @@ def _counts(jobs: list[dict[str, Any]]) -> dict[str, int]:
         "waiting": waiting,
         "running": len(jobs) - ended - waiting,
         "finished": finished,
-        "failed": ended - finished,
+        "failed": ended - finished - states["cancelled"],
+        "cancelled": states["cancelled"],
     }
 
 
@@ -86,20 +88,23 @@ def status(home: Path | None, as_json: bool, name: str) -> None:
         print_json(views)
         return
     say(table(JOB_HEAD, [job_row(view) for view in views]))
-    say(", ".join(f"{count} {what}" for what, count in _counts(views).items() if what == "jobs" or count))
+    counts = {what: count for what, count in _counts(views).items() if what != "jobs" and count}
+    say(", ".join([plural(len(views), "job"), *(f"{count} {what}" for what, count in counts.items())]))
 
 
-@batch.command()
+@batch.command(cls=Several)
 @click.argument("name", metavar="BATCH")
 @results_option
+@back_option
 @click.option("--verbose", is_flag=True, help="Also why jobs wait.")
 @connected
-def attach(home: Path | None, as_json: bool, name: str, results: Path, verbose: bool) -> None:
+def attach(home: Path | None, as_json: bool, name: str, results: Path, back: tuple[str, ...], verbose: bool) -> None:
     """Follow BATCH again and bring results back as jobs end. Ctrl-C stops its jobs, as with `swell batch FILE`.
 
     Results that are here already stay as they are."""
+    there = Results(root=results, patterns=from_here(back))
     found = found_batch(client(home), name)
-    sys.exit(watched(found, Follower(verbose=verbose), Results(root=results), as_json=as_json, keep=True))
+    sys.exit(watched(found, Follower(verbose=verbose), there, as_json=as_json, keep=True))
 
 
 @batch.command()
@@ -110,15 +115,16 @@ def cancel(home: Path | None, as_json: bool, name: str) -> None:
     conclude(found_batch(client(home), name).cancel(), "cancelled", as_json=as_json)
 
 
-@batch.command()
+@batch.command(cls=Several)
 @click.argument("name", metavar="BATCH")
 @results_option
+@back_option
 @click.option("--overwrite", is_flag=True, help="Bring results again that are here already.")
 @connected
-def fetch(home: Path | None, as_json: bool, name: str, results: Path, overwrite: bool) -> None:
+def fetch(home: Path | None, as_json: bool, name: str, results: Path, back: tuple[str, ...], overwrite: bool) -> None:
     """Bring the results of those jobs of BATCH that have ended."""
     found = client(home)
-    there, fetched, skipped = Results(root=results), [], 0
+    there, fetched, skipped = Results(root=results, patterns=from_here(back)), [], 0
     for view in _ended(found_batch(found, name)):
         if there.exist(view["name"]) and not overwrite:
             skipped += 1

@@ -13,6 +13,7 @@ from swell.cli.batch_bring import Bringing
 from swell.cli.common import plural
 from swell.cli.follow import ENDED
 from swell.cli.ls import ALL, take
+from swell.cli.patience import patiently
 from swell.cli.terminal import safe, say
 from swell.client.http import Client
 from swell.core.errors import SwellError
@@ -130,7 +131,7 @@ def follow_batch(batch: Batch, follower: Follower, results: Bringing) -> None:
     with _bar() as bar:
         task = bar.add_task("", total=None) if bar else None
         while True:
-            views = batch.views()
+            views = patiently(batch.views, f"swell batch attach {batch.ref}")
             for line, view in follower.news(views):
                 if view["id"] in follower.ended and not line.startswith("started"):
                     results.begin(line, view)
@@ -158,6 +159,7 @@ def _bar() -> AbstractContextManager[Progress | None]:
     """On a terminal. Lines that are said meanwhile go above it."""
     if not sys.stdout.isatty():
         return nullcontext()
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -168,4 +170,9 @@ def _bar() -> AbstractContextManager[Progress | None]:
     )
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), transient=True)
+    return Progress(
+        *(*columns, TextColumn("left"), TimeRemainingColumn()),
+        console=Console(soft_wrap=True),  # lines above it are wrapped by the terminal, so that they can be copied
+        redirect_stderr=sys.stderr.isatty(),
+        transient=True,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,22 +13,23 @@ import click
 from swell.cli.batch_bring import Bringing
 from swell.cli.batch_follow import Batch, Follower, follow_batch
 from swell.cli.batch_machines import connect
+from swell.cli.batch_patterns import from_here, tell_unmatched
 from swell.cli.batch_results import Results
-from swell.cli.common import connected, plural, print_json, table
+from swell.cli.batch_room import check_fits, kinds_of, show_room
+from swell.cli.common import connected, plural, print_json
 from swell.cli.dry_run import dry_run
 from swell.cli.node_add import pairs
-from swell.cli.sending import Document, described, prepare, send
-from swell.cli.tables import NODE_HEAD, node_row
+from swell.cli.patience import patiently
+from swell.cli.sending import described, prepare, send
 from swell.cli.terminal import safe, say
 from swell.client.errors import Refused
-from swell.client.http import YAML, Client
+from swell.client.http import Client
 from swell.core.errors import SwellError
 from swell.jobfile.batchfile import BatchLine, Requirements, job_document, part_of_gpu, read_batch
 from swell.jobfile.choosing import Wanted
 from swell.jobfile.units import parse_size_mib
 
 EXIT_INTERRUPTED = 130
-KINDS_SHOWN = 5
 View = dict[str, Any]
 Command = Callable[..., Any]
 
@@ -82,6 +83,9 @@ results_option = click.option(
     show_default=True,
     help="Where results are brought.",
 )
+back_option = click.option(
+    "--copy-back", "back", multiple=True, metavar="PATTERN...", help="These come back.  [default: all new]"
+)
 OPTIONS = (
     click.option(
         "--machines",
@@ -120,7 +124,7 @@ def batch_options(command: Command) -> Command:
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--copy", "forward", multiple=True, metavar="PATTERN...", help="Only these go to the jobs.  [default: .]")
 @click.option("--exclude", multiple=True, metavar="PATTERN...", help="These do not go to the jobs.")
-@click.option("--copy-back", "back", multiple=True, metavar="PATTERN...", help="These come back.  [default: all new]")
+@back_option
 @batch_options
 def run(file: Path, **said: Any) -> None:
     """Run each line of FILE as a job of its own, and bring its files and output into job_results. Full bash syntax.
@@ -153,20 +157,24 @@ def _named(file: Path) -> str:
 
 def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, **said: Any) -> int:
     """All of it; the exit code."""
+    forward, exclude, back = (from_here(said[name]) for name in ("forward", "exclude", "back"))
     client, nodes = connect(home, said["machines"])
-    results = Results(root=said["results"], patterns=said["back"])
+    results = Results(root=said["results"], patterns=back)
     needs = requirements(client, said, nodes)
     todo = _to_do(client, lines, results, overwrite=said["overwrite"], retry_failed=said["retry_failed"])
     if not todo:
         say("nothing to run: all lines have results", err=True)
         return 0
     documents = [job_document(line, needs) for line in todo]
+    kinds = kinds_of(client, todo, documents)
     if not as_json:
-        _show_room(client, documents, verbose=said["verbose"])
-    wanted = Wanted(only=said["forward"], leave_out=(*said["exclude"], f"/{results.root}"))
+        show_room(client, kinds, verbose=said["verbose"])
+    wanted = Wanted(only=forward, leave_out=(*exclude, f"/{os.path.relpath(results.root)}"))
     if said["only_show"]:
         return dry_run(client, documents, as_json=as_json)
+    check_fits(kinds)
     packed = prepare(client, documents, snapshot=True, home=home, wanted=wanted)
+    tell_unmatched(forward, packed)
     accepted = send(client, documents)
     batch = Batch(client=client, name=accepted["batch"], job=0 if accepted["batch"] else accepted["ids"][0])
     if said["detach"]:
@@ -241,23 +249,6 @@ def _failed(client: Client, name: str) -> bool:
         raise
 
 
-def _show_room(client: Client, documents: Sequence[Document], *, verbose: bool) -> None:
-    """How many jobs each machine runs at once and on which GPUs, for each kind of job."""
-    kinds: dict[str, Document] = {}
-    for document in documents:
-        needs = {key: value for key, value in document.items() if key not in ("name", "command")}
-        kinds.setdefault(json.dumps(needs, sort_keys=True), document)
-    shown = list(kinds.values())[:KINDS_SHOWN]
-    text = "\n---\n".join(json.dumps(document) for document in shown)
-    view = client.request("POST", "/v1/jobs/validate?times=false", text.encode(), {"Content-Type": YAML})
-    for job in view["jobs"]:
-        of = f" ({job['name']} and alike)" if len(kinds) > 1 else ""
-        say(safe(f"machine limits: { {limit['node']: limit['at_once'] for limit in job['limits']} }{of}"))
-        say(safe(f"machine gpu choices: { {limit['node']: limit['gpus'] for limit in job['limits']} }{of}"))
-    if verbose:
-        say(table(NODE_HEAD, [node_row(node) for node in client.get("/v1/nodes")["nodes"]]))
-
-
 def _tell_detached(batch: Batch, accepted: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(accepted)
@@ -275,7 +266,7 @@ def watched(batch: Batch, follower: Follower, results: Results, *, as_json: bool
         if keep and results.exist(view["name"]):
             return
         try:
-            results.collect(client, view)
+            patiently(lambda: results.collect(client, view), quiet=True)
         except (SwellError, OSError) as error:
             missed.append(view["name"])
             say(safe(f"WARNING: results of {view['name']} were not brought: {error}"), err=True)
@@ -286,7 +277,7 @@ def watched(batch: Batch, follower: Follower, results: Results, *, as_json: bool
     except KeyboardInterrupt:
         interrupted = True
         say("\nstopping the jobs; what they left is brought. Ctrl-C again leaves at once", err=True)
-        batch.cancel()
+        patiently(batch.cancel, f"swell batch cancel {batch.ref}")
         follow_batch(batch, follower, bringing)
     _conclude(batch, follower, results, missed, as_json=as_json)
     return EXIT_INTERRUPTED if interrupted else 1 if follower.failed or missed else 0

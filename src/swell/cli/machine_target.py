@@ -24,6 +24,8 @@ def machine(target: str) -> dict[str, Any]:
     """host, and what else the target says: user, port, key_file, name. A file is looked for as the path, with .yaml,
     and both in ~/.local/var; user@host never is one."""
     path = None if "@" in target else _file(target)
+    if path is None and "@" not in target and ("/" in target or target.endswith(".yaml")):
+        raise NotATarget(f"there is no machine file {target}, neither here nor in {KEPT_IN}; check its name")
     return from_file(path) if path is not None else parse(target)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import sys
 from typing import IO
 
 import click
@@ -30,7 +31,13 @@ def say(text: str = "", *, err: bool = False, colour: str = "") -> None:
     shown = "\n".join(map(visible, text.split("\n")))
     if colour and not os.environ.get("NO_COLOR"):
         shown = click.style(shown, dim=True) if colour == "dim" else click.style(shown, fg=colour)
-    click.echo(shown, err=err)
+    click.echo(shown, err=err, file=_stand_in(err))
+
+
+def _stand_in(err: bool) -> IO[str] | None:
+    """What a progress bar has put in place of the stream, so that lines go above it; click alone writes past it."""
+    stream, own = (sys.stderr, sys.__stderr__) if err else (sys.stdout, sys.__stdout__)
+    return None if stream is own else stream
 
 
 def visible(text: str) -> str:

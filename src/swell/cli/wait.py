@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from swell.cli import completion
 from swell.cli.acts import named
 from swell.cli.common import client, connected, plural, print_json
 from swell.cli.follow import ENDED, end_line
+from swell.cli.patience import AWAY_S, patiently
 from swell.cli.terminal import say
 from swell.core.errors import SwellError
 from swell.jobfile.units import parse_duration_s
@@ -31,7 +33,7 @@ def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str |
     left = [found.job(ref)["id"] for ref in named(found, jobs, ("all",))]
     ended = []
     while left:
-        view = found.job(left[0])
+        view = patiently(partial(found.job, left[0]), away_s=min(AWAY_S, until_s - time.monotonic()))
         if view["state"] in ENDED:
             ended.append(view)
             left.pop(0)

@@ -19,7 +19,13 @@ OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
 MAX_ENV_BYTES = 60_000
 """Runtimes read their files of variables line by line, and refuse lines of 64 KiB."""
 
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,254}")
+_PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
+_IMAGE = re.compile(rf"({_PART}(:\d+)?/)?{_PART}(/{_PART})*(:\w[\w.-]*)?(@{_PART}:[0-9A-Fa-f]+)?", re.ASCII)
+MAX_IMAGE = 255
+FROM_FILES = frozenset(
+    {"dir", "oci", "oci-archive", "docker-archive", "docker-daemon", "containers-storage", "ostree", "sif", "tarball"}
+)
+"""podman takes `dir:/path` and the like for an image in files of the node, whoever may read those."""
 _UNFIT = re.compile(r'[\x00-\x1f\x7f,:"\\]')
 
 
@@ -28,7 +34,7 @@ def check_container(spec: JobSpec) -> None:
     if not spec.image:
         _check_without_image(spec)
         return
-    if not _IMAGE.fullmatch(spec.image) or "//" in spec.image:
+    if not _names_an_image(spec.image):
         raise Infeasible(
             f"image {spec.image!r} is not the name of an image; write one such as pytorch/pytorch:2.4.0 or "
             "registry.example.org/team/train@sha256:…"
@@ -45,7 +51,13 @@ def check_container(spec: JobSpec) -> None:
     for mount in spec.mounts:
         _check_mount(mount)
     _check_targets(spec)
+    _check_checkpoints(spec)
     _check_env(spec)
+
+
+def _names_an_image(text: str) -> bool:
+    transport, colon, _ = text.partition(":")
+    return len(text) <= MAX_IMAGE and bool(_IMAGE.fullmatch(text)) and not (colon and transport in FROM_FILES)
 
 
 def _check_without_image(spec: JobSpec) -> None:
@@ -86,6 +98,20 @@ def _check_targets(spec: JobSpec) -> None:
             raise Infeasible(f"{path!r} is not a plain path; write an absolute one without .. and control characters")
 
 
+def _check_checkpoints(spec: JobSpec) -> None:
+    """What is written inside of the image goes with the container, and the job would begin anew after each stop."""
+    path = posixpath.normpath(posixpath.join(spec.workdir, spec.checkpoint_dir))
+    if not spec.checkpoint_dir or spec.kubernetes is not None or not path.startswith(("/", "..")):
+        return  # none of its own; of a pod, which has volumes; or in the job's own directory
+    mount = _mount_of(spec, path)
+    if mount is None or mount.read_only:
+        why = "its mount is read-only" if mount else "no mount leads there"
+        raise Infeasible(
+            f"checkpoints in {path} would be lost with the container ({why}); mount a directory that it can write to "
+            f"(mounts: [/home/me/checkpoints:{path}]), or leave out checkpoint_dir: the library's own directory is kept"
+        )
+
+
 def _check_env(spec: JobSpec) -> None:
     for name, value in {**spec.env, **spec.array_parameters}.items():
         if "\n" in value or "\r" in value or not _encodable(value):
@@ -113,8 +139,14 @@ def _below(path: str, tops: tuple[str, ...]) -> bool:
 
 def outside(spec: JobSpec, path: str) -> str:
     """The machine's own name of a path that a job with an image knows by another: where it is mounted from."""
+    mount = _mount_of(spec, path)
+    return mount.source.rstrip("/") + path[len(posixpath.normpath(mount.target)) :] if mount else path
+
+
+def _mount_of(spec: JobSpec, path: str) -> Mount | None:
+    """The innermost one that the path leads through."""
     for mount in sorted(spec.mounts, key=lambda mount: len(mount.target), reverse=True):
         target = posixpath.normpath(mount.target)
         if path == target or path.startswith(target + "/"):
-            return mount.source.rstrip("/") + path[len(target) :]
-    return path
+            return mount
+    return None

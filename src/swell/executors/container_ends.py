@@ -54,6 +54,8 @@ def why_not_contained(failed: Mapping[str, Any]) -> str:
 
 
 def _why_not_executed(said: str, image: str) -> str:
+    if said.lower().startswith("error: workdir "):
+        return f"its workdir is not in image {image} ({said}); write a path of the image or of a mount, or leave it out"
     if "permission denied" in said.lower():
         return f"it is not executable in image {image}; `chmod +x` it, or run it by its interpreter (python, sh)"
     if "not found" in said.lower() or "no such file" in said.lower():

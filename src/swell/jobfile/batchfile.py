@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swell.core.spelling import instead_of
+from swell.jobfile.bash_line import comment_at, goes_on
 from swell.jobfile.problems import JobFileError, Problem
 from swell.jobfile.units import parse_duration_s, parse_size_mib
 
 MARK = "#swell"
+BYTE_ORDER_MARK = "\ufeff"  # editors on Windows begin files with it
 MAX_STEM = 80
+LONGEST = 131_000  # bytes; Linux takes 131,072 in one argument
 RUN_LINE = """\
 trap : TERM INT
 : >> "$0.out"; : >> "$0.err"
@@ -44,11 +47,13 @@ LINE_OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLine:
-    """One command. `options` are those of its `#swell` comment, checked."""
+    """One command. `options` are those of its `#swell` comment, checked. `text`: all of the line, which is what runs:
+    bash knows best what of it is a comment; empty: `command`."""
 
     number: int
     name: str
     command: str
+    text: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,21 +74,22 @@ class Requirements:
 def read_batch(text: str, file: str) -> tuple[BatchLine, ...]:
     """Every problem at once, each with its file and line."""
     problems: list[Problem] = []
-    found: list[tuple[int, str, dict[str, Any]]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    found: list[tuple[int, str, str, dict[str, Any]]] = []
+    for number, ended in enumerate(text.removeprefix(BYTE_ORDER_MARK).split("\n"), start=1):
+        line = ended.rstrip("\r")
         try:
-            if read := _read_line(line.rstrip("\r")):
-                found.append((number, *read))
+            if read := _read_line(line):
+                found.append((number, line, *read))
         except ValueError as error:
             problems.append(_problem(f"{file}:{number}", str(error)))
     if problems:
         raise JobFileError(problems)
     if not found:
         raise JobFileError([_problem(file, "there is no command in it; write one shell command per line")])
-    names = _names(stem(file), [command for _, command, _ in found])
+    names = _names(stem(file), [command for _, _, command, _ in found])
     return tuple(
-        BatchLine(number=number, name=name, command=command, options=options)
-        for (number, command, options), name in zip(found, names, strict=True)
+        BatchLine(number=number, name=name, command=command, text=line, options=options)
+        for (number, line, command, options), name in zip(found, names, strict=True)
     )
 
 
@@ -96,6 +102,8 @@ def _read_line(line: str) -> tuple[str, dict[str, Any]] | None:
     """The command and its options; None: nothing to run."""
     if "\0" in line:
         raise ValueError("there is a NUL byte in the line; a batch file is text")
+    if len(line.encode(errors="surrogateescape")) > LONGEST:
+        raise ValueError("the line is longer than the 128 KiB that Linux takes; put it into a script, and call that")
     at = comment_at(line)
     command, comment = line[:at].strip(), line[at:].strip()
     marked = comment == MARK or comment.startswith(f"{MARK} ")
@@ -103,26 +111,9 @@ def _read_line(line: str) -> tuple[str, dict[str, Any]] | None:
         if marked:
             raise ValueError(f"{MARK} stands alone; write it behind the command that it is for, on the same line")
         return None
-    if command.endswith("\\") and not command.endswith("\\\\"):
+    if not comment and goes_on(line):
         raise ValueError("the command ends with a backslash; write the whole command on one line")
     return command, _options(comment.removeprefix(MARK).split()) if marked else {}
-
-
-def comment_at(line: str) -> int:
-    """Where bash would see a comment begin: a `#` at the start of a word, outside quotes. Its end if there is none."""
-    quote, escaped = "", False
-    for index, char in enumerate(line):
-        if escaped:
-            escaped = False
-        elif char == "\\" and quote != "'":
-            escaped = True
-        elif quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"`":
-            quote = char
-        elif char == "#" and (index == 0 or line[index - 1] in " \t;&|()"):
-            return index
-    return len(line)
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
@@ -193,7 +184,7 @@ def job_document(line: BatchLine, needs: Requirements) -> dict[str, Any]:
     said = line.options
     document: dict[str, Any] = {
         "name": line.name,
-        "command": ["bash", "-c", RUN_LINE, line.name, line.command],
+        "command": ["bash", "-c", RUN_LINE, line.name, line.text or line.command],
         "gpus": _gpus(line, needs),
         "cpus": said.get("cpus", needs.cpus),
         "memory": said.get("memory", needs.memory_mib),

@@ -13,6 +13,7 @@ Choices made here:
 from __future__ import annotations
 
 import os
+import signal
 
 from swell.shim.files import Json
 
@@ -94,6 +95,13 @@ def kill_argv(program: str, name: str) -> list[str]:
 
 def state_argv(program: str, name: str) -> list[str]:
     return [program, "container", "inspect", "--format={{json .State}}", name]
+
+
+def tells_the_end(program: str, code: int) -> bool:
+    """This exit code of `run` is the one of the program, which had begun: the runtime need not be asked for it. Not
+    those that podman has itself (125 to 127), has for a container that it lost (255), or of which more is to be known
+    (137: was it for want of memory?). docker's client may lose its daemon, and then knows nothing."""
+    return not is_docker(program) and (0 <= code < 125 or 128 <= code < 255) and code != 128 + signal.SIGKILL
 
 
 def probe_argv(program: str, name: str) -> list[str]:

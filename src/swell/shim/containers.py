@@ -83,7 +83,7 @@ class Held:
         self._until_up(process)
         self._is_up()
         lost = self._while_it_has_its_gpus(process)
-        return self._tell(self._end(), lost)
+        return self._tell(self._end(process.returncode), lost)
 
     @property
     def image(self) -> str:
@@ -184,8 +184,10 @@ class Held:
         time.sleep(10 * POLL_S)
         return _began(self.state())
 
-    def _end(self) -> Json:
+    def _end(self, code: int) -> Json:
         """The runtime's client has ended. If it was killed the container goes on, and its end is waited for."""
+        if argv_of.tells_the_end(self.program, code):
+            return {"Status": "exited", "ExitCode": code}
         give_up_s = 0.0
         while _status(state := self.state()) != "exited":
             if _status(state) == "running" and (argv_of.is_docker(self.program) or _is_alive(self._pid())):

@@ -50,6 +50,12 @@ def test_files_come_before_names_and_the_path_before_local_var(tmp_path: Path, m
     assert machine("gpu2") == {"name": "gpu2", "host": "gpu2"}
 
 
+@pytest.mark.parametrize("target", ["gpu9.yaml", "example/machine", "./gpu1"])
+def test_a_file_that_is_not_there_is_taken_for_no_host(target: str) -> None:
+    with pytest.raises(NotATarget, match="there is no machine file"):
+        machine(target)
+
+
 @pytest.mark.parametrize(
     "text", ["", "just words", "username: a\n", "ip: b\nusername: a\npassword: c\n", "{", "port: [1]"]
 )

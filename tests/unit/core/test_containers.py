@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from swell.core.containers import check_container, outside
 from swell.core.errors import Infeasible
-from swell.core.job import JobSpec, Launcher, Mount
+from swell.core.job import JobSpec, Launcher, Mount, PodOptions
 
 
 def spec(**fields: object) -> JobSpec:
@@ -21,7 +21,11 @@ def mounting(source: str, target: str = "/data") -> JobSpec:
 
 @pytest.mark.parametrize(
     "image",
-    ["train", "train:1", "pytorch/pytorch:2.4.0-cuda12", "127.0.0.1:5000/team/x@sha256:" + "a" * 64, "a.b/c_d/e-f:v1"],
+    [
+        *("train", "train:1", "pytorch/pytorch:2.4.0-cuda12", "127.0.0.1:5000/team/x@sha256:" + "a" * 64),
+        *("a.b/c_d/e-f:v1", "dir", "oci/dir:1", "docker:24", "lab:5000/dir", "sha256:" + "0" * 64),
+        "a:1@sha256:" + "b" * 64,
+    ],
 )
 def test_names_of_images_are_taken(image: str) -> None:
     check_container(spec(image=image))
@@ -29,9 +33,24 @@ def test_names_of_images_are_taken(image: str) -> None:
 
 @pytest.mark.parametrize(
     "image",
-    ["--privileged", "-v/:/host", "a b", "a\nb", "$(id)", "`id`", "a;id", "a//b", "é", "x" * 300, "a\0b", "~/x"],
+    [
+        *("--privileged", "-v/:/host", "a b", "a\nb", "$(id)", "`id`", "a;id", "a//b", "é", "x" * 300, "a\0b", "~/x"),
+        *("a/", "/a", "a:b:c", "a@b", "http://a/b", "a:/b"),
+    ],
 )
 def test_what_is_no_image_is_refused(image: str) -> None:
+    with pytest.raises(Infeasible, match="is not the name of an image"):
+        check_container(spec(image=image))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("dir:/home/eve/image", "dir:home", "oci:/srv/x:1", "oci-archive:/x.tar", "docker-archive:/srv/private.tar"),
+        *("docker-daemon:x:1", "containers-storage:x:1", "sif:/x", "tarball:/etc/shadow", "dir:5000/x"),
+    ],
+)
+def test_never_an_image_of_files_of_the_node(image: str) -> None:
     with pytest.raises(Infeasible, match="is not the name of an image"):
         check_container(spec(image=image))
 
@@ -97,3 +116,31 @@ def test_paths_inside_are_found_outside() -> None:
     assert outside(job, "/snapshots") == "/home/me/snap"
     assert outside(job, "/snapshots/deep/a") == "/x/a"
     assert outside(job, "/snapshots2") == "/snapshots2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"checkpoint_dir": "/ckpt"}, "no mount leads there"),
+        ({"checkpoint_dir": "ckpt", "workdir": "/app"}, "checkpoints in /app/ckpt would be lost"),
+        ({"checkpoint_dir": "../ckpt"}, "no mount leads there"),
+        ({"checkpoint_dir": "/data/c", "mounts": (Mount(source="/d", target="/data", read_only=True),)}, "read-only"),
+    ],
+)
+def test_never_checkpoints_that_go_with_the_container(fields: dict[str, object], says: str) -> None:
+    with pytest.raises(Infeasible, match=says):
+        check_container(spec(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"checkpoint_dir": "ckpt"},
+        {"checkpoint_dir": "ckpt", "workdir": "src"},
+        {"checkpoint_dir": "/data/c", "mounts": (Mount(source="/d", target="/data"),)},
+        {"checkpoint_dir": "c", "workdir": "/data", "mounts": (Mount(source="/d", target="/data/"),)},
+        {"checkpoint_dir": "/ckpt", "kubernetes": PodOptions()},
+    ],
+)
+def test_checkpoints_that_are_kept_are_taken(fields: dict[str, object]) -> None:
+    check_container(spec(**fields))

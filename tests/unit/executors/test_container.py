@@ -157,3 +157,9 @@ def test_whose_fault_it_is(step: str, reason: ExitReason | None) -> None:
 )
 def test_people_read_what_to_do_about_it(step: str, says: str) -> None:
     assert says in why_not_contained({"step": step, "said": "because of that", "image": "train:1"})
+
+
+def test_a_workdir_that_the_image_has_not_is_named() -> None:
+    said = 'Error: workdir "/app" does not exist on container 05ad'
+    failed = {"step": "command", "said": said, "image": "train:1", "program": "python"}
+    assert "cannot start python: its workdir is not in image train:1" in why_not_contained(failed)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from swell.jobfile.bash_line import comment_at
 from swell.jobfile.batchfile import (
     BatchLine,
     Requirements,
-    comment_at,
     job_document,
     read_batch,
     stem,
@@ -45,10 +45,29 @@ def test_one_job_per_line_and_none_for_blank_lines_and_comments() -> None:
         ("# all", "# all"),
         ("echo ${#name} $#", ""),
         ("true;# b", "# b"),
+        ("(true)# b", "# b"),
+        ("echo a\\ #b", ""),
+        ("echo $(true)#b", ""),
+        ('echo "$(echo "a # b")" # c', "# c"),
+        ("echo `echo 'a # b'` # c", "# c"),
+        ("echo $'it\\'s # a' # c", "# c"),
+        ("echo ${x:- # y} ${x/ # /-} # c", "# c"),
+        ('echo "${x:-it\'s # a}" # c', "# c"),
+        ('echo "it\'s (" # c', "# c"),
+        ("case x in x) true;; esac # c", "# c"),
+        ("echo 'a\\' # c", "# c"),
     ],
 )
 def test_a_comment_begins_where_bash_sees_it_begin(line: str, comment: str) -> None:
     assert line[comment_at(line) :] == comment
+
+
+def test_bash_reads_the_whole_line_and_the_name_is_of_its_command() -> None:
+    (line,) = read_batch("\ufeffecho a\\  # why\r\n", "b.sh")
+    assert (line.command, line.text) == ("echo a\\", "echo a\\  # why")
+    assert line.name == names("echo a\\  # other")[0]
+    command = job_document(line, Requirements())["command"]
+    assert command[-1] == line.text
 
 
 def test_options_of_a_line_are_in_its_comment() -> None:

@@ -171,5 +171,16 @@ def test_why_an_image_could_not_be_pulled(said: str, step: str) -> None:
     assert container_argv.pull_failure_of(said, "train:1")["step"] == step
 
 
+@pytest.mark.parametrize("code", [0, 1, 85, 124, 128, 143, 254])
+def test_podman_hands_on_the_exit_code_of_the_program(code: int) -> None:
+    assert container_argv.tells_the_end("/usr/bin/podman", code)
+    assert not container_argv.tells_the_end("/usr/bin/docker", code)
+
+
+@pytest.mark.parametrize("code", [-9, -15, 125, 126, 127, 137, 255])
+def test_never_taken_for_the_programs_where_the_runtime_has_it_too(code: int) -> None:
+    assert not container_argv.tells_the_end("/usr/bin/podman", code)
+
+
 def test_platforms_are_named_as_images_name_them() -> None:
     assert [container_argv.platform_of(machine) for machine in ("x86_64", "aarch64")] == ["linux/amd64", "linux/arm64"]

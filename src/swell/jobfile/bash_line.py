@@ -1,0 +1,43 @@
+"""Where bash sees a comment begin in one line. Pure; quotes and expansions may be nested to any depth."""
+
+from __future__ import annotations
+
+import re
+
+_CLOSED_BY = {'"': '"', "`": "`", "(": ")", "$(": ")", "${": "}"}
+_QUOTED = re.compile(r"\\.|\$[({]|.", re.DOTALL)
+_PLAIN = re.compile(r"\\.|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$[({]|.", re.DOTALL)
+_WORD_ENDS = frozenset(" \t;&|()<>")
+
+
+def comment_at(line: str) -> int:
+    """A `#` at the start of a word, outside of quotes and expansions. The line's end if there is none."""
+    opened: list[str] = []
+    index, word_starts = 0, True
+    while index < len(line):
+        part = _part(line, index, opened)
+        if part == "#" and word_starts and not opened:
+            return index
+        word_starts = part in _WORD_ENDS
+        if opened and part == _CLOSED_BY[opened[-1]]:
+            word_starts = opened.pop() == "("
+        elif part in _CLOSED_BY and (part != "(" or _is_plain(opened)):
+            opened.append(part)
+        index += len(part)
+    return len(line)
+
+
+def _part(line: str, index: int, opened: list[str]) -> str:
+    """A character, or what stands for one thing: `\\#`, `'# a'`, `$(`."""
+    quoted = opened[-1:] == ['"'] or opened[-2:] == ['"', "${"]  # ' is a character like others there
+    found = (_QUOTED if quoted else _PLAIN).match(line, index)
+    return found[0] if found else line[index]
+
+
+def _is_plain(opened: list[str]) -> bool:
+    return opened[-1:] not in (['"'], ["${"])
+
+
+def goes_on(line: str) -> bool:
+    """It ends with a backslash, by which bash would join the next line to it."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
