@@ -14,7 +14,7 @@ from swell.cli.common import client, connected, plural, print_json
 from swell.cli.follow import ENDED, end_line
 from swell.cli.terminal import say
 from swell.core.errors import SwellError
-from swell.jobfile.units import parse_duration_s
+from swell.jobfile.units import format_duration, parse_duration_s
 
 EVERY_S = 0.5
 EXIT_TIMED_OUT = 124
@@ -38,7 +38,8 @@ def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str |
             if not as_json:
                 say(end_line(view), err=True)
         elif time.monotonic() > until_s:
-            say(f"{plural(len(left), 'job')} not ended after {timeout}: {', '.join(map(str, left))}", err=True)
+            waited = format_duration(_seconds(timeout))
+            say(f"{plural(len(left), 'job')} not ended after {waited}: {', '.join(map(str, left))}", err=True)
             sys.exit(EXIT_TIMED_OUT)
         else:
             time.sleep(EVERY_S)
