@@ -28,7 +28,7 @@ def policy(
     """
     options = (*settings, *options)
     if name and "=" in name:
-        name, options = None, (name, *options)
+        options, name = (name, *options), None
     found = client(home)
     view = found.get("/v1/policy")
     if name or placer or options:

@@ -27,7 +27,8 @@ EXIT_TIMED_OUT = 124
 def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str | None) -> None:
     """Wait until JOBS (ids, ranges, names, patterns or `last`) have ended: 0 if all completed, else 1."""
     found = client(home)
-    until_s = time.monotonic() + _seconds(timeout) if timeout else float("inf")
+    timeout_s = _seconds(timeout) if timeout else float("inf")
+    until_s = time.monotonic() + timeout_s
     left = [found.job(ref)["id"] for ref in named(found, jobs, ("all",))]
     ended = []
     while left:
@@ -38,8 +39,8 @@ def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str |
             if not as_json:
                 say(end_line(view), err=True)
         elif time.monotonic() > until_s:
-            waited = format_duration(_seconds(timeout))
-            say(f"{plural(len(left), 'job')} not ended after {waited}: {', '.join(map(str, left))}", err=True)
+            waited, ids = format_duration(timeout_s), ", ".join(map(str, left))
+            say(f"{plural(len(left), 'job')} not ended after {waited}: {ids}", err=True)
             sys.exit(EXIT_TIMED_OUT)
         else:
             time.sleep(EVERY_S)
