@@ -1,6 +1,6 @@
 """`python -m swell` is `swell`."""
 
-from swell.cli.main import main
+from swell.cli.entry import main
 
 if __name__ == "__main__":
     main()

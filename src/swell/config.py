@@ -248,10 +248,17 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        raise ConfigError(f"{path} is not valid YAML{_what_of(error)}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold a mapping of settings, such as `policy: swell`")
     return data
+
+
+def _what_of(error: yaml.YAMLError) -> str:
+    """In one line, where PyYAML draws a picture."""
+    mark = getattr(error, "problem_mark", None)
+    at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return f"{at}: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
 
 
 def _merge(config: Config, data: Mapping[str, Any], where: str) -> Config:

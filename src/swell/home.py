@@ -65,7 +65,15 @@ def default_home() -> Path:
 
 def make_directory(path: Path) -> None:
     """Make a private directory if there is none; refuse one that other users own or may write to."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise HomeRefused(f"{path} is no directory; name one with --home or SWELL_HOME") from error
+    except OSError as error:
+        raise HomeRefused(
+            f"the directory {path} cannot be made ({error.strerror}); name one that you may write to, with --home or "
+            "SWELL_HOME"
+        ) from error
     check_directory(path)
 
 

@@ -4,6 +4,7 @@ application behind all of them. Called by `serve`."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -183,14 +184,31 @@ def _listener(host: str, port: int, remembered: Path) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # readers of streams that are gone without a word
     try:
-        listener.bind((host, port or _number_in(remembered)))
-    except OSError:
+        _bind(listener, host, port or _number_in(remembered))
+    except ConfigError:
         if port:
             raise
-        listener.bind((host, 0))
+        _bind(listener, host, 0)
     listener.listen(2048)
     write_private(remembered, str(_port(listener)))
     return listener
+
+
+def _bind(listener: socket.socket, host: str, port: int) -> None:
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise ConfigError(f"it cannot listen on port {port} of {host}: {_why_not(error)}") from error
+
+
+def _why_not(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program listens there; choose another --port, or leave it out for any free one"
+    if error.errno == errno.EACCES:
+        return "only root may listen on ports below 1024; choose another --port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "it is no address of this machine; `ip address` lists those there are"
+    return error.strerror or str(error)
 
 
 def _number_in(path: Path) -> int:

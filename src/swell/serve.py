@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from swell import __version__, listening, standing_by
 from swell.api.app import create_app
 from swell.config import Config, ConfigError
-from swell.core.errors import Conflict, StoreError, StoreFenced
+from swell.core.errors import Conflict, StoreError, SwellError
 from swell.core.resources import Node
 from swell.daemon.clock import SystemClock
 from swell.daemon.committer import Committer
@@ -66,6 +66,14 @@ OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDP
 """Where spans go, if the configuration does not say: standard names, read by OpenTelemetry itself."""
 
 
+HOME_LOOK_S = 5.0
+"""So often the daemon looks whether its home is still there."""
+
+
+class HomeDeleted(SwellError):
+    """Somebody deleted the state directory of a daemon that ran."""
+
+
 class AlreadyServed(Conflict):
     """Another daemon has this state directory; the message says where it answers."""
 
@@ -74,11 +82,11 @@ def main(config: Config) -> int:
     """Serve until SIGTERM or SIGINT. Jobs go on running afterwards; the next start adopts them."""
     load_policy_files(config.policy_files)
     prepare_home(config)
-    with held(config):
+    with held(config) as home:
         keep_slots(config.home, config.gpus)
         log_to(config.home / LOG_NAME, as_json=config.log_format == "json", to_stderr=config.log_stderr)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, home))
     return 0
 
 
@@ -100,7 +108,7 @@ class held:  # noqa: N801 - reads as a word: `with held(config)`
         self._config = config
         self._fd = -1
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> held:
         self._fd = open_private(self._config.home / LOCK_NAME)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,10 +118,22 @@ class held:  # noqa: N801 - reads as a word: `with held(config)`
                 f"a daemon for {self._config.home} is running already at {_address(self._config)}; "
                 f"use it, or stop it with `swell down`{_own_home(self._config)}"
             ) from None
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._config.address_file.unlink(missing_ok=True)
+        if not self.deleted():
+            self._config.address_file.unlink(missing_ok=True)
         os.close(self._fd)
+
+    def deleted(self) -> bool:
+        """The directory, or what was in it: then another daemon may begin in its place. A file system that does not
+        answer proves nothing."""
+        try:
+            return not os.path.samestat((self._config.home / LOCK_NAME).stat(), os.fstat(self._fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
 
 
 def _own_home(config: Config) -> str:
@@ -136,14 +156,14 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return loop
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, home: held) -> None:
     with standing_by.setting_up(config):
         doors = listening.bind(config)
         secret, metrics_token = standing_by.shared_secret(config), token_of(config.metrics_token_file)
     store = await _store(config, doors)
     if store is None:
         return
-    lost: list[StoreFenced] = []
+    lost: list[SwellError] = []
     async with AsyncExitStack() as closing, running_engine(config, doors.url, secret, store) as engine:
         app = create_app(engine, secret, config, metrics_token=metrics_token, machines=SshMachines(engine.cluster_id))
         app.state.hooks = hooks = _hooks(config, engine)
@@ -166,7 +186,11 @@ async def _serve(config: Config) -> None:
         if told["warning"]:
             log.warning(told["warning"])
             print(f"swell: warning: {told['warning']}", file=sys.stderr, flush=True)
-        watching = [_leave_when_lost(engine, server, lost), _leave_when_asked(engine, server, leaving)]
+        watching = [
+            _leave_when_lost(engine, server, lost),
+            _leave_when_deleted(home, config, server, lost),
+            _leave_when_asked(engine, server, leaving),
+        ]
         tasks = [asyncio.create_task(watch) for watch in watching]
         async with listening.also_open(served, doors):
             await server.serve(sockets=[doors.plain])
@@ -233,7 +257,16 @@ async def _store(config: Config, doors: listening.Doors) -> MemoryStore | SqlSto
     return store
 
 
-async def _leave_when_lost(engine: Engine, server: listening.Server, lost: list[StoreFenced]) -> None:
+async def _leave_when_deleted(home: held, config: Config, server: listening.Server, lost: list[SwellError]) -> None:
+    """What is decided from then on would be lost: the database has no name any more."""
+    while not await asyncio.to_thread(home.deleted):
+        await asyncio.sleep(HOME_LOOK_S)
+    lost.append(HomeDeleted(f"{config.home} was deleted, with its lock; `swell up` begins anew there"))
+    log.error("this daemon ends, what runs goes on: %s", lost[-1])
+    server.leave()
+
+
+async def _leave_when_lost(engine: Engine, server: listening.Server, lost: list[SwellError]) -> None:
     """Another daemon has the database: this one must not go on answering as if it decided anything."""
     lost.append(await engine.tasks.lost())
     log.error("this daemon ends, jobs go on: %s", lost[0])

@@ -142,7 +142,11 @@ def _problem(detail: Any) -> Problem:
         return Problem(path="", what=f"not valid JSON at byte {path[0] if path else 0}", fix="check quotes and commas")
     name = ".".join(map(str, path)) or str(where)
     fix = "see /v1/openapi.json for what may be sent"
-    return Problem(path=name, what=str(detail["msg"]).removeprefix("Value error, "), fix=fix)
+    return Problem(path=name, what=_in_our_words(str(detail["msg"])), fix=fix)
+
+
+def _in_our_words(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
 
 
 ELSEWHERE: Mapping[str, str] = {

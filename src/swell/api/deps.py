@@ -141,7 +141,9 @@ def find_job(engine: Engine, ref: str) -> JobId:
     """An id, `last`, or a name (then the latest of that name)."""
     state = engine.state
     if ref.isdecimal() and ref.isascii():
-        return min(int(ref), MAX_NUMBER) if len(ref) < 19 else MAX_NUMBER
+        if len(ref) >= len(str(MAX_NUMBER)):
+            raise NotFound(f"there is no job {ref[:40]}; `swell ls --all` lists the jobs there are")
+        return int(ref)
     if ref == "last":
         last = last_given(state)
         if not last:

@@ -13,10 +13,11 @@ from starlette.responses import Response
 from swell.api.deps import Body, caller, engine_of, json_response, now_s, router_of
 from swell.api.port import Engine
 from swell.api.problems import MEDIA_TYPE
+from swell.api.submit import Document, expand_in_order
 from swell.core.errors import NotFound
 from swell.core.job import JobSpec
 from swell.core.resources import Node
-from swell.jobfile.expand import Given, expand
+from swell.jobfile.expand import Given, Resolve, expand
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
@@ -70,7 +71,7 @@ def _change(engine: Engine, body: ChangeBody, user: str) -> Change:
         policy_options=body.options,
         add_nodes=_new_nodes(body.add_nodes) if body.add_nodes else (),
         remove_nodes=tuple(body.remove_nodes),
-        submit=tuple(spec for document in body.submit for spec in _specs(engine, document, user)),
+        submit=tuple(_specs(engine, body.submit, user)),
     )
 
 
@@ -79,8 +80,11 @@ def _new_nodes(text: str) -> tuple[Node, ...]:
     return tuple(replace(node, name=f"new:{node.name}") for node in parse_cluster(text)[:MAX_NEW_NODES])
 
 
-def _specs(engine: Engine, document: dict[str, Any], user: str) -> Sequence[JobSpec]:
-    return expand(document, Given(user=user, now_s=now_s(engine)))
+def _specs(engine: Engine, documents: Sequence[Document], user: str) -> list[JobSpec]:
+    def expanded(document: Document, resolve: Resolve) -> list[JobSpec]:
+        return expand(document, Given(user=user, now_s=now_s(engine), resolve=resolve))
+
+    return [spec for specs in expand_in_order(engine, documents, expanded) for spec in specs]
 
 
 def _view(effect: Effect, now: float) -> dict[str, Any]:

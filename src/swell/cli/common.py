@@ -51,11 +51,15 @@ def answering(home: Path | None) -> Client | None:
     return found
 
 
-def client_or_start(home: Path | None) -> Client:
+def client_or_start(home: Path | None, *, needs_gpus: bool = True) -> Client:
     """A client; starts a daemon of our own when none is configured."""
     if os.environ.get("SWELL_URL") and home is None:
         return client()
-    return answering(home) or _with_slots(start_daemon(home, ()), (home or default_home()).expanduser())
+    place = (home or default_home()).expanduser()
+    found = answering(home)
+    if found is None:
+        return _with_slots(start_daemon(home, ()), place)
+    return _with_slots(found, place) if needs_gpus and found.address.local else found
 
 
 def declare_slots(client: Client, gpus: int | str) -> list[dict[str, Any]]:
@@ -65,17 +69,25 @@ def declare_slots(client: Client, gpus: int | str) -> list[dict[str, Any]]:
 
 
 def _with_slots(client: Client, home: Path) -> Client:
-    """The first daemon of a machine without GPUs gets a slot per core, or no job with a GPU could ever run."""
-    nodes = client.get("/v1/nodes")["nodes"]
-    if kept_slots(home) is None and len(nodes) == 1 and not nodes[0]["gpus"]:
+    """The first job on a machine without GPUs brings a slot per core, or none with a GPU could ever run."""
+    nodes = client.get("/v1/nodes")["nodes"] if kept_slots(home) is None else []
+    if slots_come(client, home, nodes):
         cores = nodes[0]["cpus"]
         declare_slots(client, cores)
         say(
-            f"note: no GPU was found here; {plural(cores, 'slot')} stand in for GPUs, one per core "
-            "(`swell up --gpus N` changes that, `swell up --gpus auto` looks for GPUs again)",
+            f"note: no GPU was found here; {plural(cores, 'slot')} stand{'s' if cores == 1 else ''} in for GPUs, one "
+            "per core (`swell up --gpus N` changes that, `swell up --gpus auto` looks for GPUs again)",
             err=True,
         )
     return client
+
+
+def slots_come(client: Client, home: Path, nodes: Sequence[dict[str, Any]]) -> bool:
+    """Will the first job bring slots? Not where somebody declared a number, where there are other machines, or where
+    jobs ran before: there a driver may have failed."""
+    if kept_slots(home) is not None or len(nodes) != 1 or nodes[0]["gpus"] or nodes[0]["executor"] != "local":
+        return False
+    return not client.jobs(state="all", limit=1)[0]
 
 
 def start_daemon(home: Path | None, options: Sequence[str]) -> Client:

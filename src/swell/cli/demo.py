@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from swell.cli.common import start_daemon
-from swell.cli.tables import JOB_HEAD, job_row
+from swell.cli.common import columns, start_daemon
+from swell.cli.tables import job_head, job_row
 from swell.cli.terminal import say
 from swell.cli.ui import page_of
 from swell.client.errors import DaemonUnreachable, Refused
@@ -170,11 +170,18 @@ def _look(client: Client, show: Show) -> None:
 def _table(show: Show, now_s: float) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"{now_s:.0f} s", title_justify="left", box=None, header_style="bold")
-    for head in JOB_HEAD:
-        table.add_column(head, no_wrap=True)
-    for _, job in sorted(show.jobs.items()):
-        table.add_row(*job_row(job))
+    jobs = [job for _, job in sorted(show.jobs.items())]
+    head = job_head(columns(), jobs)
+    rows = [job_row(job, head) for job in jobs]
+    table = Table(
+        title=f"{now_s:.0f} s", title_justify="left", box=None, pad_edge=False, expand=True, header_style="bold"
+    )
+    for index, name in enumerate(head):
+        whole = None if name == "WHY" else max(len(name), *(len(row[index]) for row in rows), 0)
+        ratio = 1 if name == "WHY" else None  # it alone gives way
+        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=whole, ratio=ratio)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -139,7 +139,11 @@ def _driver(home: Path) -> Check:
         found = f"no NVIDIA driver answers ({error})"
         slots = kept_slots(home)
         if slots:
-            return Check(name="gpus", ok=True, found=f"{found}; {plural(slots, 'slot')} stand in for GPUs")
+            return Check(
+                name="gpus",
+                ok=True,
+                found=f"{found}; {plural(slots, 'slot')} stand{'s' if slots == 1 else ''} in for GPUs",
+            )
         fix = "install the NVIDIA driver, or declare slots to try Swell without one: swell up --gpus 4"
         return Check(name="gpus", ok=None, found=found, fix=fix)
     return Check(name="gpus", ok=True, found=f"{count} found by the NVIDIA driver")

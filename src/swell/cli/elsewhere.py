@@ -5,39 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 ALSO: Mapping[str, str] = {
-    "apply": "submit",
-    "create": "submit",
-    "daemon": "up",
-    "delete": "rm",
-    "describe": "show",
-    "gpus": "nodes",
-    "hold": "pause",
-    "info": "show",
-    "jobs": "ls",
-    "kill": "cancel",
-    "limits": "quota",
-    "list": "ls",
-    "log": "logs",
-    "modify": "update",
-    "prune": "rm",
-    "ps": "ls",
-    "queue": "ls",
-    "release": "resume",
-    "remove": "rm",
-    "restart": "requeue",
-    "sacct": "history",
-    "sbatch": "submit",
-    "scancel": "cancel",
-    "set": "update",
-    "simulate": "sim",
-    "sinfo": "nodes",
-    "squeue": "ls",
-    "start": "up",
-    "status": "ls",
-    "stop": "cancel",
-    "why": "explain",
+    word: verb
+    for verb, words in {
+        "attach": ("follow", "sattach"),
+        "cancel": ("bkill", "kill", "qdel", "scancel", "stop"),
+        "down": ("shutdown",),
+        "exec": ("bash", "shell", "ssh"),
+        "explain": ("why",),
+        "fetch": ("download",),
+        "history": ("sacct",),
+        "logs": ("bpeek", "cat", "log", "output", "tail"),
+        "ls": ("bjobs", "jobs", "list", "ps", "qstat", "queue", "squeue", "status"),
+        "nodes": ("bhosts", "cluster", "gpu", "gpus", "machine", "machines", "pbsnodes", "sinfo"),
+        "pause": ("hold", "suspend"),
+        "policy": ("algorithm", "policies"),
+        "quota": ("limits",),
+        "requeue": ("restart", "resubmit", "retry"),
+        "resume": ("continue", "release", "unpause"),
+        "rm": ("delete", "prune", "remove"),
+        "run": ("launch", "srun"),
+        "show": ("describe", "info"),
+        "sim": ("simulate",),
+        "stats": ("sreport",),
+        "submit": ("apply", "bsub", "create", "qsub", "sbatch"),
+        "top": ("monitor", "watch"),
+        "ui": ("dashboard", "web"),
+        "up": ("daemon", "init", "start"),
+        "update": ("edit", "modify", "set"),
+    }.items()
+    for word in words
 }
-_THINGS: Mapping[str, str] = {"job": "ls", "jobs": "ls", "node": "nodes", "nodes": "nodes", "events": "events"}
+_WITHIN: Mapping[str, Mapping[str, str]] = {
+    "node": {"list": "ls", "rm": "remove", "delete": "remove", "describe": "show", "info": "show", "create": "add"},
+    "user": {"list": "ls", "remove": "rm", "delete": "rm", "create": "add", "new": "add"},
+    "token": {"list": "ls", "create": "new", "add": "new", "delete": "revoke", "rm": "revoke", "remove": "revoke"},
+    "policy": {"set": "", "use": "", "show": "", "get": "", "ls": "", "list": ""},
+}
+"""What follows these verbs; empty: nothing does, the word is left out."""
+_JOBS, _NODES = ("job", "jobs", "pod", "pods"), ("node", "nodes")
+_THINGS: Mapping[str, str] = {**dict.fromkeys(_JOBS, "ls"), **dict.fromkeys(_NODES, "nodes"), "events": "events"}
 """What `get` lists."""
 
 
@@ -49,9 +55,24 @@ def ours(typed: Sequence[str]) -> list[str]:
         return ["show", *which] if _named(which) else [_THINGS.get(thing, "show"), *(rest[1:] or _unknown(thing))]
     if verb in ("create", "apply"):
         return ["submit", *(word for word in rest if word not in ("-f", "--filename"))]
+    if verb == "version":
+        return ["--version"]
+    if verb == "scontrol" and rest:
+        return _scontrol(rest)
+    if rest and (word := _WITHIN.get(verb, {}).get(rest[0])) is not None:
+        return [verb, *([word] if word else []), *rest[1:]]
     if verb == "status" and _named(rest):
         return ["show", *rest]
     return [ALSO.get(verb, verb), *rest]
+
+
+def _scontrol(words: Sequence[str]) -> list[str]:
+    """show job 5, hold 5, update job 5 gpus=2."""
+    verb, *rest = words
+    if rest and rest[0] in _NODES and verb == "show":
+        return ["node", "show", *rest[1:]] if rest[1:] else ["nodes"]
+    rest = rest[1:] if rest and rest[0] in _JOBS else rest
+    return ours([verb, *rest]) if rest or verb != "show" else ["ls"]
 
 
 def _named(words: Sequence[str]) -> bool:

@@ -34,13 +34,10 @@ def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int
     elif last and not job:
         query["last"] = last
     stream = found.stream("/v1/events", until="never" if follow else "", **query)
-    try:
-        for number, message in enumerate(stream):
-            if job and after is None and number == 0 and message.data["type"] != "JobSubmitted":
-                say(f"earlier events of job {job} are no longer kept; see: swell show {job}", err=True)
-            say(json.dumps(message.data) if as_json else safe(line(message.data)))
-    except KeyboardInterrupt:
-        return
+    for number, message in enumerate(stream):
+        if job and after is None and number == 0 and message.data["type"] != "JobSubmitted":
+            say(f"earlier events of job {job} are no longer kept; see: swell show {job}", err=True)
+        say(json.dumps(message.data) if as_json else safe(line(message.data)))
 
 
 def line(view: dict[str, Any]) -> str:

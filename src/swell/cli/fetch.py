@@ -25,6 +25,7 @@ SHOWN = 20
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="Directory.  [default: NAME-ID here]")
 @click.option("--replace", is_flag=True, help="Write over files that are there already.")
+@click.option("--checkpoints", is_flag=True, help="What it saved by swell's library, instead of what lies in its copy.")
 @click.option("--list", "only_list", is_flag=True, help="Only list the files.")
 @connected
 def fetch(
@@ -34,6 +35,7 @@ def fetch(
     patterns: tuple[str, ...],
     into: Path | None,
     replace: bool,
+    checkpoints: bool,
     only_list: bool,
 ) -> None:
     """Copy files of JOB here: those that match PATTERNS ('*.pt', results/), else all that it wrote.
@@ -47,7 +49,10 @@ def fetch(
     target = into or Path(f"{view['name']}-{view['id']}")
     wanted = Wanted(patterns=patterns, target=target, replace=replace, only_list=only_list)
     elsewhere = place["machine"] or not found.address.local
-    where, names, size = _from_afar(found, view, wanted) if elsewhere else _from_here(view, place, wanted)
+    if checkpoints:
+        where, names, size = _saved(view, place, wanted, local=found.address.local)
+    else:
+        where, names, size = _from_afar(found, view, wanted) if elsewhere else _from_here(view, place, wanted)
     if as_json:
         print_json({"job": view["id"], "directory": where, "into": str(target), "files": names})
         return
@@ -80,9 +85,31 @@ def _from_here(view: dict[str, Any], place: dict[str, Any], wanted: Wanted) -> B
     submitted = Path(place["submitted"], view["spec"]["workdir"]) if place["submitted"] else None
     names = matching(directory, wanted.patterns) if wanted.patterns else written(directory, submitted)
     if not names:
-        raise _nothing(str(directory), wanted, f"`ls {directory}` shows what is there")
+        saved = f"its checkpoints: `swell fetch {view['id']} --checkpoints`" if place["checkpoints"]["files"] else ""
+        raise _nothing(str(directory), wanted, saved or f"`ls {directory}` shows what is there")
     size = 0 if wanted.only_list else copy(directory, names, wanted.target, replace=wanted.replace)
     return str(directory), names, size
+
+
+def _saved(view: dict[str, Any], place: dict[str, Any], wanted: Wanted, *, local: bool) -> Brought:
+    """Checkpoints that lie on this machine, in the daemon's keeping."""
+    if not place["checkpoints"]["files"]:
+        named = view["spec"]["checkpoint_dir"]
+        where = f"it keeps them in {named}" if named else f"`swell show {view['id']}` says what it saved, and where"
+        raise FetchError(f"no checkpoints of job {view['id']} are kept on the daemon's machine; {where}")
+    directory = Path(place["checkpoints"]["path"])
+    if not local or not directory.is_dir():
+        raise FetchError(
+            f"the checkpoints of job {view['id']} are in {directory} on the daemon's machine; copy them there"
+        )
+    names = matching(directory, wanted.patterns) if wanted.patterns else written(directory, None)
+    if not names:
+        raise _nothing(str(directory), wanted, f"`ls {directory}` shows what is there")
+    return (
+        str(directory),
+        names,
+        0 if wanted.only_list else copy(directory, names, wanted.target, replace=wanted.replace),
+    )
 
 
 def _from_afar(found: Client, view: dict[str, Any], wanted: Wanted) -> Brought:

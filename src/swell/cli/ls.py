@@ -67,7 +67,7 @@ def ls(home: Path | None, as_json: bool, watch: bool, wide: bool, **said: Any) -
         if as_json:
             print_json(jobs)
         else:
-            _show(jobs, more, wide)
+            _show(jobs, more, wide, wanted)
         if not watch:
             return
         time.sleep(WATCH_S)
@@ -90,15 +90,19 @@ class Wanted:
     def jobs(self, found: Client) -> tuple[list[Job], bool]:
         """The jobs, and whether there are more."""
         query = {"user": user_name() if self.mine else self.user, "batch": self.batch}
-        jobs: list[Job] = []
+        jobs: dict[int, Job] = {}  # one that moves on between two questions is there twice: as it was seen last
         more = False
         for group, most in self._groups().items():
             lately = {"order": "ended"} if group == "ended" and most <= PAGE else {}
             part, left = take(found, group, most, {**query, **lately})
             matching = [job for job in part if self._matches(job)]
-            jobs += matching[: self.limit] if self._filters else matching
+            jobs |= {job["id"]: job for job in (matching[: self.limit] if self._filters else matching)}
             more = more or (left and group != "ended")
-        return sorted(jobs, key=SORTS[self.sort]), more
+        return sorted(jobs.values(), key=SORTS[self.sort]), more
+
+    @property
+    def narrowed(self) -> bool:
+        return bool(self._filters or self.user or self.mine or self.batch or self.group)
 
     @property
     def _filters(self) -> bool:
@@ -109,7 +113,7 @@ class Wanted:
             return {"all": ALL}
         if self.group:
             return {self.group: ALL if self._filters else self.limit}
-        return {"ended": min(SHOWN_ENDED, self.limit), "running": self.limit, "queued": self.limit}
+        return {"queued": self.limit, "running": self.limit, "ended": min(SHOWN_ENDED, self.limit)}
 
     def _matches(self, job: Job) -> bool:
         state = "paused" if job["paused"] and job["state"] == "queued" else job["state"]
@@ -126,7 +130,10 @@ def take(found: Client, group: str, most: int, query: Mapping[str, object]) -> t
     return jobs, after is not None
 
 
-def _show(jobs: list[Job], more: bool, wide: bool) -> None:
+def _show(jobs: list[Job], more: bool, wide: bool, wanted: Wanted) -> None:
+    if not jobs and wanted.narrowed:
+        say("no job is like that; `swell ls --all` shows those there are")
+        return
     if not jobs:
         say("no jobs; `swell run -- python train.py` starts one, `swell ls --all` shows those that have ended")
         return

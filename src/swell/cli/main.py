@@ -96,9 +96,12 @@ class _Lazy(click.Group):
             say(ctx.get_help())
             ctx.exit()
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from swell.core.spelling import instead_of
+            from swell.core.spelling import nearest
 
-            ctx.fail(f"there is no verb {args[0]!r}; {instead_of(args[0], VERBS)}")
+            meant = nearest(args[0], VERBS)
+            ctx.fail(
+                f"there is no verb {args[0]!r}; {f'did you mean {meant}?' if meant else '`swell help` lists them'}"
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -125,12 +128,24 @@ def guarded(command: Callable[[], object]) -> None:
         command()
     except SwellError as error:
         sys.exit(_fail(error))
+    except KeyboardInterrupt:  # before a verb has begun
+        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # `swell ls | head`
         _hush_stdout()
         sys.exit(0)
     except OSError as error:  # a full disk, a directory that may not be read
-        say(f"swell: {error}", err=True)
+        say(f"swell: {_of_the_system(error)}", err=True)
         sys.exit(EXIT_FAILED)
+
+
+def _of_the_system(error: OSError) -> str:
+    import os
+
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is not imported for every command
+    except FileNotFoundError:
+        return "the directory that you are in was deleted; `cd` to one that is there"
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def _fail(error: SwellError) -> int:

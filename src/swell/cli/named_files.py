@@ -13,8 +13,10 @@ from typing import Any
 
 from swell.core.errors import SwellError
 from swell.jobfile.files import Packed
+from swell.jobfile.units import MAX_WRITTEN, written
 
 Document = dict[str, Any]
+MAX_PATH = 300
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INTERPRETER = re.compile(r"(python[\d.]*|bash|sh|dash|zsh)")
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec"})
@@ -44,15 +46,22 @@ class NothingToRun(SwellError):
 
 
 def check_scripts(documents: Sequence[Document], *, snapshot: bool, local: bool) -> None:
-    """Raises NothingToRun for the first job whose first program is to run a file of this directory that is not there.
-    Not asked of jobs that run in other files: of an image, a pod, a directory of another machine."""
+    """Raises NothingToRun for the first job that begins in a directory which is not here, or whose first program is to
+    run a file of this directory that is not there. Not asked of jobs that run in other files: of an image, a pod, a
+    directory of another machine."""
     for index, document in enumerate(documents):
         base = base_of(document, snapshot=snapshot, local=local)
         script = script_of(document)
+        if base is not None and base.is_relative_to(Path.cwd()) and not os.path.isdir(base):  # noqa: PTH112
+            fix = "name one that is here, or an absolute path"
+            raise NothingToRun(
+                f"workdir: there is no directory {written(document['workdir'])} in {Path.cwd()}; {fix}", index
+            )
         if base is None or not script or script.startswith("/") or _UNKNOWN.search(script):
             continue
         if not _exists(base / script):
-            raise NothingToRun(f"the job runs {script}, which is not in {base}; {_instead(base, script)}", index)
+            missing = f"the job runs {script[:MAX_WRITTEN]}, which is not in {str(base)[:MAX_PATH]}"
+            raise NothingToRun(f"{missing}; {_instead(base, script)}", index)
 
 
 def base_of(document: Document, *, snapshot: bool, local: bool) -> Path | None:

@@ -14,7 +14,7 @@ from swell.cli.terminal import say
 @click.command()
 @connected
 def nodes(home: Path | None, as_json: bool) -> None:
-    """List machines: free GPUs, type, and the jobs on them."""
+    """List machines: free GPUs, type, and the jobs that have some."""
     found = client(home).get("/v1/nodes")["nodes"]
     if as_json:
         print_json(found)

@@ -15,11 +15,20 @@ from swell.cli.terminal import say
 
 @click.command()
 @click.argument("name", shell_complete=completion.policies, required=False)
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--placer", default="", help="Which GPUs: change the placer too.")
-@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the policy.")
+@click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="The same as KEY=VALUE.")
 @connected
-def policy(home: Path | None, as_json: bool, name: str | None, placer: str, options: tuple[str, ...]) -> None:
-    """Show the policy, or change it to NAME from the next decision on."""
+def policy(
+    home: Path | None, as_json: bool, name: str | None, settings: tuple[str, ...], placer: str, options: tuple[str, ...]
+) -> None:
+    """Show the policy, or change it to NAME from the next decision on, with options KEY=VALUE of it.
+
+    Without NAME the options are of the policy that holds.
+    """
+    options = (*settings, *options)
+    if name and "=" in name:
+        options, name = (name, *options), None
     found = client(home)
     view = found.get("/v1/policy")
     if name or placer or options:
@@ -37,7 +46,7 @@ def policy(home: Path | None, as_json: bool, name: str | None, placer: str, opti
 def _option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r} has no value; write KEY=VALUE", param_hint="--option")
+        raise click.BadParameter(f"{text!r} has no value; write KEY=VALUE", param_hint="KEY=VALUE")
     try:
         return key, json.loads(value)
     except ValueError:

@@ -67,8 +67,8 @@ def rm(
     """Remove ended JOBS, with all they left on disk: ids, ranges (5-9), names, patterns ('train-*') or `last`.
 
     Deletes their record, logs, working copies and checkpoints; there is no way back, so it asks first (in scripts:
-    --yes). `swell fetch` brings a job's files to safety. Directories of your own that a job file names (`workdir`,
-    `checkpoint_dir`) are not touched. Without this everything is kept.
+    --yes). `swell fetch` brings a job's files to safety, with --checkpoints what it saved. Directories of your own that
+    a job file names (`workdir`, `checkpoint_dir`) are not touched. Without this everything is kept.
     """
     if not (jobs or ended):
         raise click.UsageError("which jobs? Name them, or use --ended for all that have ended")

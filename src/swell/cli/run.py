@@ -12,7 +12,7 @@ import click
 from swell.cli.asked_for import left_out_note
 from swell.cli.common import client_or_start, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
-from swell.cli.sending import described, prepare, send
+from swell.cli.sending import described, needs_gpus, prepare, send
 from swell.cli.submit import snapshot_option, tell
 from swell.cli.tables import outputs_line
 from swell.cli.terminal import safe, say
@@ -63,7 +63,7 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
     One argument is a shell line: swell run -- 'make data && python train.py'
     """
     document = job_document(said)
-    client = client_or_start(home)
+    client = client_or_start(home, needs_gpus=needs_gpus(document))
     packed = prepare(client, [document], snapshot=snapshot, home=home)
     accepted = send(client, [document])
     if detach or len(accepted["jobs"]) > 1:
@@ -94,6 +94,8 @@ def watch(client: Client, job: int, *, as_json: bool, tail: int = 0) -> int:
         say(safe(outputs_line(view["outputs"])), err=True)
     elif wrote(kept):
         say(f"files in {kept['directory']}  |  swell fetch {job}", err=True)
+    if not as_json and kept["checkpoints"]["files"]:
+        say(f"checkpoints in {kept['checkpoints']['path']}  |  swell fetch {job} --checkpoints", err=True)
     return exit_code(end)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from swell.cli.common import plural
 from swell.cli.named_files import NothingToRun, check_scripts, notes_on
 from swell.cli.named_programs import check_programs
-from swell.cli.shell import complete
+from swell.cli.shell import Wrong, complete
 from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.client.http import YAML, Client
@@ -33,9 +33,9 @@ def prepare(
     """Complete the documents in place. Returns the snapshot that was taken, if one was needed: of what is `wanted`, and
     of what the documents include."""
     check(client, documents, snapshot=snapshot)
-    for document in documents:
-        complete(document, local=client.address.local, snapshot=snapshot)
-        if not snapshot:
+    _complete(client, documents, snapshot=snapshot)
+    if not snapshot:
+        for document in documents:
             _in_place(document)
     wanting = [document for document in documents if _wants_files(document)]
     if not wanting:
@@ -63,13 +63,28 @@ def check(client: Client, documents: Sequence[Document], *, snapshot: bool) -> N
 
 def validated(client: Client, documents: Sequence[Document], *, times: bool = True) -> dict[str, Any]:
     """What the daemon finds wrong with these documents, which are completed in place; nothing is submitted."""
-    for document in documents:
-        complete(document, local=client.address.local, snapshot=True)
-        document.pop("include", None)  # of the snapshot, which only a real submission takes
+    as_if_sent(client, documents)
     text = "\n---\n".join(json.dumps(document, default=str) for document in documents)  # JSON is YAML
     path = f"/v1/jobs/validate?times={str(times).lower()}"
     view: dict[str, Any] = client.request("POST", path, text.encode(), {"Content-Type": YAML})
     return view
+
+
+def as_if_sent(client: Client, documents: Sequence[Document]) -> None:
+    """Complete the documents in place, for a trial: without a snapshot, which only a real submission takes."""
+    _complete(client, documents, snapshot=True)
+    for document in documents:
+        document.pop("include", None)
+
+
+def _complete(client: Client, documents: Sequence[Document], *, snapshot: bool) -> None:
+    """Raises Refused, as the daemon would, for what only this machine can judge."""
+    for index, document in enumerate(documents):
+        try:
+            complete(document, local=client.address.local, snapshot=snapshot)
+        except Wrong as wrong:
+            path = f"jobs[{index}].{wrong.field}" if len(documents) > 1 else wrong.field
+            raise refused({"problems": [{"path": path, "what": wrong.what, "fix": wrong.fix}]}) from None
 
 
 def refused(view: dict[str, Any]) -> Refused:
@@ -88,6 +103,12 @@ def _alone(client: Client) -> bool:
 def send(client: Client, documents: Sequence[Document]) -> dict[str, Any]:
     """The key makes sending again harmless when the answer is lost on its way."""
     return client.submit(documents[0] if len(documents) == 1 else documents, key=secrets.token_hex(16))
+
+
+def needs_gpus(document: Document) -> bool:
+    """As far as one sees without the schema: anything but `gpus: 0`."""
+    gpus = document.get("gpus", 1)
+    return str(gpus.get("max", 1) if isinstance(gpus, dict) else gpus).strip() != "0"
 
 
 def _in_place(document: Document) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from swell.cli.terminal import say
 from swell.core.errors import SwellError
+from swell.jobfile.units import written
 from swell.shim.environment import SECRET
 
 Document = dict[str, Any]
@@ -19,12 +20,12 @@ PROGRAMS = ("PATH", "VIRTUAL_ENV", "PYTHONPATH", "PYENV_VERSION", "LD_LIBRARY_PA
 _PREFIXES = ("CONDA_", "LC_")
 
 
-class NoInterpreter(SwellError):
-    """`python:` names nothing that this shell could start."""
+class Wrong(SwellError):
+    """A field of a job that only this machine can judge."""
 
-
-class NotHere(SwellError):
-    """Outputs are wanted in a directory that the daemon cannot reach."""
+    def __init__(self, field: str, what: str, fix: str) -> None:
+        super().__init__(f"{field}: {what} ({fix})")
+        self.field, self.what, self.fix = field, what, fix
 
 
 def complete(document: Document, *, local: bool, snapshot: bool, environ: Mapping[str, str] = os.environ) -> None:
@@ -50,9 +51,11 @@ def _place_outputs(document: Document, *, local: bool) -> None:
     wanted = document.get("outputs_to", "")
     if isinstance(wanted, str) and not wanted.startswith("/"):
         if not local:
-            raise NotHere(
-                "outputs: the daemon is on another machine and cannot write into this directory; name a directory "
-                "of that machine (outputs_to: /data/results), or leave outputs out and use `swell fetch`"
+            raise Wrong(
+                "outputs",
+                "the daemon is on another machine and cannot write into this directory",
+                "name a directory of that machine (outputs_to: /data/results), or leave outputs out and use "
+                "`swell fetch`",
             )
         document["outputs_to"] = str(Path.cwd() / Path(wanted).expanduser())
 
@@ -102,12 +105,14 @@ def _choose_python(document: Document, environ: Mapping[str, str]) -> None:
 
 def _found(chosen: str, path: str) -> str:
     place = Path(chosen).expanduser()
-    if place.is_dir():
+    if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises for a long word
         place = place / "bin" / "python"
     found = shutil.which(str(place.absolute() if "/" in chosen or place.parent != Path() else chosen), path=path)
     if found is None:
-        raise NoInterpreter(
-            f"python: there is no interpreter {chosen!r} here; write a path such as /opt/env/bin/python, a directory "
-            "with a virtual environment, or a name that is on your PATH"
+        raise Wrong(
+            "python",
+            f"there is no interpreter {written(chosen)} here",
+            "write a path such as /opt/env/bin/python, a directory with a virtual environment, or a name that is on "
+            "your PATH",
         )
     return found

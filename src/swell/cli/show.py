@@ -70,6 +70,7 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("counts", ", ".join(plural(view[key], noun) for key, noun in COUNTED.items() if view[key])),
         ("snapshot", _snapshot(view)),
         ("files", _kept(view["kept"])),
+        ("checkpoints", _saved(view["kept"])),
         ("checkpoint", _checkpoint(view)),
         ("rewound", view["rewound"]),
         ("outputs", _outputs(view)),
@@ -103,6 +104,15 @@ def _kept(kept: dict[str, Any]) -> str:
     """Where what it wrote is, and how much of the disk all of it uses."""
     size = sum(kept[kind]["bytes"] for kind in ("working_copy", "checkpoints", "logs"))
     return f"{kept['directory']}  ({format_size(size)} on disk; `swell fetch {kept['job']}` copies what it wrote)"
+
+
+def _saved(kept: dict[str, Any]) -> str:
+    """What the library saved, if it lies on the daemon's machine."""
+    found = kept["checkpoints"]
+    if not found["files"]:
+        return ""
+    size = f"{plural(found['files'], 'file')}, {format_size(found['bytes'])}"
+    return f"{found['path']}  ({size}; `swell fetch {kept['job']} --checkpoints`)"
 
 
 def _checkpoint(view: dict[str, Any]) -> str:

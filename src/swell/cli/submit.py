@@ -13,12 +13,14 @@ import click
 from swell.cli.common import client_or_start, connected, plural, print_json
 from swell.cli.named_files import NothingToRun
 from swell.cli.named_programs import INTERPRETERS
-from swell.cli.sending import Document, described, prepare, send
+from swell.cli.sending import Document, described, needs_gpus, prepare, send
 from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.jobfile.files import Packed
 
 SHOWN = 10
+CANNOT_BE = 422
+"""The daemon's status for a job that it would never run as it is."""
 _COUNTED = re.compile(r"^jobs\[(\d+)\]\.?(?::\s*)?", re.MULTILINE)
 if TYPE_CHECKING:
     from swell.jobfile.problems import Problem
@@ -43,11 +45,11 @@ def submit(
     snapshot: bool,
 ) -> None:
     """Submit the jobs in FILES (YAML or JSON; `-` reads them from standard input)."""
-    read = [job for path in files for job in _read(path)]
+    read = [job for path in files for job in read_jobs(path)]
     documents = [job.document for job in read]
     for change in changes:
         _set(documents, change)
-    client = client_or_start(home)
+    client = client_or_start(home, needs_gpus=any(map(needs_gpus, documents)))
     try:
         if dry_run:
             from swell.cli.dry_run import dry_run as try_out
@@ -58,12 +60,12 @@ def submit(
     except NothingToRun as missing:
         raise NothingToRun(f"{read[missing.index].file}: {missing}") from missing
     except Refused as refused:
-        raise _in_files(refused, read, [change.partition("=")[0] for change in changes]) from refused
+        raise in_files(refused, read, [change.partition("=")[0] for change in changes]) from refused
     tell(accepted, packed, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class Read:
     """A job as a file has it. `index`: which of the file's jobs it is."""
 
     file: str
@@ -72,7 +74,7 @@ class _Read:
     document: Document
 
 
-def _in_files(refused: Refused, read: list[_Read], changed: list[str]) -> Refused:
+def in_files(refused: Refused, read: list[Read], changed: list[str]) -> Refused:
     """The daemon counts jobs; people know files and lines."""
     if refused.problems:
         from swell.jobfile.problems import JobFileError, Problem
@@ -82,10 +84,11 @@ def _in_files(refused: Refused, read: list[_Read], changed: list[str]) -> Refuse
         said = str(JobFileError([problem for _, problem in sorted(placed, key=lambda pair: pair[0])]))
     else:
         said = _COUNTED.sub(lambda match: f"{read[int(match[1])].file}: ", str(refused))
+        said = f"{read[0].file}: {said}" if refused.status == CANNOT_BE and len(read) == 1 else said
     return Refused(refused.status, {**refused.problem, "detail": said})
 
 
-def _placed(problem: Problem, read: list[_Read], changed: list[str]) -> tuple[tuple[int, int], Problem]:
+def _placed(problem: Problem, read: list[Read], changed: list[str]) -> tuple[tuple[int, int], Problem]:
     """The problem with its file and line, and where that is among all."""
     from swell.jobfile.lines import written_at
 
@@ -117,7 +120,7 @@ def _set(documents: list[Document], change: str) -> None:
         place[field] = read_value(text)
 
 
-def _read(path: Path) -> list[_Read]:
+def read_jobs(path: Path) -> list[Read]:
     from swell.jobfile.problems import JobFileError
     from swell.jobfile.read import read_documents
 
@@ -133,7 +136,7 @@ def _read(path: Path) -> list[_Read]:
     except JobFileError as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="FILE") from error
     name, lines = "standard input" if str(path) == "-" else str(path), text.decode(errors="replace")
-    return [_Read(file=name, text=lines, index=index, document=found) for index, found in enumerate(documents)]
+    return [Read(file=name, text=lines, index=index, document=found) for index, found in enumerate(documents)]
 
 
 def tell(accepted: dict[str, Any], packed: Packed | None, *, as_json: bool) -> None:

@@ -67,11 +67,12 @@ def job_row(job: Job, head: Sequence[str] = JOB_HEAD) -> tuple[str, ...]:
 
 
 def _eta_cell(job: Job, head: Sequence[str]) -> str:
-    """In a narrow table the later end of the wait alone; how long it ran only where no column has it."""
+    """In a narrow table the later end of the wait alone, as `<`; how long it ran only where no column has it."""
     if job["ended_s"] is not None and "RAN" in head:
         return "-"
     if job["state"] == "queued" and job["starts_s"] and "RAN" not in head:
-        return eta({**job, "starts_s": [job["starts_s"][1]] * 2})
+        until = _until(job["starts_s"])
+        return f"starts <{until.partition('-')[2]}" if "-" in until else f"starts {until}"
     return eta(job)
 
 
@@ -130,7 +131,9 @@ def holds(job: Job) -> str:
     where = " ".join(job["where"])
     if not where:
         return ""
-    amount = {"-": "no GPU", "share": "a share of a GPU", "1/1": "1 GPU"}.get(gpus(job), f"{gpus(job)} GPUs")
+    if gpus(job) == "-":
+        return f"on {where}"
+    amount = {"share": "a share of a GPU", "1/1": "1 GPU"}.get(gpus(job), f"{gpus(job)} GPUs")
     return f"{amount} on {where}"
 
 

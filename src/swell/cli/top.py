@@ -101,8 +101,6 @@ def _keys_at_once() -> Iterator[None]:
     try:
         tty.setcbreak(sys.stdin)
         yield
-    except KeyboardInterrupt:
-        return
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 

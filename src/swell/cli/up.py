@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from swell.cli.common import answering, connected, declare_slots, plural, print_json, start_daemon
+from swell.cli.common import answering, connected, declare_slots, plural, print_json, slots_come, start_daemon
 from swell.cli.serve import daemon_options
 from swell.cli.terminal import say
 from swell.client.http import Client
@@ -67,7 +67,7 @@ def up(
         say(f"note: {' and '.join(map(_option, said))} hold from a start on; `swell down` first, then `swell up` again")
     if chosen:
         say(chosen)
-    _tell(home, nodes)
+    _tell(client, home, nodes)
 
 
 def _into_cluster(home: Path | None, as_json: bool, image: str, claim: str, said: dict[str, Any], *, yes: bool) -> None:
@@ -104,10 +104,13 @@ def _argument(key: str, value: object) -> tuple[str, ...]:
     return (name,) if value is True else (name, str(value))
 
 
-def _tell(home: Path | None, nodes: list[dict[str, Any]]) -> None:
-    say(f"token in {(home or default_home()).expanduser() / TOKEN_NAME}")
+def _tell(client: Client, home: Path | None, nodes: list[dict[str, Any]]) -> None:
+    place = (home or default_home()).expanduser()
+    say(f"token in {place / TOKEN_NAME}")
     for node in nodes:
         say(f"{node['name']}: {_gpus(node)}, {plural(node['cpus'], 'CPU')}")
+    if slots_come(client, place, nodes):
+        say("note: the first job lets slots stand in for GPUs, one per core; `swell up --gpus N` declares N of them")
     say("next:  swell run --gpus 1-4 -- python train.py  |  swell ls  |  swell top")
 
 
@@ -115,7 +118,7 @@ def _gpus(node: dict[str, Any]) -> str:
     """Declared slots have no memory that anybody measured; they are called what they are."""
     gpus = node["gpus"]
     if not gpus:
-        return "no GPU found (`swell up --gpus N` declares slots to try Swell without one)"
+        return "no GPU found"
     if not any(gpu["memory_mib"] for gpu in gpus):
         leaving = sum(gpu["health"] != "ok" for gpu in gpus)
         going = f" ({leaving} more until their jobs end)" if leaving else ""

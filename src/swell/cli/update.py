@@ -39,7 +39,7 @@ def _told(view: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 
 def _change(text: str) -> tuple[str, Any]:
-    from swell.core.spelling import instead_of
+    from swell.core.spelling import nearest
     from swell.jobfile.read import read_value
 
     name, equals, value = text.partition("=")
@@ -48,6 +48,8 @@ def _change(text: str) -> tuple[str, Any]:
         raise click.BadParameter(f"{text!r} changes nothing; write FIELD=VALUE, such as gpus=2", param_hint="CHANGES")
     if name not in FIELDS:
         may = ", ".join(FIELDS)
-        hint = f"{name!r} cannot be changed after submit ({may} can; {instead_of(name, FIELDS)}); {NEXT}"
+        meant = nearest(name, FIELDS)
+        instead = f"; did you mean {meant}?" if meant else ""
+        hint = f"{name!r} cannot be changed after submit ({may} can{instead}); {NEXT}"
         raise click.BadParameter(hint, param_hint="CHANGES")
     return name, read_value(value)

@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.sending import as_if_sent
+from swell.cli.submit import in_files, read_jobs
 from swell.cli.terminal import say
 from swell.client.errors import Refused
 from swell.client.http import Client
@@ -21,7 +24,7 @@ AGAIN_S = 5.0
 
 
 @click.command("what-if")
-@click.option("--policy", default="", help="Under another policy.")
+@click.option("--policy", default="", shell_complete=completion.policies, help="Under another policy.")
 @click.option("--placer", default="", help="With another placer.")
 @click.option("--add-nodes", default="", metavar="2x8xA100", help="With more nodes: how many, GPUs each, type.")
 @click.option("--remove-node", "remove_nodes", multiple=True, metavar="NODE", help="Without this node.")
@@ -39,14 +42,20 @@ def what_if(
     """See when every job would start and end, as things are and after a change."""
     if not (policy or placer or add_nodes or remove_nodes or files):
         raise click.UsageError("say what would change: --policy, --placer, --add-nodes, --remove-node or --submit")
+    daemon = client(home)
+    read = [job for path in files for job in read_jobs(path)]
+    as_if_sent(daemon, [job.document for job in read])
     body = {
         "policy": policy,
         "placer": placer,
         "add_nodes": add_nodes,
         "remove_nodes": list(remove_nodes),
-        "submit": [document for path in files for document in _documents(path)],
+        "submit": [job.document for job in read],
     }
-    view = _asked(client(home), body)
+    try:
+        view = _asked(daemon, body)
+    except Refused as refused:
+        raise (in_files(refused, read, []) if refused.problems else refused) from refused
     if as_json:
         print_json(view)
         return
@@ -64,12 +73,6 @@ def _asked(daemon: Client, body: Mapping[str, object]) -> dict[str, Any]:
         time.sleep(AGAIN_S)
         answer = daemon.post("/v1/what-if", body)
     return answer
-
-
-def _documents(path: Path) -> list[dict[str, Any]]:
-    from swell.jobfile.read import read_documents
-
-    return [dict(document) for document in read_documents(path.read_bytes())]
 
 
 def _tell(view: dict[str, Any]) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from swell.core.errors import SwellError
 
+FOR_PROGRAMS = " Requests carry it as"
+"""What follows tells those who write requests themselves how to send a token; people have `swell login`."""
+
 
 class DaemonUnreachable(SwellError):
     """Nobody answers. The message says where it was looked for, and what to do."""
@@ -19,7 +22,8 @@ class Refused(SwellError):
         self.status = status
         self.problem = dict(problem)
         self.problems: list[Mapping[str, str]] = list(problem.get("problems", ()))
-        super().__init__(str(problem.get("detail") or problem.get("title") or f"the daemon answered {status}"))
+        said = str(problem.get("detail") or problem.get("title") or f"the daemon answered {status}")
+        super().__init__(said.partition(FOR_PROGRAMS)[0])
 
 
 class WrongCertificate(SwellError):

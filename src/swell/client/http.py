@@ -97,6 +97,13 @@ class PinnedConnection(http.client.HTTPSConnection):
         return fingerprint(der)
 
 
+def _no_address(url: str) -> DaemonUnreachable:
+    return DaemonUnreachable(
+        f"{url!r} is no address of a daemon; write it as `swell up` printed it: http://HOST:PORT, https://HOST:PORT or "
+        "unix:/PATH"
+    )
+
+
 class Client:
     """One per command. Not for several threads."""
 
@@ -211,16 +218,20 @@ class Client:
             from swell.client.through_cluster import connection  # here alone: most commands need no kubeconfig
 
             return connection(self._at, timeout_s)
-        host, port = parts.hostname or "127.0.0.1", parts.port
+        try:
+            host, port = parts.hostname or "127.0.0.1", parts.port
+        except ValueError as error:
+            raise _no_address(self._at) from error
+        if parts.scheme not in ("http", "https"):
+            raise _no_address(self._at)
         if parts.scheme == "https":
             return PinnedConnection(host, port or 443, timeout_s, self.address.fingerprint)
         return http.client.HTTPConnection(host, port or 80, timeout=timeout_s)
 
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
-        return DaemonUnreachable(
-            f"the daemon at {self._at} does not answer ({error or type(error).__name__}); "
-            "start it with `swell up`, or check SWELL_URL; `swell doctor` looks for the cause"
-        )
+        why = (error.strerror if isinstance(error, OSError) else "") or error or type(error).__name__
+        fix = "start it with `swell up`" if self.address.local else "check this address, and that a daemon runs there"
+        return DaemonUnreachable(f"the daemon at {self._at} does not answer ({why}); {fix}. `swell doctor` tells more")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -332,7 +343,11 @@ def _secure(url: str) -> bool:
 
 
 def job_path(ref: str | int, rest: str = "") -> str:
-    """Of a job, by number or name; `rest`: of what belongs to it, as in "logs"."""
+    """Of a job, by number or name; `rest`: of what belongs to it, as in "logs". A name has no `/` in it, which a daemon
+    would take for another address."""
+    if "/" in str(ref):
+        detail = f"there is no job named {str(ref)[:100]!r}; `swell ls --all` lists the jobs there are"
+        raise Refused(404, {"detail": detail})
     return f"/v1/jobs/{quote(str(ref), safe='')}" + (f"/{rest}" if rest else "")
 
 

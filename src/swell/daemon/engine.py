@@ -13,7 +13,7 @@ from typing import Protocol
 from swell.core import events as ev
 from swell.core.contact import waived
 from swell.core.decision import Reason
-from swell.core.errors import Conflict, NotFound, StoreError
+from swell.core.errors import Conflict, Infeasible, NotFound, StoreError
 from swell.core.events import CopiedOutputs, Event
 from swell.core.idle import IdleRules
 from swell.core.ids import JobId, RunId
@@ -292,8 +292,11 @@ class Engine:
             return await self._submitted_before(first, specs)
         nodes = list(self.state.nodes.values())
         for spec in specs:
-            check_feasible(spec, nodes)
-            self._check_dependencies(spec)
+            try:
+                check_feasible(spec, nodes)
+                self._check_dependencies(spec)
+            except (Infeasible, NotFound) as error:
+                raise type(error)(f"job {spec.name}: {error}" if len(specs) > 1 else str(error)) from error
         check_queue(self.state, specs, self._settings.options)
         events = commands.submit(self.state, specs, key=key, batch=batch, now_s=self._clock.now_s())
         await self._commit(events)

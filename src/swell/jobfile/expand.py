@@ -19,6 +19,7 @@ from swell.jobfile import foreign, shorthand
 from swell.jobfile.problems import JobFileError, Problem, one
 from swell.jobfile.read import check_values
 from swell.jobfile.schema import Gpus, JobModel, MountModel, RolesModel
+from swell.jobfile.units import written
 
 NAME_RULE = "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and is at most 100 long"
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -183,7 +184,7 @@ def _ids(field: str, item: int | str, resolve: Resolve) -> Sequence[int]:
         return (item,)
     jobs = resolve(item)
     if not jobs:
-        raise one(field, f"there is no job named {item!r}", "`swell ls --all` shows what there is")
+        raise one(field, f"there is no job named {written(item)}", "`swell ls --all` shows what there is")
     return jobs
 
 
@@ -192,7 +193,7 @@ def script_command(script: str, args: Sequence[str]) -> tuple[str, ...]:
     if "\n" in script:
         raise one("script", "is a text of several lines, not the name of a file", "use command: | for shell lines")
     if not path.is_absolute() and ".." in path.parts:
-        raise one("script", f"{script!r} leads out of the job's files", "name a file in the working directory")
+        raise one("script", f"{written(script)} leads out of the job's files", "name a file in the working directory")
     runner = INTERPRETERS.get(path.suffix)
     if runner is not None:
         return (*runner, script, *args)
@@ -261,7 +262,7 @@ def _check_parameters(spec: JobSpec, values: Mapping[str, str]) -> None:
             if values
             else ("add array: or sweep: for a parameter, or set it in env or in the line")
         )
-        raise one("command", f"nothing sets {name!r}, so ${{{name}}} would be empty", fix)
+        raise one("command", f"nothing sets {name[:100]!r}, so ${{{name[:100]}}} would be empty", fix)
 
 
 def _set_by(line: str, name: str) -> bool:
@@ -276,9 +277,9 @@ def _check_name(name: str, values: Mapping[str, str]) -> None:
     unknown = [match for match in _PARAMETER.findall(name) if match not in values]
     if unknown:
         fix = "add array: or sweep:, or take it out of the name"
-        raise one("name", f"there is no parameter {unknown[0]!r} to put into {name!r}", fix)
+        raise one("name", f"there is no parameter {written(unknown[0])} to put into {written(name)}", fix)
     if not is_name(name):
-        raise one("name", f"{name[:120]!r} is not a name Swell can use", NAME_RULE)
+        raise one("name", f"{written(name)} is not a name Swell can use", NAME_RULE)
     if name.isdecimal() or name in RESERVED_NAMES:
         raise one("name", f"{name!r} would be taken for something else on the command line", "add a word to it")
 
@@ -298,12 +299,14 @@ def _problem(detail: ErrorDetails) -> Problem:
     if kind == "extra_forbidden":
         return _unknown_field(detail["loc"], path, detail["input"])
     if kind == "value_error":
-        what, _, fix = str(detail["ctx"]["error"]).partition("; ")
-        return Problem(path=path, what=what, fix=fix)
+        error = detail["ctx"]["error"]
+        path = path or getattr(error, "field", "")
+        what, _, fix = str(error).rpartition("; ")  # what was written may have "; " in it, no fix has
+        return Problem(path=path, what=what or fix, fix=fix if what else "")
     if kind == "string_type":
-        return Problem(path=path, what=f"must be text, not {detail['input']!r}"[:200], fix="put it into quotes")
+        return Problem(path=path, what=f"must be text, not {written(detail['input'])}", fix="put it into quotes")
     if kind in ("int_type", "int_from_float", "int_parsing"):
-        return Problem(path=path, what=f"must be a whole number, not {detail['input']!r}"[:200], fix="write 4, say")
+        return Problem(path=path, what=f"must be a whole number, not {written(detail['input'])}", fix="write 4, say")
     if kind == "enum":
         return _not_one_of(detail, path)
     if kind == "string_pattern_mismatch":
@@ -332,5 +335,5 @@ def _unknown_field(loc: tuple[int | str, ...], path: str, value: object) -> Prob
 def _not_one_of(detail: ErrorDetails, path: str) -> Problem:
     expected = str(detail["ctx"]["expected"])
     options = re.findall(r"'([^']+)'", expected)
-    what = f"{detail['input']!r}"[:100] + " is not one of its values"
+    what = f"{written(detail['input'])} is not one of its values"
     return Problem(path=path, what=what, fix=instead_of(detail["input"], options))

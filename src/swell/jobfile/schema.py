@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from swell.core.job import PRIORITIES, GpuRequest, IfUnreachable, Launcher, Preemptible, RestartPolicy
 from swell.jobfile import shorthand
 from swell.jobfile.pods import PodOptionsModel
-from swell.jobfile.units import parse_duration_s, parse_size_mib
+from swell.jobfile.units import parse_duration_s, parse_size_mib, written
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -72,7 +72,7 @@ class Gpus(_Strict):
             raise ValueError(f"share goes with one GPU, not {self.max}; leave out share, or write max: 1")
         if self.sizes is not None and not self.allowed():
             raise ValueError(
-                f"no size allowed by {self.sizes!r} lies between {self.min} and {self.max}; widen the range"
+                f"no size allowed by {written(self.sizes)} lies between {self.min} and {self.max}; widen the range"
             )
         self._check_types()
         return self
@@ -140,9 +140,10 @@ class Program(_Strict):
     def _one_of_command_and_script(self) -> Self:
         if bool(self.command) == bool(self.script):
             said = "both command and script are" if self.command else "neither command nor script is"
-            raise ValueError(f"{said} there; write one of them, for example command: python train.py")
+            field = "script" if self.command else ""
+            raise shorthand.Misfit(field, f"{said} there; write one of them, for example command: python train.py")
         if self.args and not self.script:
-            raise ValueError("args go with script; write them into the command")
+            raise shorthand.Misfit("args", "go with script; write them into the command")
         return self
 
 
@@ -212,8 +213,8 @@ class Environment(_Strict):
     @model_validator(mode="after")
     def _python_is_a_certain_one(self) -> Self:
         if self.python in ("python", "python3"):
-            raise ValueError(
-                f"python: {self.python} is whatever comes first on the PATH; write a version (python3.12) or a path"
+            raise shorthand.Misfit(
+                "python", f"{self.python} is whatever comes first on the PATH; write a version (python3.12) or a path"
             )
         return self
 
@@ -263,7 +264,7 @@ class Processes(_Strict):
     @model_validator(mode="after")
     def _roles_go_with_servers(self) -> Self:
         if self.roles is not None and self.launcher is not Launcher.PS:
-            raise ValueError("roles go with launcher: ps; write launcher: ps, or leave out roles")
+            raise shorthand.Misfit("roles", "go with launcher: ps; write launcher: ps, or leave out roles")
         return self
 
 
@@ -289,7 +290,8 @@ class Length(_Strict):
     def _counts_in_one_unit(self) -> Self:
         counted = [name for name in ("epochs", "steps", "tokens", "samples") if getattr(self, name)]
         if len(counted) > 1:
-            raise ValueError(f"{' and '.join(counted)} do not go together; write the one that the training counts in")
+            text = f"{' and '.join(counted)} do not go together; write the one that the training counts in"
+            raise shorthand.Misfit(counted[-1], text)
         return self
 
 
@@ -408,9 +410,8 @@ class Many(_Strict):
     @model_validator(mode="after")
     def _array_or_sweep(self) -> Self:
         if self.array and self.sweep:
-            raise ValueError(
-                "array and sweep do not go together; write the index as a parameter of the sweep: [0, 1, 2]"
-            )
+            text = "array and sweep do not go together; write the index as a parameter of the sweep: [0, 1, 2]"
+            raise shorthand.Misfit("sweep", text)
         return self
 
 

@@ -11,7 +11,7 @@ from datetime import date, datetime, time
 from typing import Any
 
 from swell.core.job import PRIORITIES
-from swell.jobfile.units import parse_duration_s
+from swell.jobfile.units import parse_duration_s, written
 
 SHELL = ("/bin/sh", "-c")
 MAX_ARG_BYTES = 131_071  # Linux takes no longer argument, nor a longer NAME=value
@@ -25,12 +25,20 @@ GPUS_FIX = "write a number (gpus: 4), a range (gpus: 1-4) or a mapping (gpus: {m
 PRIORITY_FIX = f"write {', '.join(PRIORITIES)} or a whole number"
 
 
+class Misfit(ValueError):
+    """Fields that do not go together; `field` is the one to look at."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def gpus(value: object) -> object:
-    if _whole(value):
+    if isinstance(value, int) and _whole(value) and 0 <= value <= MAX_GPUS:
         return {"min": value, "max": value}
     if isinstance(value, str):
         text = value.strip()
@@ -41,7 +49,7 @@ def gpus(value: object) -> object:
             return {"min": int(match[1]), "max": int(match[2])}
     if isinstance(value, Mapping):
         return value
-    raise ValueError(f"{value!r} is not a number of GPUs; {GPUS_FIX}")
+    raise ValueError(f"{written(value)} is not a number of GPUs; {GPUS_FIX}")
 
 
 def sizes(value: object) -> object:
@@ -50,7 +58,9 @@ def sizes(value: object) -> object:
         return value
     if isinstance(value, list | tuple) and value and all(_whole(item) for item in value):
         return list(value)
-    raise ValueError(f"{value!r} is not a rule for sizes; write pow2, multiple of 4, or a list such as [1, 2, 4]")
+    raise ValueError(
+        f"{written(value)} is not a rule for sizes; write pow2, multiple of 4, or a list such as [1, 2, 4]"
+    )
 
 
 def sizes_between(rule: str | list[int], low: int, high: int) -> tuple[int, ...]:
@@ -72,7 +82,7 @@ def priority(value: object) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{value!r} is not a priority; {PRIORITY_FIX}") from None
+        raise ValueError(f"{written(value)} is not a priority; {PRIORITY_FIX}") from None
 
 
 def command(value: object) -> tuple[str, ...]:
@@ -82,7 +92,9 @@ def command(value: object) -> tuple[str, ...]:
     elif isinstance(value, list | tuple):
         argv = tuple(_word(item) for item in value)
     else:
-        raise ValueError(f"{value!r} is not a command; write one shell line, or a list: the program and its arguments")
+        raise ValueError(
+            f"{written(value)} is not a command; write one shell line, or a list: the program and its arguments"
+        )
     if not argv or not (argv[-1] if argv[:2] == SHELL else argv[0]).strip():
         raise ValueError("is empty; write what should run, for example: python train.py")
     for word in argv:
@@ -95,13 +107,13 @@ def words(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{value!r} is not a list; write one as [a, b]")
+        raise ValueError(f"{written(value)} is not a list; write one as [a, b]")
     return tuple(_word(item) for item in value)
 
 
 def _word(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not text; put it into quotes")
+        raise ValueError(f"{written(value)} is not text; put it into quotes")
     return str(value)
 
 
@@ -113,7 +125,9 @@ def env(value: object) -> dict[str, str]:
 
 def _variable(name: object) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"{name!r} is not a name of a variable; use letters, digits and _, not beginning with a digit")
+        raise ValueError(
+            f"{written(name)} is not a name of a variable; use letters, digits and _, not beginning with a digit"
+        )
     return name
 
 
@@ -147,7 +161,7 @@ def _mount(value: object) -> object:
     source, colon, rest = value.partition(":")
     target, _, mode = rest.partition(":")
     if not (source and colon and target) or mode not in ("", "ro", "rw"):
-        raise ValueError(f"{value!r} is not a mount; write source:target or source:target:ro")
+        raise ValueError(f"{written(value)} is not a mount; write source:target or source:target:ro")
     return {"source": source, "target": target, "read_only": mode == "ro"}
 
 
@@ -163,7 +177,7 @@ def ports(value: object) -> dict[str, str]:
     found = {str(host): str(inside) for host, inside in pairs}
     for port in (*found, *found.values()):
         if not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-            raise ValueError(f"{port!r} is not a port; a port is a number from 1 to 65535")
+            raise ValueError(f"{written(port)} is not a port; a port is a number from 1 to 65535")
     return found
 
 
@@ -176,7 +190,7 @@ def depends_on(value: object) -> tuple[int | str, ...]:
     items = value if isinstance(value, list | tuple) else [value]
     for item in items:
         if not (_whole(item) or (isinstance(item, str) and item)):
-            raise ValueError(f"{item!r} is not a job; write ids or names, as in [12, prepare-data]")
+            raise ValueError(f"{written(item)} is not a job; write ids or names, as in [12, prepare-data]")
     return tuple(int(text) if text.isdecimal() else text for text in map(str, items))
 
 
@@ -190,8 +204,10 @@ def array(value: object) -> tuple[int, ...]:
     else:
         match = _RANGE.fullmatch(str(value).strip())
         if match is None:
-            raise ValueError(f"{value!r} is not an array; write a number (10), a range (0-9) or a list ([0, 3])")
+            raise ValueError(f"{written(value)} is not an array; write a number (10), a range (0-9) or a list ([0, 3])")
         low, high = int(match[1]), int(match[2])
+        if low > high:
+            raise ValueError(f"{written(value)} ends before it begins; write {high}-{low}")
     return _bounded(range(low, high + 1), high - low + 1)
 
 
@@ -208,7 +224,7 @@ def sweep(value: object) -> dict[str, tuple[str, ...]]:
     count = 1
     for name, items in value.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"{name!r} is not a name of a parameter; use letters, digits and _")
+            raise ValueError(f"{written(name)} is not a name of a parameter; use letters, digits and _")
         if not isinstance(items, list | tuple) or not items:
             raise ValueError(f"{name} has no list of values; write {name}: [0.1, 0.01]")
         found[name] = tuple(_env_value(name, item) for item in items)
@@ -232,5 +248,5 @@ def deadline(value: object) -> datetime | float:
         return parse_duration_s(value)
     except ValueError:
         raise ValueError(
-            f"{value!r} is not a time; write 2026-12-24T18:00, or a duration from now such as 8h"
+            f"{written(value)} is not a time; write 2026-12-24T18:00, or a duration from now such as 8h"
         ) from None

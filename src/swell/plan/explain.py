@@ -18,6 +18,8 @@ AHEAD_LISTED = 100
 """At most this many of the jobs ahead are named; all are counted."""
 HOLDERS_NAMED = 3
 """Of jobs that keep GPUs until they end."""
+JOBS_NAMED = 5
+"""Of jobs that it depends on."""
 NODES_NAMED = 5
 """Of nodes that run no containers."""
 
@@ -253,9 +255,18 @@ def gpus(count: Detail) -> str:
 
 
 def _behind(ahead: Detail, first: Detail | None) -> str:
-    if ahead == 1:
-        return "one job comes first" + (f": job {first}" if first is not None else "")
-    return f"{ahead} jobs come first" + (f", the next of them is job {first}" if first is not None else "")
+    """Which job it is comes early: tables cut what is long."""
+    if first is None:
+        return "one job comes first" if ahead == 1 else f"{ahead} jobs come first"
+    return f"job {first} comes first" if ahead == 1 else f"job {first} and {int(ahead) - 1} more come first"
+
+
+def _depends(jobs: Sequence[str], only: Detail | None) -> str:
+    more = f" and {len(jobs) - JOBS_NAMED} more" if len(jobs) > JOBS_NAMED else ""
+    which = f"job{'s' if len(jobs) > 1 else ''} {', '.join(jobs[:JOBS_NAMED])}{more}"
+    if only != "failure":
+        return f"waits for the end of {which}"
+    return f"runs if none of {which} completes" if len(jobs) > 1 else f"runs if {which} does not complete"
 
 
 def _in(detail: Mapping[str, Detail]) -> str:
@@ -323,7 +334,7 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
         f"waits for {d.get('nodes', 'its machine')}, which has its files: {d.get('why', 'there is no copy')}"
     ),
     ReasonCode.BACKOFF: lambda d: f"{d.get('why', 'failed before')}; tried again in {_in(d)}",
-    ReasonCode.DEPENDS: lambda d: f"waits for the end of job {d.get('jobs', '?')}",
+    ReasonCode.DEPENDS: lambda d: _depends(str(d.get("jobs", "?")).split(", "), d.get("only")),
     ReasonCode.FREEING: lambda d: (
         f"its GPUs are being freed by job {d.get('by', '?')}"
         + (f", at a checkpoint that is expected in {_in(d)}" if "in_s" in d else "")

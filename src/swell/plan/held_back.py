@@ -39,7 +39,8 @@ class HeldBack:
         needs = (spec.depends_on, spec.after_any, spec.after_failure)
         if needs not in self._unmet:
             jobs = ", ".join(map(str, unmet(spec, self._state)))
-            self._unmet[needs] = Reason(code=ReasonCode.DEPENDS, detail={"jobs": jobs}) if jobs else None
+            only = {"only": "failure"} if not (spec.depends_on or spec.after_any) else {}
+            self._unmet[needs] = Reason(code=ReasonCode.DEPENDS, detail={"jobs": jobs, **only}) if jobs else None
         return self._unmet[needs]
 
 

@@ -1,7 +1,7 @@
 """The cheapest change that would let a waiting job start, verified: the same brain decides on the changed state.
 
 Tried in this order, the first that works is it: other GPU types, fewer GPUs (as few fewer as possible), a higher
-priority, more nodes like the largest there is. What a person would do is what is tried: another spec means to cancel
+priority, more nodes like the largest there is. What a person would do is what is tried: other types mean to cancel
 the job and submit it again, behind the others.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from swell.core.capacity import accepts_type, need_of_spec
-from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, NodeObserved, PriorityChanged
+from swell.core.events import Event, JobCancelled, JobResumed, JobSubmitted, JobUpdated, NodeObserved, PriorityChanged
 from swell.core.ids import JobId
 from swell.core.job import PRIORITIES, GpuRequest, JobSpec
 from swell.core.lifecycle import apply
@@ -160,7 +160,17 @@ def _fewer_gpus(state: State, record: JobRecord, now_s: float) -> Iterator[Relax
         advice = f"ask for {n} GPU{'s' if n > 1 else ''} instead of {_asked(request)}"
         if request.min < request.max:
             advice = f"let it run with {n} GPU{'s' if n > 1 else ''} (gpus.min: {n} instead of {request.min})"
-        yield _again(state, record, replace(record.spec, gpus=gpus), now_s, advice)
+        if replace(request, min=1, max=1, start=0) == GpuRequest():
+            yield _updated(record, GpuRequest(min=gpus.min, max=gpus.max), now_s, advice)
+        else:
+            yield _again(state, record, replace(record.spec, gpus=gpus), now_s, advice)
+
+
+def _updated(record: JobRecord, gpus: GpuRequest, now_s: float, advice: str) -> Relaxation:
+    """It keeps its place in the queue."""
+    size = f"{gpus.min}" if gpus.min == gpus.max else f"{gpus.min}-{gpus.max}"
+    event = JobUpdated(job=record.id, gpus=gpus, at_s=now_s)
+    return Relaxation(advice=f"{advice}: swell update {record.id} gpus={size}", job=record.id, events=(event,))
 
 
 def _asked(request: GpuRequest) -> int:

@@ -104,3 +104,104 @@ def test_the_answer_of_resume_update_and_priority_is_of_now(sh: Shell) -> None:
 def test_words_of_others_lead_to_ours(sh: Shell) -> None:
     for word in ("ps", "jobs"):
         assert sh(word, "--name", "nobody-s").out == sh("ls", "--name", "nobody-s").out
+
+
+def test_what_the_library_saved_is_named_and_brought(sh: Shell) -> None:
+    (sh.work / "train.py").write_text(
+        "import swell\nwith swell.training(epochs=2) as run:\n    for epoch in run.epochs():\n        run.save(epoch)\n"
+    )
+    said = sh("run", "--name", "saver", "--uses-library", "--", "python3", "train.py").err
+    assert "--checkpoints" in said.splitlines()[-1]
+    assert "--checkpoints" in sh("fetch", "saver", code=2).err, "it wrote no other file"
+    assert "checkpoints  " in sh("show", "saver").out
+    sh("fetch", "saver", "--checkpoints", "--into", "saved")
+    kept = json.loads(sh("fetch", "saver", "--checkpoints", "--list", "--json").out)
+    assert {path.name for path in (sh.work / "saved").iterdir()} == set(kept["files"]) != set()
+    sh("run", "--name", "none", "--gpus", 0, "--", "true")
+    assert "no checkpoints of job" in sh("fetch", "none", "--checkpoints", code=2).err
+
+
+def test_a_job_that_could_never_run_is_named_with_its_file(sh: Shell) -> None:
+    (sh.work / "job.yaml").write_text("command: 'true'\ncpus: 4000\n")
+    assert sh("submit", "job.yaml", code=2).err.startswith("swell: job.yaml: one worker needs 4000 CPUs")
+    (sh.work / "job.yaml").write_text("name: fits\ncommand: 'true'\n---\nname: huge\ncommand: 'true'\ncpus: 4000\n")
+    assert "job huge: one worker needs 4000 CPUs" in sh("submit", "job.yaml", code=2).err
+    assert json.loads(sh("ls", "--all", "--json", "--name", "fits").out) == []
+
+
+def test_what_only_this_machine_knows_is_told_with_file_and_line(sh: Shell) -> None:
+    (sh.work / "job.yaml").write_text("command: 'true'\npython: /no/such\n")
+    assert "job.yaml, line 2: python: there is no interpreter '/no/such' here" in sh("submit", "job.yaml", code=2).err
+    (sh.work / "job.yaml").write_text("command: echo hi\nworkdir: nosuch\n")
+    said = sh("submit", "job.yaml", code=2).err
+    assert "job.yaml: workdir: there is no directory 'nosuch' in" in said
+    (sh.work / "job.yaml").write_text("name: a-${i}\ncommand: 'true'\narray: 2\nsweep: {i: [1]}\n")
+    assert "job.yaml, line 4: sweep: array and sweep do not go together" in sh("submit", "job.yaml", code=2).err
+
+
+def test_a_value_of_a_megabyte_does_not_fill_the_screen(sh: Shell) -> None:
+    (sh.work / "job.yaml").write_text("command: 'true'\n" + "".join(f"{field}: {'x' * 90_000}\n" for field in LONG))
+    said = sh("submit", "job.yaml", code=2).err
+    assert len(said) < 400 * len(LONG)
+    assert "line 2: gpus" in said
+    for field in ("python", "script", "workdir", "name", "image"):
+        line = "" if field == "script" else "command: 'true'\n"
+        (sh.work / "job.yaml").write_text(f"{line}{field}: {'x' * 90_000}\n")
+        assert len(sh("submit", "job.yaml", code=None).err) < 1000, field
+
+
+LONG = ("gpus", "memory", "time_limit", "priority", "launcher", "array", "deadline", "retries", "workdir")
+
+
+def test_jobs_of_a_trial_may_wait_for_each_other(sh: Shell) -> None:
+    (sh.work / "jobs.yaml").write_text(
+        "name: first-t\ncommand: sleep 9\ngpus: 0\nestimated_hours: 1\n---\n"
+        "name: second-t\ncommand: 'true'\ngpus: 0\nestimated_hours: 1\ndepends_on: [first-t]\ninclude: [data]\n"
+    )
+    jobs = {
+        job["name"]: job["after"] for job in json.loads(sh("what-if", "--submit", "jobs.yaml", "--json").out)["jobs"]
+    }
+    assert jobs["second-t"]["starts_in_s"] >= jobs["first-t"]["ends_in_s"] - 1
+    (sh.work / "jobs.yaml").write_text("command: 'true'\ngpu: 2\n")
+    assert "jobs.yaml, line 2: gpu: there is no such field" in sh("what-if", "--submit", "jobs.yaml", code=2).err
+
+
+def test_a_job_that_waits_for_gpus_is_told_a_change_that_keeps_its_place(sh: Shell) -> None:
+    sh("run", "-d", "--gpus", 3, "--name", "holder", "--", "sleep 60")
+    eventually(lambda: "RUNNING" in sh("ls", "--name", "holder").out, timeout_s=60.0)
+    sh("run", "-d", "--gpus", 2, "--name", "wants-two", "--", "true")
+    told = sh("explain", "wants-two").out
+    job = json.loads(sh("show", "wants-two", "--json").out)["id"]
+    advised = f"swell update {job} gpus=1"
+    assert f"ask for 1 GPU instead of 2: {advised}; it starts at once" in told
+    sh(*advised.split()[1:])
+    sh("wait", job)
+    sh("run", "-d", "--gpus", 0, "--after-failure", "holder", "--name", "tidy", "--", "true")
+    holder = json.loads(sh("show", "holder", "--json").out)["id"]
+    assert f"runs if job {holder} does not complete" in sh("explain", "tidy").out
+    sh("cancel", "--now", "holder")
+    sh("wait", "tidy")
+
+
+def test_options_of_a_policy_are_set_as_the_docs_say(sh: Shell) -> None:
+    assert "price=2" in sh("policy", "swell", "price=2").out
+    assert "price=3" in sh("policy", "price=3").out
+    assert "has no option 'nosuch'" in sh("policy", "swell", "nosuch=1", code=2).err
+    assert "has no value; write KEY=VALUE" in sh("policy", "swell", "price", code=2).err
+    assert "price" not in sh("policy", "swell").out
+
+
+def test_words_that_are_no_job_are_answered_as_such(sh: Shell) -> None:
+    for ref in ("a/b", "../x", "99999999999999999999"):
+        said = sh("show", ref, code=2).err
+        assert "there is no job" in said
+        assert ref in said
+        assert "/v1" not in said
+    for verb in (("priority", "9", "5000"), ("update", "9", "priority=5000")):
+        assert "must be less than or equal to 1000" in sh(*verb, code=2).err
+    assert "(gpus, time_limit, priority can); submit" in sh("update", "9", "color=red", code=2).err
+    assert "did you mean gpus?" in sh("update", "9", "gpu=2", code=2).err
+    assert "no job is like that" in sh("ls", "--name", "nobody-has-this-name").out
+    sh("run", "-d", "--gpus", 0, "--name", "sleeper", "--", "sleep 60")
+    assert "not ended after 1s" in sh("wait", "sleeper", "--timeout", 1, code=124).err
+    sh("cancel", "--now", "sleeper")

@@ -50,6 +50,32 @@ def test_the_first_run_on_a_machine_without_gpus_has_a_slot_per_core_and_says_so
     assert "one per core" not in alone("run", "--gpus", 1, "--", "true").err
 
 
+def test_the_command_that_up_prints_next_runs_on_a_machine_without_gpus(alone: Shell) -> None:
+    said = alone("up").out
+    assert "no GPU found" in said
+    assert "the first job lets slots stand in for GPUs" in said
+    assert "one per core" not in alone("run", "--gpus", 0, "--", "true", code=None).err, "it needs none"
+    alone("rm", "--ended", "--yes")
+    (alone.work / "job.yaml").write_text("command: echo hi\n")
+    alone("down")
+    again = Shell(alone.home.with_name("other"), alone.work)
+    try:
+        again("up")
+        submitted = again("submit", "job.yaml")
+        assert "one per core" in submitted.err
+        again("wait", 1)
+        assert slots(again) == len(os.sched_getaffinity(0))
+        assert "the first job" not in again("up").out
+    finally:
+        again("down", "--cancel", code=None)
+
+
+def test_no_slots_come_by_themselves_where_somebody_wants_none(alone: Shell) -> None:
+    alone("up", "--gpus", 0)
+    assert "it needs a GPU and no node has one" in alone("run", "--", "true", code=2).err
+    assert slots(alone) == 0
+
+
 def test_what_cannot_change_while_it_runs_is_said(alone: Shell) -> None:
     alone("up", "--gpus", 1)
     assert "--port hold from a start on" in alone("up", "--port", 9, "--gpus", 2).out

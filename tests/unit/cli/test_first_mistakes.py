@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from swell.cli import common, logs, show, wait
-from swell.cli.submit import _read
+from swell.cli.submit import read_jobs
 from swell.client.errors import DaemonUnreachable
 
 
 @pytest.mark.parametrize(("name", "runs"), [("train.py", "python train.py"), ("go.sh", "bash go.sh")])
 def test_a_program_is_not_a_job_file(name: str, runs: str) -> None:
     with pytest.raises(click.BadParameter, match=f"{name} is a program, not a job file; `swell run -- {runs}`"):
-        _read(Path(name))
+        read_jobs(Path(name))
 
 
 class StillStarting:

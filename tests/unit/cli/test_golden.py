@@ -104,7 +104,10 @@ RUN = {
     "reason": "grew to 2",
     "lost_s": 0.0,
 }
-SIZES = {kind: {"bytes": 2 << 20} for kind in ("working_copy", "checkpoints", "logs")}
+SIZES = {
+    **{kind: {"bytes": 2 << 20} for kind in ("working_copy", "logs")},
+    "checkpoints": {"path": "/home/ada/.swell/checkpoints/1", "files": 3, "bytes": 2 << 20},
+}
 SNAPSHOT = {"files": 12, "bytes": 48 << 10, "own_bytes": 4 << 10}
 KEPT = {"job": 1, "directory": "/home/ada/.swell/work/1", "snapshot": SNAPSHOT, "submitted": "", **SIZES}
 EXPLAINED = {

@@ -38,6 +38,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "train.py").write_text("1")
+    (tmp_path / "sub").mkdir()
     return tmp_path
 
 

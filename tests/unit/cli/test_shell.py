@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from swell.cli.shell import NoInterpreter, complete
+from swell.cli.shell import Wrong, complete
 
 ENVIRON = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/home/me", "WANDB_PROJECT": "p", "KEY": "v"}
 
@@ -85,7 +85,7 @@ def test_an_interpreter_is_found_now(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert completed({"python": "env"}, environ)["python"] == str(python)
     assert completed({"python": str(python)}, environ)["python"] == str(python)
     assert completed({"python": "python3.99"}, environ)["python"] == str(named)
-    with pytest.raises(NoInterpreter, match=r"python3\.98"):
+    with pytest.raises(Wrong, match=r"python3\.98"):
         completed({"python": "python3.98"}, environ)
 
 

@@ -1,9 +1,14 @@
+import io
 import time
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from swell.cli.demo import Show
+from swell.cli.demo import _table as demo_table
 from swell.cli.tables import JOB_HEAD, NARROW_HEAD, eta, gpus, holds, job_head, job_row, node_row, progress, state
+from swell.demo.story import STORY
 
 
 def counted(done: int, total: int, unit: str = "epoch") -> dict[str, Any]:
@@ -42,7 +47,7 @@ def test_a_waiting_job_says_when_it_starts() -> None:
     now = time.time()
     waits = job(starts_s=[now + 600.5, now + 3600.5], eta_s=[now + 7200.0, now + 9000.0])
     assert job_row(waits, JOB_HEAD)[-3] == "starts 10m-1h00m"
-    assert job_row(waits, NARROW_HEAD)[-3] == "starts 1h00m"
+    assert job_row(waits, NARROW_HEAD)[-3] == "starts <1h00m"
     assert job_head(80) == NARROW_HEAD
     assert job_head(200) == job_head(None) == JOB_HEAD
 
@@ -87,6 +92,22 @@ def test_eta_is_an_interval_unless_it_is_narrow() -> None:
     assert eta(job(eta_s=[now + 3600.5, now + 7200.5])) == "1h00m-2h00m"
     assert eta(job(eta_s=[now + 7100.5, now + 7200.5])) == "2h00m"
     assert eta(job(ended_s=1e6, ran_s=65.0)) == "ran 1m05s", "waiting is not running"
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_only_the_reason_is_cut_in_the_picture_of_the_demo(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    why = {"where": ["node:0,1"], "why": "a change would cost more than it brings (cost 30 s, gain 12 s)"}
+    jobs = {n: job(id=n, name=act.name, user="root", state="running", **why) for n, act in enumerate(STORY, 1)}
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(demo_table(Show(jobs=jobs), 5.0))
+    lines = console.export_text().splitlines()[2:]
+    assert max(map(len, lines)) <= width
+    for line, act in zip(lines, STORY, strict=True):
+        assert line.split()[1] == act.name
+        assert "RUNNING" in line
+    table = demo_table(Show(), 0.0)
+    assert not table.rows
 
 
 def test_holds() -> None:

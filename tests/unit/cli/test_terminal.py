@@ -157,7 +157,8 @@ KEPT = {
     "directory": EVIL,
     "snapshot": SNAPSHOT,
     "submitted": "",
-    **{key: {"bytes": 1} for key in ("working_copy", "checkpoints", "logs")},
+    **{key: {"bytes": 1} for key in ("working_copy", "logs")},
+    "checkpoints": {"path": EVIL, "files": 1, "bytes": 1},
 }
 EXPLAINED = {
     "job": 1,

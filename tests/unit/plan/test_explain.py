@@ -35,7 +35,7 @@ def test_a_change_costs_more_than_it_brings_only_if_it_does(cost_s: float, gain_
 
 def test_one_job_ahead_is_said_as_one() -> None:
     said = [sentence(Reason(code=ReasonCode.BEHIND, detail={"ahead": n, "first": 7})) for n in (1, 2)]
-    assert said == ["one job comes first: job 7", "2 jobs come first, the next of them is job 7"]
+    assert said == ["job 7 comes first", "job 7 and 1 more come first"]
 
 
 def test_who_is_ahead_is_named_with_its_owner() -> None:
@@ -183,5 +183,5 @@ def test_a_job_that_waits_again_says_why_it_waits_and_not_why_its_last_run_got_i
     assert summary(state.jobs[1], (), now_s=2.0) == "1 GPU on n"
     apply(state, ev.RunEnded(run=run, reason=ev.ExitReason.STOPPED, at_s=3.0))
     behind = Reason(code=ReasonCode.BEHIND, detail={"ahead": 1, "first": 7})
-    assert summary(state.jobs[1], (behind,), now_s=4.0) == "one job comes first: job 7"
+    assert summary(state.jobs[1], (behind,), now_s=4.0) == "job 7 comes first"
     assert summary(state.jobs[1], (), now_s=4.0) == "waits for the next decision"
