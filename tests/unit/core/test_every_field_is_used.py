@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 import swell
 from swell.core.job import GpuRequest, JobSpec, Mount, PodOptions, PodVolume, Roles
@@ -92,7 +93,7 @@ def test_every_field_can_be_written_in_a_job_file(kind: type, model: type[JobMod
     assert [name for name in names if name not in model.model_fields] == []
 
 
-CARRIERS = {
+CARRIERS: dict[type[BaseModel], tuple[str, ...]] = {
     JobModel: ("model",),
     Gpus: ("self",),
     RolesModel: ("roles",),
@@ -121,7 +122,7 @@ CARRIED = carried()
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind in CARRIERS for name in kind.model_fields], ids=lambda v: str(v)
 )
-def test_every_field_of_a_job_file_reaches_the_spec(kind: type, name: str) -> None:
+def test_every_field_of_a_job_file_reaches_the_spec(kind: type[BaseModel], name: str) -> None:
     assert any(name in CARRIED.get(owner, ()) for owner in CARRIERS[kind]), (
         f"jobfile drops {kind.__name__}.{name}: hand it to the spec in jobfile.expand, or remove it"
     )
