@@ -96,6 +96,18 @@ def test_an_ended_session_is_said_plainly(busy: Daemon, visit: Visit) -> None:
     assert visit.page.get_by_label("Token").is_visible()
 
 
+def test_an_open_page_says_that_its_token_was_revoked(busy: Daemon, visit: Visit) -> None:
+    """Without a click of its reader: what the page shows would be old, and look live."""
+    visit.expected.append("401")
+    made = busy.post("/v1/tokens", {"user": "kim", "days": 1})
+    code = busy.post("/v1/ui/codes", headers={"Authorization": f"Bearer {made['token']}"})["code"]
+    visit.page.goto(f"{url(busy)}/#code={code}")
+    visit.page.get_by_role("heading", level=1, name="Cluster").wait_for()
+    busy.request("DELETE", f"/v1/tokens/{made['id']}")
+    visit.page.get_by_test_id("farewell").wait_for()
+    assert visit.page.get_by_label("Token").is_visible()
+
+
 def test_the_dashboard_is_small() -> None:
     """All of it, compressed as it is sent."""
     files = [path for path in STATIC.rglob("*") if path.is_file()]
