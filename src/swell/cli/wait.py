@@ -16,7 +16,7 @@ from swell.cli.follow import ENDED, end_line
 from swell.cli.patience import AWAY_S, patiently
 from swell.cli.terminal import say
 from swell.core.errors import SwellError
-from swell.jobfile.units import format_duration, parse_duration_s
+from swell.jobfile.units import parse_duration_s
 
 EVERY_S = 0.5
 EXIT_TIMED_OUT = 124
@@ -29,8 +29,7 @@ EXIT_TIMED_OUT = 124
 def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str | None) -> None:
     """Wait until JOBS (ids, ranges, names, patterns or `last`) have ended: 0 if all completed, else 1."""
     found = client(home)
-    timeout_s = _seconds(timeout) if timeout else float("inf")
-    until_s = time.monotonic() + timeout_s
+    until_s = time.monotonic() + _seconds(timeout) if timeout else float("inf")
     left = [found.job(ref)["id"] for ref in named(found, jobs, ("all",))]
     ended = []
     while left:
@@ -41,8 +40,7 @@ def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str |
             if not as_json:
                 say(end_line(view), err=True)
         elif time.monotonic() > until_s:
-            waited, ids = format_duration(timeout_s), ", ".join(map(str, left))
-            say(f"{plural(len(left), 'job')} not ended after {waited}: {ids}", err=True)
+            say(f"{plural(len(left), 'job')} not ended after {timeout}: {', '.join(map(str, left))}", err=True)
             sys.exit(EXIT_TIMED_OUT)
         else:
             time.sleep(EVERY_S)

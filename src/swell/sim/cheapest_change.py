@@ -23,7 +23,7 @@ from swell.core.state import copy_of as same
 from swell.plan.snapshotter import Snapshotter
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Setup, Simulation
-from swell.sim.forecast import Expected, _Errors, copy_of
+from swell.sim.forecast import Expected, copy_of
 
 MAX_SIZES = 6
 MAX_NEW_NODES = 8
@@ -61,7 +61,7 @@ class Trial:
         self._now_s = now_s
         self._per_node = gpus_per_node(self._state.nodes.values())
         self._setup = Setup(nodes=(), policy=policy, placer=placer, options=options, until_s=now_s)
-        world = Expected(book, self._state, now_s, _Errors(0, 0))
+        world = Expected(book, self._state, now_s, None)
         self._snapshotter = Snapshotter(world)
         self._snapshotter.take(self._state, now_s, options)
         self._as_it_is = self._decided(same(self._state), book)
@@ -109,7 +109,7 @@ class Trial:
 
     def _decided(self, state: State, book: SpeedBook) -> State:
         """After the passes of this moment, in place."""
-        world = Expected(book, state, self._now_s, _Errors(0, 0))
+        world = Expected(book, state, self._now_s, None)
         snapshotter = self._snapshotter.branch(state, world)
         simulation = Simulation(self._setup, world, world, state=state, now_s=self._now_s, snapshotter=snapshotter)
         return simulation.run()

@@ -270,11 +270,12 @@ class _Task:
 class Expected:
     """World and speed book of a forecast: the models' expectation is what policies see, with errors is what happens.
 
-    A job that waits is looked at when somebody asks for it: nothing happens to it before."""
+    A job that waits is looked at when somebody asks for it: nothing happens to it before. Without `errors` only this
+    moment is decided, and policies see what the daemon's own sees now."""
 
     follows_records = True
 
-    def __init__(self, book: SpeedBook, state: State, now_s: float, errors: _Errors) -> None:
+    def __init__(self, book: SpeedBook, state: State, now_s: float, errors: _Errors | None) -> None:
         self._book = book
         self._errors = errors
         self._now_s = now_s
@@ -290,20 +291,26 @@ class Expected:
 
     def _look_at(self, job: JobRecord, now_s: float) -> _Task:
         speed, left = self._book.speed(job, self._per_node), self._book.remaining(job)
-        factor = self._errors.factor(job.id, left.sigma)
+        factor = self._errors.factor(job.id, left.sigma) if self._errors is not None else 1.0
         task = _Task(speed, left.at_speed_1_s, factor, left.as_of_s, known=left.known, sigma=left.sigma)
         if job.state is JobState.RUNNING and job.run is not None:
             task.rate = self._rate(task, job.run)
         task.done_s = left.done_1_s
         done = task.rate * max(0.0, now_s - left.as_of_s)
         task.settle(max(now_s, left.as_of_s))
-        # A guess that is used up was a bad one: the longer it has been wrong, the more is left. So is an estimate.
-        guessed = left.length_median_1_s > 0.0 or not left.known
-        task.expected_s = max(task.expected_s, LEAST_LEFT * done if guessed else done - left.at_speed_1_s)
-        if left.length_median_1_s:  # policies see what they would see; what happens is drawn, given that it still runs
-            task.draw(Length(left.length_median_1_s, left.length_sigma), job, self._errors.deviation(job.id))
+        if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
+            task.expected_s = max(task.expected_s, LEAST_LEFT * done)
+        if self._errors is not None:
+            self._foresee(task, job, left, done, self._errors)
         self._tasks[job.id] = task
         return task
+
+    def _foresee(self, task: _Task, job: JobRecord, left: Remaining, done: float, errors: _Errors) -> None:
+        """What policies will soon see of a job that outran its estimate, and how long the job is in this sample."""
+        guessed = left.length_median_1_s > 0.0 or not left.known
+        task.expected_s = max(task.expected_s, LEAST_LEFT * done if guessed else done - left.at_speed_1_s)
+        if left.length_median_1_s:
+            task.draw(Length(left.length_median_1_s, left.length_sigma), job, errors.deviation(job.id))
 
     def going_on(self, state: State, now_s: float) -> list[Event]:
         """What comes of the runs there are."""

@@ -58,7 +58,7 @@ def typed(*args: str) -> None:
         (lambda: placer_named("hungaran"), "did you mean hungarian?"),
         (lambda: check_options("fifo", {"xyzzy": 1}), "there are: none"),
         (lambda: typed("cancle", "1"), "did you mean cancel?"),
-        (lambda: typed("xyzzy"), "there are: up, run,"),
+        (lambda: typed("xyzzy"), "there is no verb 'xyzzy'; `swell help` lists them"),
         (
             lambda: typed("sim", "run", "--out", "o", "--workload", __file__, "--format", "polux"),
             "did you mean pollux?",
