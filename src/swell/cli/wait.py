@@ -39,8 +39,9 @@ def wait(home: Path | None, as_json: bool, jobs: tuple[str, ...], timeout: str |
             left.pop(0)
             if not as_json:
                 say(end_line(view), err=True)
-        elif time.monotonic() > until_s:
-            say(f"{plural(len(left), 'job')} not ended after {timeout}: {', '.join(map(str, left))}", err=True)
+        elif timeout and time.monotonic() > until_s:
+            after = f"{timeout}s" if timeout[-1].isdigit() else timeout  # a number alone is seconds
+            say(f"{plural(len(left), 'job')} not ended after {after}: {', '.join(map(str, left))}", err=True)
             sys.exit(EXIT_TIMED_OUT)
         else:
             time.sleep(EVERY_S)
