@@ -83,10 +83,15 @@ def _from_here(view: dict[str, Any], place: dict[str, Any], wanted: Wanted) -> B
     if view["spec"]["workdir"].startswith("/"):
         raise FetchError(f"job {view['id']} ran in {directory} itself: what it wrote is there")
     submitted = Path(place["submitted"], view["spec"]["workdir"]) if place["submitted"] else None
+    saved = f"its checkpoints: `swell fetch {view['id']} --checkpoints`" if place["checkpoints"]["files"] else ""
+    return _copied(directory, submitted, wanted, saved or f"`ls {directory}` shows what is there")
+
+
+def _copied(directory: Path, submitted: Path | None, wanted: Wanted, instead: str) -> Brought:
+    """`instead`: what people read where nothing is to be brought."""
     names = matching(directory, wanted.patterns) if wanted.patterns else written(directory, submitted)
     if not names:
-        saved = f"its checkpoints: `swell fetch {view['id']} --checkpoints`" if place["checkpoints"]["files"] else ""
-        raise _nothing(str(directory), wanted, saved or f"`ls {directory}` shows what is there")
+        raise _nothing(str(directory), wanted, instead)
     size = 0 if wanted.only_list else copy(directory, names, wanted.target, replace=wanted.replace)
     return str(directory), names, size
 
@@ -102,14 +107,7 @@ def _saved(view: dict[str, Any], place: dict[str, Any], wanted: Wanted, *, local
         raise FetchError(
             f"the checkpoints of job {view['id']} are in {directory} on the daemon's machine; copy them there"
         )
-    names = matching(directory, wanted.patterns) if wanted.patterns else written(directory, None)
-    if not names:
-        raise _nothing(str(directory), wanted, f"`ls {directory}` shows what is there")
-    return (
-        str(directory),
-        names,
-        0 if wanted.only_list else copy(directory, names, wanted.target, replace=wanted.replace),
-    )
+    return _copied(directory, None, wanted, f"`ls {directory}` shows what is there")
 
 
 def _from_afar(found: Client, view: dict[str, Any], wanted: Wanted) -> Brought:
