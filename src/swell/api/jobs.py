@@ -168,10 +168,10 @@ def _select(engine: Engine, body: Cancel) -> tuple[list[JobId], Problems]:
     wanted: dict[JobId, None] = {}
     problems: list[dict[str, Any]] = []
     for ref in body.jobs:
-        found = _matching(engine, str(ref))
-        wanted.update(dict.fromkeys(found))
-        if not found:
-            problems.append({"job": ref, "detail": f"there is no job {ref} that could be cancelled"})
+        try:
+            wanted.update(dict.fromkeys(_matching(engine, str(ref))))
+        except NotFound as error:
+            problems.append({"job": ref, "detail": str(error)})
     if body.all or body.name or body.user or body.batch:
         wanted.update(dict.fromkeys(_filtered(engine, body)))
     elif not body.jobs:
@@ -181,10 +181,13 @@ def _select(engine: Engine, body: Cancel) -> tuple[list[JobId], Problems]:
 
 def _matching(engine: Engine, ref: str) -> Sequence[JobId]:
     """A number or `last` names one job; a name or pattern all of that name that have not ended."""
-    if ref.isdecimal() or ref == "last":
+    if (ref.isdecimal() and ref.isascii()) or ref == "last":
         return [find_job(engine, ref)]
     state = engine.state
-    return [job for job in state.active if fnmatch.fnmatchcase(state.jobs[job].spec.name, ref)]
+    found = [job for job in state.active if fnmatch.fnmatchcase(state.jobs[job].spec.name, ref)]
+    if not found:
+        raise NotFound(f"there is no job {ref} that could be cancelled")
+    return found
 
 
 def _filtered(engine: Engine, body: Cancel) -> Sequence[JobId]:

@@ -176,6 +176,20 @@ def test_bulk_cancel_says_what_it_could_not(server: Server) -> None:
     assert [p["job"] for p in answer["problems"]] == ["nobody", 99]
 
 
+@pytest.mark.parametrize("ref", [10**36, "9" * 30, "\u0663", "1\u0663"])
+def test_bulk_cancel_of_a_number_that_is_no_id_stops_the_others(server: Server, ref: int | str) -> None:
+    server.submit()
+    answer = post(server, "/v1/jobs/cancel", {"jobs": [ref, 1]})
+    assert answer["cancelled"] == [1]
+    assert [p["job"] for p in answer["problems"]] == [ref]
+
+
+def test_bulk_cancel_of_the_last_of_no_jobs_is_a_problem(server: Server) -> None:
+    answer = post(server, "/v1/jobs/cancel", {"jobs": ["last"]})
+    assert answer["cancelled"] == []
+    assert "there is no job yet" in answer["problems"][0]["detail"]
+
+
 def test_bulk_cancel_of_nothing_is_refused(server: Server) -> None:
     assert server.client.post("/v1/jobs/cancel", json={}).status_code == 422
 
