@@ -1,7 +1,8 @@
 """Progress of jobs without the library, from what they print: reads on in their logs and reports epochs or steps.
 
 It reads only the log of rank 0 of running jobs that do not report through the library, a bounded piece at a time. A
-job's own pattern that is slow on one line is disabled, so that no log can block the daemon.
+job's own patterns are matched by a process beside the daemon, and disabled if they are slow: no log and no pattern can
+block the daemon.
 
 The time of a line is the modification time of the log. Lines that are read together all get that time, which is wrong
 by at most the interval between two reads.
@@ -14,15 +15,16 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from swell.core.errors import SwellError
 from swell.core.events import EpochEnded, Event
 from swell.core.ids import RunId
-from swell.core.progress import harmless, read_line
+from swell.core.progress import read_line, seen_of
 from swell.core.progress_track import Report, Track, finish, follow, marked, report
 from swell.core.state import JobRecord, JobState, Run, State
 from swell.core.staying import files_seen
+from swell.daemon.patterns import Groups, Patterns, Unusable
 from swell.ports import LogChunk
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,6 @@ BUDGET_S = 0.1
 """Maximum time for matching per round. Jobs that were left out come first in the next round."""
 PIECE = 64 * 1024
 LAST_PIECES = 16
-SLOW_LINE_S = 0.05
 LATE_S = 5.0
 """A run older than this at its first read began before this daemon: its earlier lines have no known times."""
 
@@ -48,7 +49,7 @@ Commit = Callable[[Sequence[Event]], Awaitable[None]]
 class _Reading:
     """How far one run's log has been read."""
 
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[str, ...]
     timed_from_s: float
     track: Track
     offset: int = 0
@@ -56,23 +57,37 @@ class _Reading:
     looked_s: float = 0.0
     report_at_s: float = 0.0
     pause_s: float = EVERY_S  # between two reports
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # the end of the run may come while a piece is read
 
 
 class LogWatch:
     def __init__(self, state: Callable[[], State], read: ReadLog, commit: Commit, now_s: Callable[[], float]) -> None:
         self._state, self._read, self._commit, self._now_s = state, read, commit, now_s
         self._readings: dict[RunId, _Reading] = {}
+        self._patterns = Patterns()
         self._spent_s = 0.0
         self._first = 0
 
     async def run(self) -> None:
         """Until cancelled. A log that cannot be read (machine away, disk full) is retried in the next round."""
-        while True:
-            await asyncio.sleep(EVERY_S)
-            watched = [record for job in list(self._state().active) if _silent(record := self._state().jobs[job])]
-            await self._round(watched)
-            current = {record.run.id for record in watched if record.run is not None}
-            self._readings = {run: reading for run, reading in self._readings.items() if run in current}
+        try:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                await self._watch()
+        finally:
+            await self.stop()
+
+    async def _watch(self) -> None:
+        watched = [record for job in list(self._state().active) if _silent(record := self._state().jobs[job])]
+        await self._round(watched)
+        current = {record.run.id for record in watched if record.run is not None}
+        self._readings = {run: reading for run, reading in self._readings.items() if run in current}
+        if not any(reading.patterns for reading in self._readings.values()):
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Ends the process that matches patterns. The next that is needed starts another."""
+        await self._patterns.stop()
 
     async def _round(self, watched: Sequence[JobRecord]) -> None:
         self._spent_s = 0.0
@@ -109,21 +124,39 @@ class LogWatch:
         reading = self._readings.get(run.id)
         if reading is None:
             reading = self._readings[run.id] = self._open(record, run)
-        chunk = await self._read(run.id, 0, reading.offset, PIECE)
-        reading.offset = chunk.next_offset
-        data = reading.rest + chunk.data
-        *lines, reading.rest = data.replace(b"\r", b"\n").split(b"\n")
-        reading.rest = reading.rest[-PIECE:]
-        if not reading.patterns and _WORTH_A_LOOK.search(data) is None:
-            lines = []
-        now_s, began_s = self._now_s(), time.perf_counter()
-        at_s = max(reading.looked_s, now_s - chunk.age_s)
-        for line in lines:
-            self._line(reading, run.id, line, at_s)
-        reading.looked_s = now_s
-        self._spent_s += time.perf_counter() - began_s
-        await self._report(record, reading, now_s)
+        async with reading.turn:
+            chunk = await self._read(run.id, 0, reading.offset, PIECE)
+            began_s = time.perf_counter()
+            await self._take(reading, run.id, chunk)
+            self._spent_s += time.perf_counter() - began_s
+            await self._report(record, reading, reading.looked_s)
         return bool(chunk.data)
+
+    async def _take(self, reading: _Reading, run: RunId, chunk: LogChunk) -> None:
+        data = reading.rest + chunk.data
+        *raw, rest = data.replace(b"\r", b"\n").split(b"\n")
+        if not reading.patterns and _WORTH_A_LOOK.search(data) is None:
+            raw = []
+        lines = [line.decode(errors="replace") for line in raw]
+        now_s = self._now_s()
+        at_s = max(reading.looked_s, now_s - chunk.age_s)
+        for line, groups in zip(lines, await self._own(reading, run, lines), strict=True):
+            seen = seen_of(groups) if groups is not None else read_line(line)
+            if seen is not None:
+                reading.track = follow(reading.track, seen, at_s)
+        reading.offset, reading.rest, reading.looked_s = chunk.next_offset, rest[-PIECE:], now_s
+
+    async def _own(self, reading: _Reading, run: RunId, lines: Sequence[str]) -> Sequence[Groups | None]:
+        """What the job's own patterns find in each line."""
+        nothing: list[Groups | None] = [None] * len(lines)
+        if not (reading.patterns and lines):
+            return nothing
+        try:
+            return await self._patterns.find(reading.patterns, lines)
+        except Unusable as error:
+            reading.patterns = ()
+            log.warning("run %s: its progress pattern is not used any more: %s", run, error)
+            return nothing
 
     async def _report(self, record: JobRecord, reading: _Reading, now_s: float) -> None:
         """One event for all new progress, if the pause is over; at once where a stop waits for the end of an epoch."""
@@ -140,20 +173,15 @@ class LogWatch:
     def _open(self, record: JobRecord, run: Run) -> _Reading:
         now_s = self._now_s()
         late = run.started_s is not None and now_s - run.started_s > LATE_S
-        own = tuple(re.compile(text) for text in record.spec.progress_patterns if harmless(text))
         unit = "epoch" if record.unit == "epoch" else "step"
         total = record.epochs_total if record.unit in ("epoch", "step") else 0
         track = Track(unit=unit, before=run.epochs_before, total=total, given=record.spec.epochs)
-        return _Reading(patterns=own, timed_from_s=now_s if late else 0.0, track=track, looked_s=run.started_s or now_s)
-
-    def _line(self, reading: _Reading, run: RunId, line: bytes, at_s: float) -> None:
-        began_s = time.perf_counter()
-        seen = read_line(line.decode(errors="replace"), reading.patterns)
-        if reading.patterns and time.perf_counter() - began_s > SLOW_LINE_S:
-            reading.patterns = ()
-            log.warning("run %s: its progress pattern is too slow and is not used any more", run)
-        if seen is not None:
-            reading.track = follow(reading.track, seen, at_s)
+        return _Reading(
+            patterns=record.spec.progress_patterns,
+            timed_from_s=now_s if late else 0.0,
+            track=track,
+            looked_s=run.started_s or now_s,
+        )
 
     def _events(self, run: RunId, reading: _Reading, found: Report | None) -> list[Event]:
         record = self._state().jobs[run.job]

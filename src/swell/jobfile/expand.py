@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -28,6 +28,8 @@ _PARAMETER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _QUOTED = re.compile(r"'[^']*'")
 MAX_TOTAL = 128 << 20
 """Of all jobs that one submission makes, written out."""
+MAX_PATTERNS = 20
+MAX_PATTERN = 500
 RESERVED_NAMES = frozenset({"last", "all"})
 INTERPRETERS = {".py": ("python",), ".sh": ("/bin/sh",), ".bash": ("bash",)}
 
@@ -158,15 +160,27 @@ def _check_from_shell(field: str, names: Sequence[str], env: Mapping[str, str]) 
 
 def _check_patterns(patterns: Sequence[str], *, counts_steps: bool) -> None:
     groups: set[str] = set()
+    if len(patterns) > MAX_PATTERNS:
+        raise one("progress", f"has {len(patterns)} expressions; a job may have {MAX_PATTERNS}", "join some by |")
     for index, pattern in enumerate(patterns):
-        try:
-            groups |= re.compile(pattern).groupindex.keys()
-        except re.error as error:
-            fix = "write it as for Python's re module"
-            raise one(f"progress[{index}]", f"is not a regular expression: {error}", fix) from error
+        if len(pattern) > MAX_PATTERN:
+            what = f"has {len(pattern):,} characters; an expression may have {MAX_PATTERN}"
+            raise one(f"progress[{index}]", what, "name what stands around the numbers only")
+        groups |= _groups_of(pattern, f"progress[{index}]")
     if "step" in groups and "epoch" not in groups and not counts_steps:
         fix = "write how many steps it trains, `steps: 6000`, or add a group named epoch"
         raise one("progress", "counts steps, and the job counts epochs", fix)
+
+
+def _groups_of(pattern: str, path: str) -> Set[str]:
+    """Parsed, never compiled: to compile one that was written for it takes seconds."""
+    try:
+        # by name: whether mypy knows `re._parser` depends on which other modules it reads in the same run
+        found: Set[str] = vars(re)["_parser"].parse(pattern).state.groupdict.keys()
+    except (re.error, OverflowError, RecursionError) as error:
+        fix = "write it as for Python's re module"
+        raise one(path, f"is not a regular expression: {error}", fix) from error
+    return found
 
 
 def _deadline_s(deadline: datetime | float, now_s: float) -> float:

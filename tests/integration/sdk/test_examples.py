@@ -14,7 +14,7 @@ from integration.sdk.fake_daemon import fake_daemon
 from integration.sdk.launching import STOPPED, Attempts
 from integration.sdk.stable import Stable
 from swell.core.job import JobSpec
-from swell.core.progress import read_line
+from swell.core.progress import groups_of, read_line, seen_of
 from swell.core.progress_track import Track, finish, follow, marked, report
 from swell.jobfile.expand import expand
 from swell.jobfile.read import read_documents
@@ -81,7 +81,8 @@ def test_the_plain_scripts_log_is_understood(tmp_path: Path) -> None:
     patterns = [re.compile(text) for text in spec_of("plain-script").progress_patterns]
     track, ended = Track(), []
     for at_s, line in enumerate(done.stdout.splitlines()):
-        seen = read_line(line, patterns)
+        groups = groups_of(line, patterns)
+        seen = seen_of(groups) if groups is not None else read_line(line)
         if seen is not None:
             track = follow(track, seen, float(at_s))
         if (news := report(track)) is not None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from swell.core.events import EpochEnded, Event
 from swell.core.ids import RunId
@@ -48,7 +51,11 @@ class Stage:
     def prints(self, text: str, after_s: float = 0.0) -> None:
         self.now_s += after_s
         self.log += text.encode()
-        asyncio.run(self.watch._round([self.state.jobs[1]]))
+        asyncio.run(self._look())
+
+    async def _look(self) -> None:
+        await self.watch._round([self.state.jobs[1]])
+        await self.watch.stop()
 
 
 def test_epochs_with_their_times_and_metrics() -> None:
@@ -73,11 +80,47 @@ def test_after_a_restart_of_the_daemon_nothing_is_told_twice_and_the_past_has_no
     assert [(e.epoch, e.epoch_s) for e in stage.told] == [(3, 0.0), (4, 9.0)]
 
 
-def test_a_pattern_that_could_take_for_ever_is_never_used() -> None:
-    stage = Stage(patterns=(r"(?P<epoch>(a+)+)$", r"round (?P<epoch>\d+)"))
-    stage.prints("a" * 200 + "!\nround 1\n")
-    stage.prints("round 2\n", after_s=1)
+def test_a_jobs_own_pattern_is_matched_beside_the_daemon() -> None:
+    stage = Stage(patterns=(r"round (?P<epoch>\d+)",))
+    stage.prints("round 1\nround 2\n")
+    stage.prints("something else\nround 3\n", after_s=9)
+    assert [e.epoch for e in stage.told] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?P<epoch>(a+)+)$",
+        r"(?:a|aa)+b",
+        r"(?:a{1,50}){1,50}b",
+        r"(?:a?){50}a{50}b",
+        r"a*a*a*a*a*a*a*a*b",
+        r"(?=(?:a|aa)+b)",
+        r"(?<=a+)b",
+    ],
+)
+def test_a_pattern_made_to_take_for_ever_or_that_is_none_is_disabled_and_blocks_nobody(pattern: str) -> None:
+    """Also while the process matches, others go on: the loop of the daemon is free."""
+    stage = Stage(patterns=(pattern, r"round (?P<epoch>\d+)"))
+    stage.log = b"a" * 200 + b"!\nEpoch 1\nEpoch 2\n"
+    waits_s: list[float] = []
+
+    async def others() -> None:
+        while True:
+            began_s = time.monotonic()
+            await asyncio.sleep(0.01)
+            waits_s.append(time.monotonic() - began_s)
+
+    async def both() -> None:
+        beside = asyncio.create_task(others())
+        await stage._look()
+        beside.cancel()
+
+    asyncio.run(both())
     assert [e.epoch for e in stage.told] == [1]
+    assert stage.watch._readings[RUN].patterns == ()
+    assert len(waits_s) > 5
+    assert sorted(waits_s)[len(waits_s) // 2] < 0.1
 
 
 def test_a_job_that_speaks_through_the_library_is_not_read() -> None:
