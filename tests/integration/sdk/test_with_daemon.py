@@ -103,7 +103,7 @@ def leave(*_):
     sys.exit(1)
 signal.signal(signal.SIGTERM, leave)
 while done < 6:
-    time.sleep(0.1 if resumes else 4.0)
+    time.sleep(0.1 if resumes else 7.0)
     done += 1
     print(f"epoch {done}/6", flush=True)
     if done % 2 == 0:
