@@ -97,6 +97,7 @@ class LogWatch:
                     break
             reading = self._readings.pop(run, None)
             if reading is not None:
+                self._line(reading, run, reading.rest, reading.looked_s)  # it may not have been ended
                 last = finish(reading.track, self._now_s()) if well else report(reading.track)
                 await self._commit(self._events(run, reading, last))
         except (SwellError, OSError) as error:
