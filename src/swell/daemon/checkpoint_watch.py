@@ -98,11 +98,19 @@ class CheckpointWatch:
             return _unreported(run, watched, now_s)
         return []
 
-    async def ended(self, run: RunId) -> None:
-        """Report its last whole checkpoint before the end of the run is recorded: what it lost goes by that."""
-        watched = self._watched.pop(run, None)
-        if watched is not None:
-            await self._commit(_unreported(run, watched, self._now_s()))
+    async def ended(self, run: RunId, *, whole: bool) -> None:
+        """Report its last whole checkpoint before the end of the run is recorded: what it lost goes by that. `whole`:
+        the script left with exit code 0, so that what it wrote last is whole too."""
+        watched, record = self._watched.pop(run, None), self._state().jobs.get(run.job)
+        if watched is None:
+            return
+        if whole and record is not None and record.run is not None and record.run.id == run:
+            seen = await asyncio.to_thread(self._fingerprint, record)
+            if seen != watched.latest:
+                watched.whole_s = self._now_s()
+            elif watched.pending:
+                watched.whole_s = watched.found_s
+        await self._commit(_unreported(run, watched, self._now_s()))
 
 
 def _compare(watched: _Watched, seen: Print, now_s: float) -> None:

@@ -219,8 +219,19 @@ def test_the_last_checkpoint_counts_before_the_end_is_recorded(bench: Bench, tmp
     assert bench.looks(10) == 0
     (tmp_path / "a.pt").write_bytes(b"333")  # half of one, perhaps: nobody has seen it stable
     bench.looks(1)
-    asyncio.run(bench.watch.ended(RUN))
+    asyncio.run(bench.watch.ended(RUN, whole=False))
     assert saved_s(bench) == 103.0 + SETTLE
+
+
+def test_what_a_script_saves_when_it_is_told_to_end_counts(bench: Bench, tmp_path: Path) -> None:
+    """It left by itself, after its save: nothing of it can be half written."""
+    bench.looks(1)
+    (tmp_path / "a.pt").write_bytes(b"1")
+    bench.looks(1 + SETTLE)
+    (tmp_path / "a.pt").write_bytes(b"22")
+    bench.now_s += 7.5
+    asyncio.run(bench.watch.ended(RUN, whole=True))
+    assert saved_s(bench) == bench.now_s
 
 
 def test_a_file_that_is_rewritten_all_the_time_is_no_obstacle(bench: Bench, tmp_path: Path) -> None:
