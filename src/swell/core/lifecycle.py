@@ -278,7 +278,9 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         message=event.message,
         lost_s=lost_s,
     )
-    why = job.run.stop.why if job.run.stop else None
+    why = (
+        job.run.stop.why if job.run.stop and target is JobState.QUEUED else None
+    )  # else it ended before it was stopped
     spared, full = is_spared(job, event.reason) and target is JobState.QUEUED, event.reason is ExitReason.NODE_FULL
     failed = event.reason in FAILURES and not spared
     changes: dict[str, Any] = {

@@ -25,6 +25,8 @@ MAX_OWN_LINE = 300
 
 # Possessive repeats (`++`): a line of 2,000 digits or spaces that ends wrongly must not be tried at each length.
 _NUMBER = r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?"
+_COUNT = r"\d{1,3}(?:,\d{3})++|\d++"
+_NOT_TRAINED = "".join(rf"(?<!{kind}[ _-])" for kind in ("eval", "val", "valid", "validation", "test", "warmup"))
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x08]")
 """Colours and movements of the cursor, as Rich and Keras write them."""
 EPOCHS: tuple[re.Pattern[str], ...] = tuple(
@@ -37,7 +39,7 @@ EPOCHS: tuple[re.Pattern[str], ...] = tuple(
         r"\{.*'epoch': '?(?P<epoch>\d++)(?:\.\d++)?'?.*\}",  # Hugging Face Trainer
         r"(?i)\bnum(?:ber of)? epochs\s*[=:]\s*(?P<epochs>\d+)",  # its banner
         # Keras, and everybody else; but no "steps per epoch = 375", "max epoch 300" or "best epoch: 3"
-        r"(?i)(?<!per )(?<!max )(?<!total )(?<!best )(?<!last )\bepoch[ :=#\[]*(?P<epoch>\d+)"
+        r"(?i)(?<!per )(?<!max )(?<!total )(?<!best )(?<!last )\bepoch(?:['\"]:)?[ :=#\[]*(?P<epoch>\d+)"
         r"(?:\s*(?:/|of)\s*(?P<epochs>\d+))?",
     )
 )
@@ -46,8 +48,8 @@ STEPS: tuple[re.Pattern[str], ...] = tuple(
     for text in (
         r"(?<!\d)\d++%\|[^|]*\|\s*(?P<step>\d+)/(?P<steps>\d+) \[",  # tqdm, Hugging Face's bar
         r"(?i)\btotal (?:optimization |training )?steps\s*[=:]\s*(?P<steps>\d+)",  # Hugging Face's banner
-        r"(?i)(?<!per )\b(?:iter|iteration|step|global[ _]step)s?[ :=#\[]+(?P<step>\d+)"
-        r"(?:\s*(?:/|of)\s*(?P<steps>\d+))?",  # nanoGPT: "iter 300: loss 2.1, time 20ms"
+        rf"(?i)(?<!per ){_NOT_TRAINED}\b(?:iter|iteration|step|global[ _]step)s?(?:['\"]:)?[ :=#\[]+(?P<step>{_COUNT})"
+        rf"(?:\s*(?:/|of)\s*(?P<steps>{_COUNT}))?",  # nanoGPT: "iter 300: loss 2.1, time 20ms"
     )
 )
 _SETS = "(?:train|val|valid|validation|test|eval)"
@@ -86,7 +88,7 @@ def _first(patterns: Sequence[re.Pattern[str]], line: str) -> dict[str, int]:
     """The numbers that the first of these patterns finds."""
     match = next((match for pattern in patterns if (match := pattern.search(line)) is not None), None)
     found = match.groupdict() if match is not None else {}
-    return {name: int(text) for name, text in found.items() if text and len(text) <= MAX_DIGITS}
+    return {name: int(text.replace(",", "")) for name, text in found.items() if text and len(text) <= MAX_DIGITS}
 
 
 def _value(match: re.Match[str]) -> float:

@@ -44,6 +44,7 @@ class Track:
     number: int | None = None  # the latest that counts, as the script prints it
     at_s: float = 0.0  # of the first line with it
     origin: int = 0  # the number at which nothing is done
+    left: int = 0  # units that were left when the run began, where the script counts those only
     stride: int = 0  # between the latest two numbers
     doubted: tuple[int, float] | None = None  # a number that needs a second line, with its time
     back: int = 0  # lines in a row from before `number`
@@ -77,10 +78,14 @@ class Report:
 def follow(track: Track, seen: Seen, at_s: float) -> Track:
     """Take one line in."""
     number, total = (seen.epoch, seen.epochs) if track.unit == "epoch" else (seen.step, seen.steps)
-    if track.unit != "epoch" and track.total and total and total != track.total:
+    if _counts_what_is_left(track, number, total):
+        track = replace(track, left=total)
+    if track.left and total == track.left:
+        total = 0
+    elif track.unit != "epoch" and track.total and total and total != track.total:
         return track  # the bar of an evaluation, or of a download
-    if track.before and total == track.total - track.before:
-        total = 0  # what is left, of a script that counts from its own start
+    elif track.left and track.unit != "epoch" and number is not None:
+        number += track.origin  # another line of such a script counts all
     known = replace(track, total=total or track.total, samples_per_s=seen.samples_per_s or track.samples_per_s)
     if number is None:
         return _with_metrics(known, seen)
@@ -91,6 +96,14 @@ def follow(track: Track, seen: Seen, at_s: float) -> Track:
     if track.unit == "epoch" and moved.number != track.number and track.number is not None:
         moved = replace(moved, ended_metrics=moved.metrics, metrics={}, within=None, samples_per_s=seen.samples_per_s)
     return _within(_with_metrics(_last_index(moved, total), seen), seen, at_s)
+
+
+def _counts_what_is_left(track: Track, number: int | None, total: int) -> bool:
+    """A bar over the rest, as of `tqdm(range(start, 6000))`: it begins at its beginning. The checkpoint that the script
+    resumed from may be older than the last report, so there may be more left than is known."""
+    if track.number is not None or number is None or not track.total - track.before <= total < track.total:
+        return False
+    return number <= (1 if track.unit == "epoch" else total // 10)
 
 
 def _beyond(track: Track, seen: Seen, number: int, at_s: float) -> Track:
@@ -112,6 +125,8 @@ def _begin(track: Track, number: int, total: int, at_s: float) -> Track:
 def _origin(track: Track, number: int, total: int) -> int:
     """Steps are counted from 0 over all attempts. Epochs begin at 0 or 1; a script that prints no total and begins with
     one of these counts from its own start."""
+    if track.left:
+        return (number if track.unit == "epoch" else 0) - (track.total - track.left)
     if track.unit != "epoch":
         return 0
     if not total and (track.before == 0 or number <= 1):

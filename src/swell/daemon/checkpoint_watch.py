@@ -1,36 +1,58 @@
 """Checkpoints of scripts without the library: watches their checkpoint directories and reports each new one.
 
-A checkpoint counts once files of the directory have changed and none of them grows between two looks, so that none is
-reported half written. Its time is that of the look that found it: the report may come later, and a stop that was
-requested in between still waits for the next one. The engine runs this beside its other tasks; it changes nothing.
+A checkpoint counts once files of the directory have changed and then rested for `SETTLE_S`: it may have several files,
+written one after the other, and a run that is stopped between two of them has lost it. Logs and files that are to be
+renamed are no part of one. Its time is that of the look that found the last change: the report may come later, and a
+stop that was requested in between still waits for the next one. The engine runs this beside its other tasks; it changes
+nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from swell.core.events import CheckpointSeen, Event
 from swell.core.ids import RunId
 from swell.core.state import JobRecord, JobState, State
+from swell.shim.checkpoint_files import SETTLE_S
 
 EVERY_S = 1.0
+NEVER_QUIET_S = 60.0
+"""A script that has rested for `SETTLE_S` nowhere in this time, or writes a file again before it has, saves more
+frequently than that: its files count when they rest from one look to the next."""
 REPORT_EVERY_S = 30.0
 """Minimum time between two reports of one script, except when a stop waits for its next checkpoint."""
 MAX_FILES = 10_000
 """Maximum number of files that one look reads of a directory."""
 
-Print = tuple[int, int, int]
-"""(files, bytes, newest change in ns) of a directory: two looks with the same one saw the same files."""
+_TO_BE_RENAMED = re.compile(
+    r"(?i)\..+|.+\.(tmp|temp|part|partial|incomplete|new|lock)|(tmp|temp)[-_.].+|.+[-_.](tmp|temp)(\.\w+)?|tmp[a-z0-9_]{8}"
+)
+_LOGS = re.compile(r"(?i).+\.(log|csv|tsv|jsonl|out|err|wandb)|events\.out\.tfevents\..+|wandb|mlruns")
+"""Names of files, and of directories, that trackers write all the time beside the checkpoints."""
+
+SMALL = 1 << 20
+"""A file of fewer bytes is written in no time: it is written anew when it changes and keeps its size."""
+
+File = tuple[int, int, int]
+"""(inode, bytes, time of its last change in ns)."""
+Print = dict[str, File]
+"""The files of a directory, by path: two looks with the same ones saw the same."""
 
 
 @dataclass(slots=True)
 class _Watched:
     latest: Print  # at first what an earlier attempt left
-    changed_s: float | None = None  # when `latest` was found, while it may still grow
+    found_s: float = 0.0  # when `latest` was found
+    pending: bool = False  # it may still be written
+    unsettled_s: float = 0.0  # since when it changes and never rests for long
+    restless: bool = False  # it saves more frequently than its files could settle
+    written: set[str] = field(default_factory=set)  # files that changed since `unsettled_s`
     whole_s: float | None = None  # when the newest whole checkpoint was found that was not reported yet
     reported_s: float = -REPORT_EVERY_S
 
@@ -76,21 +98,50 @@ class CheckpointWatch:
             return _unreported(run, watched, now_s)
         return []
 
-    async def ended(self, run: RunId) -> None:
-        """Report its last whole checkpoint before the end of the run is recorded: what it lost goes by that."""
-        watched = self._watched.pop(run, None)
-        if watched is not None:
-            await self._commit(_unreported(run, watched, self._now_s()))
+    async def ended(self, run: RunId, *, whole: bool) -> None:
+        """Report its last whole checkpoint before the end of the run is recorded: what it lost goes by that. `whole`:
+        the script left with exit code 0, so that what it wrote last is whole too."""
+        watched, record = self._watched.pop(run, None), self._state().jobs.get(run.job)
+        if watched is None:
+            return
+        if whole and record is not None and record.run is not None and record.run.id == run:
+            seen = await asyncio.to_thread(self._fingerprint, record)
+            if seen != watched.latest:
+                watched.whole_s = self._now_s()
+            elif watched.pending:
+                watched.whole_s = watched.found_s
+        await self._commit(_unreported(run, watched, self._now_s()))
 
 
 def _compare(watched: _Watched, seen: Print, now_s: float) -> None:
     """Two looks, one after the other."""
-    # By size, not by time: a script that rewrites a small file several times a second is never quiet.
-    stable = seen[:2] == watched.latest[:2]
+    # By size, not by time: a script that rewrites a small file several times a second rests at no look.
+    rests = _sizes(seen) == _sizes(watched.latest)
     if seen != watched.latest:
-        watched.latest, watched.changed_s = seen, now_s
-    if stable and watched.changed_s is not None:
-        watched.whole_s, watched.changed_s = watched.changed_s, None
+        if not watched.pending:
+            watched.unsettled_s = now_s
+            watched.restless = watched.restless and now_s - watched.found_s <= 2.0 * SETTLE_S
+            watched.written = set()
+        changed = {path for path, file in seen.items() if watched.latest.get(path) != file}
+        watched.restless |= any(_anew(watched.latest.get(path), seen[path]) for path in changed & watched.written)
+        watched.written |= changed
+        watched.latest, watched.found_s, watched.pending = seen, now_s, True
+    if not watched.pending:
+        return
+    watched.restless |= now_s - watched.unsettled_s > NEVER_QUIET_S
+    if now_s - watched.found_s >= SETTLE_S or (rests and watched.restless):
+        watched.whole_s, watched.pending = watched.found_s, False
+
+
+def _sizes(seen: Print) -> dict[str, int]:
+    return {path: file[1] for path, file in seen.items()}
+
+
+def _anew(before: File | None, after: File) -> bool:
+    """Was the file written once more, from its beginning? Then the save before was over."""
+    if before is None:
+        return False
+    return after[0] != before[0] or after[1] < before[1] or after[1] == before[1] < SMALL
 
 
 def _unreported(run: RunId, watched: _Watched, now_s: float) -> list[Event]:
@@ -107,15 +158,22 @@ def _saves_by_itself(record: JobRecord) -> bool:
 
 
 def fingerprint(directory: Path) -> Print:
-    """Summarises all files below this directory. Unreadable files count as missing; the next look is a second later."""
-    files = size = newest_ns = 0
-    for root, _, names in os.walk(directory):
-        for name in names:
-            if files >= MAX_FILES:
-                return files, size, newest_ns
+    """What may be checkpoints below this directory. Unreadable files count as missing; the next look is a second
+    later."""
+    seen: Print = {}
+    for root, folders, names in os.walk(directory):
+        folders[:] = _of_checkpoints(folders)
+        for name in _of_checkpoints(names):
+            if len(seen) >= MAX_FILES:
+                return seen
+            path = os.path.join(root, name)  # noqa: PTH118  thousands, every second
             try:
-                found = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118  thousands, every second
+                found = os.stat(path)  # noqa: PTH116
             except OSError:
                 continue
-            files, size, newest_ns = files + 1, size + found.st_size, max(newest_ns, found.st_mtime_ns)
-    return files, size, newest_ns
+            seen[path] = (found.st_ino, found.st_size, found.st_mtime_ns)
+    return seen
+
+
+def _of_checkpoints(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not _TO_BE_RENAMED.fullmatch(name) and not _LOGS.fullmatch(name)]

@@ -112,6 +112,8 @@ class LogWatch:
                     break
             reading = self._readings.pop(run, None)
             if reading is not None:
+                unended = reading.rest.decode(errors="replace")
+                await self._follow(reading, run, [unended], reading.looked_s)
                 last = finish(reading.track, self._now_s()) if well else report(reading.track)
                 await self._commit(self._events(run, reading, last))
         except (SwellError, OSError) as error:
@@ -140,11 +142,14 @@ class LogWatch:
         lines = [line.decode(errors="replace") for line in raw]
         now_s = self._now_s()
         at_s = max(reading.looked_s, now_s - chunk.age_s)
+        await self._follow(reading, run, lines, at_s)
+        reading.offset, reading.rest, reading.looked_s = chunk.next_offset, rest[-PIECE:], now_s
+
+    async def _follow(self, reading: _Reading, run: RunId, lines: Sequence[str], at_s: float) -> None:
         for line, groups in zip(lines, await self._own(reading, run, lines), strict=True):
             seen = seen_of(groups) if groups is not None else read_line(line)
             if seen is not None:
                 reading.track = follow(reading.track, seen, at_s)
-        reading.offset, reading.rest, reading.looked_s = chunk.next_offset, rest[-PIECE:], now_s
 
     async def _own(self, reading: _Reading, run: RunId, lines: Sequence[str]) -> Sequence[Groups | None]:
         """What the job's own patterns find in each line."""

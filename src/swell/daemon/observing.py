@@ -122,7 +122,7 @@ class Observing:
         if stopping or seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
             await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
         with suppress(StoreError):  # then its last checkpoint is taken for older than it is
-            await self._checkpoints.ended(seen.run)
+            await self._checkpoints.ended(seen.run, whole=seen.exit_code == 0)
 
     async def _commit_contact(self, events: Sequence[Event]) -> None:
         """Commits changes of contact, and ends runs that were lost with their machine. If the store refuses the write,

@@ -72,7 +72,7 @@ def test_a_script_that_ignores_everything_is_stopped_and_goes_on_from_its_checkp
     with daemon(tmp_path / "home", gpus=1) as served:
         (job,) = served.submit(
             name="stubborn",
-            command=[sys.executable, "stubborn.py", str(kept), "30"],
+            command=[sys.executable, "stubborn.py", str(kept), "90"],
             gpus=1,
             workdir=str(tmp_path / "work"),
             checkpoint_dir=str(kept),
@@ -103,7 +103,7 @@ def leave(*_):
     sys.exit(1)
 signal.signal(signal.SIGTERM, leave)
 while done < 6:
-    time.sleep(0.1 if resumes else 4.0)
+    time.sleep(0.1 if resumes else 7.0)
     done += 1
     print(f"epoch {done}/6", flush=True)
     if done % 2 == 0:

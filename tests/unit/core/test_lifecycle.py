@@ -225,6 +225,14 @@ def test_preemption_and_resize_never_count_as_failures() -> None:
     assert (job.state, job.failures, job.preemptions, job.resizes) == (JobState.QUEUED, 0, 1, 1)
 
 
+def test_a_run_that_finishes_before_it_is_stopped_was_not_stopped() -> None:
+    for why in (StopWhy.PREEMPTED, StopWhy.RESIZING):
+        requested = ev.RunStopRequested(run=RunId(1, 1), why=why, at_s=11.0)
+        world = replay([planned(1), requested, ended(ExitReason.FINISHED, 1, at_s=12.0)], submitted())
+        job = world.jobs[1]
+        assert (job.state, job.preemptions, job.resizes) == (JobState.COMPLETED, 0, 0)
+
+
 def test_a_failed_run_is_tried_again_with_a_back_off_that_doubles() -> None:
     world = submitted(retries=2, backoff_s=5.0)
     replay([planned(1), ended(ExitReason.USER_ERROR, 1, at_s=10.0)], world)

@@ -55,6 +55,14 @@ LOGS = Path(__file__).resolve().parents[2] / "logs"
         ("Accuracy: 500/500", Seen(metrics={"accuracy": 1.0})),
         ("Average loss: 0.03, Accuracy: 9903/10000 (99%)", Seen(metrics={"loss": 0.03, "accuracy": 0.9903})),
         ("\x1b[1mEpoch 2/3\x1b[0m", Seen(epoch=2, epochs=3)),
+        ('{"step": 1200, "loss": 2.5}', Seen(step=1200, metrics={"loss": 2.5})),
+        ("{'epoch': 3, 'global_step': 1200}", Seen(epoch=3, step=1200)),
+        ('{"epoch": 3, "loss": 2.5}', Seen(epoch=3, metrics={"loss": 2.5})),
+        ("step 1,200/60,000 | loss 2.5", Seen(step=1200, steps=60000, metrics={"loss": 2.5})),
+        ("step 12, loss 2.5", Seen(step=12, metrics={"loss": 2.5})),
+        ("eval step 10: loss 2.5", Seen(metrics={"loss": 2.5})),
+        ("Validation step: 10", None),
+        ("test iter 3, warmup step 4", None),
         ("downloading data", None),
         ("epochal losses were feared", None),
     ],
@@ -118,6 +126,25 @@ def test_numbers_after_a_resume_are_taken_as_they_are() -> None:
     assert [(end.done, end.total) for end in done] == [(32, 60)], "this one counts what is left"
     _, done = story([(t, f"iter {3000 + 10 * t}: loss 1.0") for t in range(4)], before=3100, unit="step", total=6000)
     assert [end.done for end in done][-1] == 3030
+
+
+@pytest.mark.parametrize("start", [3000, 3200, 0])
+def test_a_bar_over_the_steps_that_are_left_counts_on(start: int) -> None:
+    """`tqdm(range(start, 6000))`: the checkpoint may be older than the last report."""
+    left = 6000 - start
+    bars = [f"{100 * n // left:3d}%|##  | {n}/{left} [00:10<01:00, 9.95it/s]" for n in range(0, 1001, 100)]
+    beside = "100%|####| 40/40 [00:01<00:00]"  # an evaluation
+    lines = [*bars[:5], beside, f"step {start + 420}: loss 1.0", *bars[5:]]
+    track, done = story(list(enumerate(lines)), before=3200, unit="step", total=6000)
+    assert (track.done, track.total) == (start + 1000, 6000)
+    assert [end.done for end in done] == sorted({end.done for end in done})
+
+
+def test_a_bar_over_the_epochs_that_are_left_counts_on() -> None:
+    for first in (0, 1):
+        lines = [(t, f"Epoch {first + t}/30") for t in range(5)]
+        _, done = story(lines, before=31, total=60)
+        assert [(end.done, end.total) for end in done] == [(31 + t, 60) for t in range(4)], first
 
 
 def test_never_more_than_there_is() -> None:

@@ -199,3 +199,12 @@ def test_what_was_read_is_reported_when_the_run_was_stopped() -> None:
     asyncio.run(stage.watch.ended(RUN, well=False))
     assert before < 7
     assert stage.told[-1].epoch == 7
+
+
+def test_a_last_line_that_was_not_ended_counts_when_the_run_has() -> None:
+    """A progress bar that nobody closes."""
+    stage = Stage(unit="step", epochs_total=300)
+    stage.prints("".join(f"{done // 3:3d}%|  | {done}/300 [00:00<00:30]\r" for done in range(0, 300, 10)))
+    stage.prints("100%|##| 300/300 [00:30<00:00]", after_s=15)
+    asyncio.run(stage.watch.ended(RUN, well=True))
+    assert [end.epoch for end in stage.told] == [290, 300]
