@@ -7,7 +7,7 @@ import ctypes
 import importlib.util
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import psutil
@@ -21,9 +21,11 @@ SUITES = ("slow", "perf", "chaos", "torch", "frameworks", "web", "ssh", "contain
 QUICK = " and ".join(f"not {suite}" for suite in SUITES)
 
 
-def killer(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> str:
+def killer(
+    mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float, passed: Collection[str] = frozenset()
+) -> str:
     """The test that fails with this mutant and passes without it; empty if none does. A hang counts as well, unless the
-    tests hang without the mutant too (a slow machine)."""
+    tests hang without the mutant too (a slow machine). `passed`: tests that passed without any, not to be run again."""
     path = tree / mutant.path.relative_to(ROOT)
     left = list(tests)
     while left:
@@ -32,13 +34,31 @@ def killer(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> 
             found = failing(tree, left, limit_s)
         finally:
             _write(path, mutant.path.read_text(encoding="utf-8"))
-        if not found or not failing(tree, left if found not in left else [found], limit_s):
+        if not found or _is_among(found, passed):
+            return found
+        if not failing(tree, left if found == NO_END else [found], limit_s):
             return found
         if found not in left:
             return ""
         print(f"{found} fails without any mutant: left out", flush=True)
         left = left[left.index(found) + 1 :]
     return ""
+
+
+def passing(tree: Path, tests: Sequence[str], limit_s: float) -> set[str]:
+    """Those of these tests, or files of tests, that pass as they are."""
+    left = list(tests)
+    while left and (found := failing(tree, left, limit_s)):
+        print(f"{found} fails without any mutant", flush=True)
+        if found == NO_END:
+            return set()
+        left = [test for test in left if not _is_among(found, [test])]
+    return set(left)
+
+
+def _is_among(test: str, named: Iterable[str]) -> bool:
+    """As itself, or as one of a file or of a parametrised test."""
+    return any(test == name or test.startswith((f"{name}::", f"{name}[")) for name in named)
 
 
 def failing(tree: Path, tests: Sequence[str], limit_s: float) -> str:

@@ -43,8 +43,12 @@ class Mutant:
         lines[self.line - 1] = self.after + "\n"
         return "".join(lines)
 
+    @property
+    def place(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line}\n    - {self.before.strip()}\n    + {self.after.strip()}"
+        return f"{self.place}\n    - {self.before.strip()}\n    + {self.after.strip()}"
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from swell.shim.files import boot_s
 from unit.shim.test_renewal import daemon
 
+NOT_STARTED = 127
 POD = """
 import sys
 from swell.shim import pod
@@ -29,7 +31,8 @@ def pod(folder: Path, *argv: str, **env: str) -> tuple[dict[str, Any], str]:
     command = [sys.executable, "-c", POD, str(word), *argv]
     done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=60, check=False)
     record: dict[str, Any] = json.loads(word.read_text(encoding="utf-8"))
-    assert done.returncode == (record["code"] if record["code"] is not None else done.returncode)
+    by_signal = 128 + record["signal"] if record["signal"] else NOT_STARTED
+    assert done.returncode == (record["code"] if record["code"] is not None else by_signal), "as a shell would say it"
     return record, done.stdout
 
 
@@ -53,6 +56,11 @@ def test_the_first_rank_hands_on_the_epochs_that_the_training_noted(tmp_path: Pa
         assert record["epochs"]["at_ago"] >= 5.0
     else:
         assert record["epochs"] is None
+
+
+def test_a_worker_that_a_signal_ended_says_which(tmp_path: Path) -> None:
+    record, _ = pod(tmp_path, "sh", "-c", "kill -USR1 $$")
+    assert (record["code"], record["signal"], record["failed"]) == (None, signal.SIGUSR1, {})
 
 
 @pytest.mark.parametrize(("status", "step"), [(410, "stopped"), (500, "reach")])

@@ -36,3 +36,10 @@ def test_the_probe_reports_each_fact_and_keeps_no_login_open(tmp_path: Path) -> 
     again = told("survived", str(left["pid"]), left["start"])
     assert again == [{"fact": "survived", "alive": True}]
     assert probe.start_of(left["pid"]) != left["start"], "the process that was left behind is still there"
+
+
+def test_the_file_system_of_a_path_is_that_of_the_deepest_mount_above_it() -> None:
+    assert probe.mount_of("/proc/self/nothing-there") == ("proc", "/proc")
+    kind, point = probe.mount_of("/not-there-yet")
+    assert kind
+    assert point == "/"

@@ -17,6 +17,11 @@ from swell.executors.ssh.connection import Refusal, connect, fetch_host_key
 from swell.executors.transport import Unreachable
 
 
+def forwards(process: asyncssh.SSHServerProcess[str]) -> None:
+    """The program that every command runs: its exit code says whether keys are within reach."""
+    process.exit(1 if process.channel.get_agent_path() else 0)
+
+
 @asynccontextmanager
 async def server(tmp_path: Path) -> AsyncIterator[Ssh]:
     """How to reach a server that knows one user, without its host key."""
@@ -25,7 +30,10 @@ async def server(tmp_path: Path) -> AsyncIterator[Ssh]:
     key.write_public_key(tmp_path / "authorized")
     host_keys = [asyncssh.generate_private_key("ssh-ed25519")]
     listening = await asyncssh.listen(
-        "127.0.0.1", 0, server_host_keys=host_keys, authorized_client_keys=str(tmp_path / "authorized")
+        *("127.0.0.1", 0),
+        server_host_keys=host_keys,
+        authorized_client_keys=str(tmp_path / "authorized"),
+        process_factory=forwards,
     )
     async with listening:
         yield Ssh(host="127.0.0.1", port=listening.get_port(), user="ada", key_file=str(tmp_path / "id"))
@@ -44,6 +52,21 @@ def test_connects_to_the_pinned_key_and_to_no_other(tmp_path: Path) -> None:
                 await connect(ssh, timeout_s=10.0)
 
     asyncio.run(scene())
+
+
+def test_no_machine_is_handed_the_keys_of_whoever_runs_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that is forwarded lets a machine log in elsewhere as us."""
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+
+    async def scene() -> int | None:
+        async with server(tmp_path) as ssh:
+            pinned = replace(ssh, host_key=await fetch_host_key(ssh))
+            async with await connect(pinned, timeout_s=10.0) as connection:
+                return (await connection.run("forwards")).exit_status
+
+    assert asyncio.run(scene()) == 0
 
 
 def test_who_is_not_let_in_is_refused_and_who_is_not_answered_cannot_tell(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import coverage
@@ -11,9 +11,10 @@ import pytest
 from benchmarks.mutants import killing
 from benchmarks.mutants.child import path_in_tree
 from benchmarks.mutants.collect import FUTURE, instrument
-from benchmarks.mutants.killing import NO_END, failing, killer
+from benchmarks.mutants.killing import NO_END, failing, killer, passing
 from benchmarks.mutants.lines import Collected, executing, quickest_first, statement_lines
 from benchmarks.mutants.making import ROOT, Mutant, compiles, mutants_of, sample
+from benchmarks.mutants.near import named, near_tests
 from benchmarks.mutants.plugin import lines_of_children
 
 CODE = '''
@@ -112,31 +113,58 @@ Answers = Callable[[list[str]], str]
 
 
 @pytest.fixture
-def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answers, Answers], str]]:
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """A mutant of a real file, judged by what tests answer with it and without it."""
     path = ROOT / "src" / "swell" / "plan" / "limits.py"
     mutant = Mutant(path=path, line=1, before="", after="MUTANT")
     there = tmp_path / path.relative_to(ROOT)
     there.parent.mkdir(parents=True)
 
-    def judge(with_it: Answers, without: Answers) -> str:
+    def judge(with_it: Answers, without: Answers, passed: Collection[str] = ()) -> str:
         def failing(tree: Path, tests: list[str], limit_s: float) -> str:
             return (with_it if there.read_text().startswith("MUTANT") else without)(tests)
 
         monkeypatch.setattr(killing, "failing", failing)
-        return killer(mutant, tmp_path, [A, B, C], 1.0)
+        return killer(mutant, tmp_path, [A, B, C], 1.0, passed)
 
     yield judge
     assert there.read_text() == path.read_text()
 
 
-def test_a_test_kills_only_if_it_passes_without_the_mutant(judged: Callable[[Answers, Answers], str]) -> None:
+def test_a_test_kills_only_if_it_passes_without_the_mutant(judged: Callable[..., str]) -> None:
     assert judged(lambda tests: tests[0], lambda tests: A if A in tests else "") == B
     assert judged(lambda tests: tests[0], lambda tests: tests[0]) == ""
     assert judged(lambda tests: "", lambda tests: "") == ""
 
 
-def test_a_hang_kills_only_if_the_tests_end_without_the_mutant(judged: Callable[[Answers, Answers], str]) -> None:
+def test_a_test_that_passed_without_any_mutant_is_not_run_again(judged: Callable[..., str]) -> None:
+    def never(tests: list[str]) -> str:
+        raise AssertionError(tests)
+
+    for passed in ([A], ["tests/a.py"]):
+        assert judged(lambda tests: tests[0], never, passed) == A
+    assert judged(lambda tests: f"{C}[1]", never, [C]) == f"{C}[1]"
+    assert judged(lambda tests: tests[0], lambda tests: A if A in tests else "", [f"{A}_more"]) == B
+
+
+def test_which_tests_pass_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(tree: Path, tests: list[str], limit_s: float) -> str:
+        return next((f"{test}[2]" for test in tests if test == B), "")
+
+    monkeypatch.setattr(killing, "failing", failing)
+    assert passing(Path(), [A, B, C], 1.0) == {A, C}
+    monkeypatch.setattr(killing, "failing", lambda *_: NO_END)
+    assert passing(Path(), [A, B, C], 1.0) == set()
+
+
+def test_tests_that_a_person_named_are_those_of_the_narrowest_line(tmp_path: Path) -> None:
+    text = f"src/x.py {A}\n\nsrc/x.py:7-9 {B} {C}  # both\nsrc/x.py:8 {C}\n# src/y.py {A}\n"
+    found = {line: near_tests(named(text), tmp_path / "src" / "x.py", line, tmp_path) for line in (1, 7, 8)}
+    assert found == {1: [(A, 0.0)], 7: [(B, 0.0), (C, 0.0)], 8: [(C, 0.0)]}
+    assert near_tests(named(text), tmp_path / "src" / "y.py", 1, tmp_path) == []
+
+
+def test_a_hang_kills_only_if_the_tests_end_without_the_mutant(judged: Callable[..., str]) -> None:
     assert judged(lambda tests: NO_END, lambda tests: "") == NO_END
     assert judged(lambda tests: NO_END, lambda tests: NO_END) == ""
 

@@ -6,11 +6,16 @@ from contextlib import suppress
 import pytest
 
 from swell.api.eta import starts_s
+from swell.core.events import JobSubmitted
 from swell.core.job import GpuRequest, JobSpec
+from swell.core.lifecycle import replay
+from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
 from swell.daemon import forecasts
 from swell.daemon.forecasts import Forecasts, _between, forecast_sentence, samples_of
-from swell.sim.forecast import Interval
+from swell.daemon.lookahead import Done
+from swell.daemon.moments import Moment
+from swell.sim.forecast import Forecast, Interval
 
 
 @pytest.mark.parametrize(
@@ -94,3 +99,25 @@ def test_a_forecast_is_never_left_to_grow_old_while_jobs_are_there(monkeypatch: 
     busy = State(jobs={2: waiting()}, active={2: None})
     assert asyncio.run(times_asked(busy)) >= 3
     assert asyncio.run(times_asked(State())) == 1, "without jobs nothing is worked out"
+
+
+def test_a_forecast_reaches_every_job_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored a few at a time, between which the daemon answers others."""
+    jobs = range(1, 6)
+    state = replay([JobSubmitted(job=job, spec=waiting().spec, at_s=0.0) for job in jobs])
+    found = Forecast(intervals={job: interval((10.0, 20.0), (30.0, 40.0)) for job in jobs}, until_s=50.0)
+
+    async def foreseen(now: Moment, task: object) -> Done:
+        return Done(result=found, cpu_s=0.25)
+
+    async def scene() -> None:
+        one = Forecasts()
+        one.happened([], state)
+        monkeypatch.setattr(one._background, "do", foreseen)
+        assert await one._once(Moment(state=state, answers={}, options=Options(), now_s=5.0)) == 0.25
+        assert sorted(one.intervals) == list(jobs)
+        assert one.until_s == 50.0
+
+    for at_once in (2, 5, 100):
+        monkeypatch.setattr(forecasts, "JOBS_AT_ONCE", at_once)
+        asyncio.run(scene())

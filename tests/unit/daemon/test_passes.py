@@ -16,6 +16,7 @@ from swell.core.snapshot import Options, Snapshot
 from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
 from swell.daemon.passes import Passes, Timing
+from swell.daemon.timing import PassTimes
 from swell.plan.snapshotter import Snapshotter
 from swell.policy import registry
 from swell.ports import Policy, Random
@@ -71,8 +72,11 @@ def test_a_pass_is_due_when_its_policy_wants_one_and_at_the_latest_after_the_int
         effects = cast(Effects, None)  # nothing is started or stopped here
         passes = Passes(committer, Snapshotter(book), effects, Still(), Options(), Timing(interval_s=10.0))
         passes.decider.choose("waker", "consolidated")
+        seen: list[PassTimes] = []
+        passes.watchers.append(seen.append)
         due_s = await passes.once()
         await committer.close()
+        assert [times.policy for times in seen] == ["waker"], "whoever measures passes learns of each"
         return due_s
 
     assert asyncio.run(main()) == wait_s

@@ -120,7 +120,8 @@ def test_stop_waits_until_every_task_has_cleaned_up() -> None:
         tasks.start("w", work)
         await until(lambda: tasks.current("w"))
         await asyncio.sleep(0)
-        await tasks.stop()
+        stopping = asyncio.ensure_future(tasks.stop())
+        await until(stopping.done)
         return done
 
     assert asyncio.run(main()) == ["cleaned"]

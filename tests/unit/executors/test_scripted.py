@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 
-from contract.executor_benches import as_is, ready
+from contract.executor_benches import Unready, as_is, ready
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.observations import FilesFound, Observation, RunGone, RunUp
 from swell.executors.scripted import Faults, Script, ScriptedExecutor, Theatre
-from swell.ports import Launch, Worker
+from swell.ports import Done, Launch, Refused, Worker
 
 
 class FakeClock:
@@ -109,5 +109,17 @@ def test_sigterm_then_sigkill_after_the_grace() -> None:
         assert (told[-1].reason, told[-1].at_s) == (ExitReason.STOPPED, 10.0)
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_launch_that_cannot_be_prepared_again_is_done_if_its_run_has_begun_and_refused_if_not() -> None:
+    async def scene() -> None:
+        executor = ScriptedExecutor(Theatre(), FakeClock(), lambda *_: Script(), as_is)
+        first = ready(launch(1))
+        no_room = Unready(record=first.record, nodes=first.nodes, launch=first.launch)
+        assert isinstance(await executor.launch(no_room), Refused)
+        await executor.launch(first)
+        assert isinstance(await executor.launch(no_room), Done)
 
     asyncio.run(scene())

@@ -73,3 +73,20 @@ def test_a_reading_that_failed_is_made_again_by_the_next_who_asked() -> None:
         assert [isinstance(node, OSError) for node in found] == [False, True, False]
 
     asyncio.run(play())
+
+
+def test_whether_a_gpu_is_clean_is_read_anew_and_declared_slots_always_are() -> None:
+    async def play() -> None:
+        driver = SlowDriver()
+        machine = FarMachine("gpu1", cast(SshTransport, driver), RealClock())
+        assert await machine.clean([0], Ours()), "nothing was ever read: a slot"
+        assert driver.begun == 0
+        driver.go.release()
+        await machine.read(Ours())
+        assert await machine.clean([7], Ours()), "of another number than any GPU"
+        assert driver.begun == 1
+        driver.go.release()
+        assert await machine.clean([0], Ours()), "the memory is free by now"
+        assert driver.begun == 2
+
+    asyncio.run(play())

@@ -154,6 +154,13 @@ def test_what_other_systems_write_is_answered_with_what_to_write_here(document: 
     assert len(str(refused.value)) < 300
 
 
+@pytest.mark.parametrize("document", [{"kind": "Job"}, {"apiVersion": "v1"}, {"apiVersion": "v1", "kind": ["Job"]}])
+def test_only_what_says_what_it_is_and_of_which_version_is_a_kubernetes_object(document: dict[str, Any]) -> None:
+    with pytest.raises(JobFileError) as caught:
+        expand({"command": "x", **document})
+    assert sorted(problem.path for problem in caught.value.problems) == sorted(document)
+
+
 def test_a_file_of_unknown_fields_gets_the_list_of_fields_once() -> None:
     with pytest.raises(JobFileError) as refused:
         expand({"command": "x", **dict.fromkeys(("qqqq", "zzzz", "xxxx"), 1)})

@@ -130,7 +130,9 @@ def test_arrays() -> None:
     assert (specs[2].env, specs[2].array_index) == ({"I": "2"}, 2)
 
 
-@pytest.mark.parametrize(("array", "indices"), [("5-7", [5, 6, 7]), ([3, 1, 3], [3, 1]), ("3", [0, 1, 2])])
+@pytest.mark.parametrize(
+    ("array", "indices"), [("5-7", [5, 6, 7]), ("5-5", [5]), ([3, 1, 3], [3, 1]), ("3", [0, 1, 2])]
+)
 def test_ways_to_say_which_elements(array: str | list[int], indices: list[int]) -> None:
     assert [s.array_index for s in expand({"command": "x", "array": array})] == indices
 

@@ -74,6 +74,15 @@ def test_copies_are_whole_and_nothing_is_written_over_unasked(job: Path, tmp_pat
     assert not list(into.rglob("*.part"))
 
 
+def test_a_copy_that_was_cut_short_is_made_anew_in_a_directory_of_any_depth(job: Path, tmp_path: Path) -> None:
+    into = tmp_path / "far" / "below"
+    into.mkdir(parents=True)
+    (into / ".log.txt.part").write_text("half of it, and the process was killed")
+    assert copy(job, ["log.txt"], into, replace=False) == 1
+    assert [path.name for path in into.iterdir()] == ["log.txt"]
+    assert copy(job, ["log.txt"], tmp_path / "not" / "there" / "yet", replace=False) == 1
+
+
 def test_a_file_that_became_a_link_is_not_followed(job: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic"):
         copy(job, ["secret"], tmp_path / "into", replace=False)

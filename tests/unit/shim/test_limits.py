@@ -52,3 +52,11 @@ def _forks() -> int:
     for child in children:
         os.waitpid(child, 0)
     return len(children)
+
+
+@pytest.mark.parametrize(("of_machine", "most"), [(8192, 4096), (4194304, limits.MAX_PIDS)])
+def test_a_job_leaves_half_of_a_small_machines_processes_to_others(
+    of_machine: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_pid_max", lambda: of_machine)
+    assert limits._files({"cpus": 2})["pids.max"] == str(most)
