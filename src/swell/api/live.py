@@ -27,9 +27,8 @@ from swell.api.streams import COMMENT, KEEP_ALIVE_S, message, sse
 from swell.api.views import JobView, event_view, node_views, public_event, public_line
 from swell.core import events as ev
 from swell.core.accounts import Caller, Role
-from swell.core.idle import GpuUse
 from swell.core.ids import JobId
-from swell.core.resources import GpuKey
+from swell.core.resources import Contact
 from swell.core.state import JobRecord
 from swell.ports import Stored
 
@@ -42,6 +41,8 @@ TOGETHER_S = 0.2
 """Events this close together are one change."""
 QUIET_S = 3.0
 """Without events: so often reasons and forecasts of waiting jobs are looked at again."""
+SILENCE_S = 10.0
+"""While a machine does not answer: so often pages hear for how long, and how long its jobs may go on."""
 AT_ONCE = 250
 """Lines made between two chances for other work; also the most that a look at waiting jobs sends."""
 SHARE = 20.0
@@ -89,7 +90,7 @@ class Live:
         self._dirty: dict[JobId, None] = {}
         self._happened: list[Mapping[str, Any]] = []
         self._cluster_changed = False
-        self._use: Mapping[GpuKey, GpuUse] | None = None
+        self._unrecorded: object = None
         self._wake = asyncio.Event()
 
     async def follow(self, engine: Engine, who: Caller, last: str) -> AsyncIterator[bytes]:
@@ -153,6 +154,7 @@ class Live:
     async def _run(self, engine: Engine) -> None:
         listener = asyncio.create_task(self._listen(engine))
         pause_s = TOGETHER_S
+        self._changed_without_event(engine)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -196,10 +198,18 @@ class Live:
             change["removed"] = removed
         if self._happened:
             change["happened"], self._happened = self._happened, []
-        if self._cluster_changed or engine.idle_gpus.use is not self._use:
-            self._use = engine.idle_gpus.use
+        if self._cluster_changed | self._changed_without_event(engine):
             change["cluster"], self._cluster_changed = cluster_view(engine), False
         return change
+
+    def _changed_without_event(self, engine: Engine) -> bool:
+        """What GPUs do, for how long a machine has been silent, and that no event can be written."""
+        health, nodes = engine.health(), engine.state.nodes.values()
+        silent = any(node.contact is not Contact.HERE for node in nodes)
+        since = engine.now_s() // SILENCE_S if silent else None
+        before = self._unrecorded
+        self._unrecorded = (engine.idle_gpus.use, health.get("degraded"), health.get("deciding"), since)
+        return before != self._unrecorded
 
     def _waiting(self, engine: Engine, sent: Mapping[JobId, None]) -> list[JobView]:
         """Jobs of which nothing happened, but whose reason or forecast has changed: some of them, each in its turn."""

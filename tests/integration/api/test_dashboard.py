@@ -11,16 +11,18 @@ import httpx
 import pytest
 
 from integration.api.conftest import TOKEN, Server
-from swell.api import sessions
+from swell.api import live, sessions
 from swell.core import events as ev
 from swell.core.accounts import Way
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest, JobSpec, Launcher
-from swell.core.resources import Allocation, Part
+from swell.core.resources import Allocation, Contact, Part
 from swell.web import assets
 
 Message = tuple[str, Any, str]
 """Its event, its data, its id."""
+LIMIT_S = 30.0
+"""For one look at the live stream, which says something every 15 s."""
 
 
 @pytest.fixture
@@ -197,7 +199,9 @@ def stream(server: Server, headers: dict[str, str] | None = None) -> Iterator[Me
     with server.client.stream("GET", "/v1/live", headers=headers or {}) as answer:
         assert answer.status_code == 200
         current: dict[str, str] = {}
+        began_s = time.monotonic()
         for line in answer.iter_lines():
+            assert time.monotonic() - began_s < LIMIT_S, "what is waited for has not come"
             if not line and current:
                 yield current["event"], json.loads(current["data"]), current.get("id", "")
                 current = {}
@@ -259,6 +263,29 @@ def test_a_removed_job_leaves_the_page(server: Server) -> None:
     server.engine.end(server.engine.start(job))
     threading.Timer(0.3, lambda: server.client.delete(f"/v1/jobs/{job}")).start()
     assert first_change(server)[-1][1]["removed"] == [job]
+
+
+def test_a_page_hears_of_a_daemon_that_cannot_write(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No event tells of that: it could not be written either."""
+    monkeypatch.setattr(live, "QUIET_S", 0.1)
+    well = server.engine.health()
+    why = "nothing can be written or decided; running jobs go on: the disk is full"
+    messages = stream(server)
+    next(messages)
+    monkeypatch.setattr(server.engine, "health", lambda: {**well, "degraded": why})
+    change = next(data for event, data, _ in messages if event == "change")
+    assert change["cluster"]["health"]["degraded"] == why
+
+
+def test_a_page_hears_how_long_a_machine_has_been_silent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how long its jobs may go on without the daemon: both are counted."""
+    monkeypatch.setattr(live, "QUIET_S", 0.1)
+    monkeypatch.setattr(live, "SILENCE_S", 1.0)
+    away = ev.NodeContactChanged(node="here", contact=Contact.AWAY, at_s=server.engine.now_s() - 60, why="no answer")
+    server.engine.record(away)
+    changes = (data for event, data, _ in stream(server) if event == "change" and "cluster" in data)
+    said = [next(changes)["cluster"]["nodes"][0]["why"] for _ in range(2)]
+    assert said[0] != said[1], said
 
 
 # -- checks of job files ----------------------------------------------------------------------------------------------
