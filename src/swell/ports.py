@@ -101,6 +101,7 @@ class Remaining:
     length_median_1_s: float = 0.0  # of all its work
     length_sigma: float = 0.0  # of the logarithm
     done_1_s: float = 0.0  # of that, as of `as_of_s`
+    start_s: float | None = None  # from planned to training, as jobs of its family took; None: nobody has measured it
 
 
 class SpeedBook(Protocol):

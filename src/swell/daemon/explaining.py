@@ -20,7 +20,7 @@ from swell.daemon.moments import Moment
 from swell.daemon.passes import Passes
 from swell.plan.explain import Explanation, explain
 from swell.plan.sizes import of_size
-from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
+from swell.plan.snapshotter import restart_cost_s
 from swell.ports import Clock
 from swell.sim.forecast import Change, Effect, Interval, copy_of
 from swell.speed.describe import DescribedBook
@@ -71,13 +71,9 @@ class Explaining:
         if not record.holding:
             return []
         per_node = gpus_per_node(self._state.nodes.values())
-        return of_size(
-            self._state,
-            record,
-            lambda other: self._book.speed(other, per_node),
-            self._book.remaining(record),
-            DEFAULT_RESTART_COST_S,
-        )
+        remaining = self._book.remaining(record)
+        cost_s = restart_cost_s(record, remaining)
+        return of_size(self._state, record, lambda other: self._book.speed(other, per_node), remaining, cost_s)
 
     def _forecast_sentence(self, record: JobRecord) -> str:
         active = map(self._state.jobs.__getitem__, self._state.active)

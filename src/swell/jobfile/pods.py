@@ -12,8 +12,14 @@ from swell.jobfile import shorthand
 Name = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 Directory = Annotated[str, Field(max_length=4096, pattern=r"^/")]
 _SOURCES = ("claim", "config_map", "secret", "host_path")
-_RESERVED = ("restartPolicy", "affinity", "nodeName", "terminationGracePeriodSeconds")
+_RESERVED = ("restartPolicy", "affinity", "nodeName", "terminationGracePeriodSeconds", "nodeSelector")
 """What Swell decides about a pod."""
+_INSTEAD = {
+    "nodeSelector": "; use `node_labels:`, which nodes are chosen by",
+    "affinity": "; use `nodes:` or `node_labels:`",
+    "nodeName": "; use `nodes:`",
+    "terminationGracePeriodSeconds": "; use `grace:`",
+}
 
 
 class _Strict(BaseModel):
@@ -60,7 +66,8 @@ class PodOptionsModel(_Strict):
     def _check(self) -> PodOptionsModel:
         taken = [name for name in _RESERVED if name in self.overrides]
         if taken:
-            raise ValueError(f"{' and '.join(taken)} of a pod is decided by Swell; leave it out of overrides")
+            instead = "".join(_INSTEAD.get(name, "") for name in taken)
+            raise ValueError(f"{' and '.join(taken)} of a pod is decided by Swell; leave it out of overrides{instead}")
         return self
 
     def options(self) -> PodOptions:

@@ -52,7 +52,7 @@ def of_size(
     if not record.may_be_resized:
         return [*sentences, _fixed(record)]
     gain = _gain(record, speed, larger[0], remaining)
-    sentences.append(_worth(gain, record.restart_cost_s or restart_cost_s))
+    sentences.append(_worth(gain, restart_cost_s))
     return sentences if gain.faster < NOTHING else [*sentences, *_whose(state, record, gain, speed_of)]
 
 

@@ -175,15 +175,16 @@ class Snapshotter:
                 for kept in self._kept():
                     kept.pop(job, None)
         if self._ask_always:
-            for job, record in records.items():
-                self._ask_again(job, record)
+            for record in records.values():
+                self._ask_again(record)
 
     def _renew(self, record: JobRecord) -> None:
         job = record.id
         self._records[job] = record
-        matter = (self._unsaved(record), *_matter(record))
+        speed, remaining = self._book.speed(record, self._cluster.gpus_per_node), self._book.remaining(record)
+        matter = (self._unsaved(record, remaining), *_matter(record))
         if self._matters.get(job) == matter:
-            self._ask_again(job, record)
+            self._make_if_new(record, speed, remaining)
             return
         self._matters[job] = matter
         waits = record.paused or record.not_before_s or record.spec.dependencies or lost_a_machine(record)
@@ -191,11 +192,14 @@ class Snapshotter:
             self._conditional[job] = None
         else:
             self._conditional.pop(job, None)
-        self._make(record, self._book.speed(record, self._cluster.gpus_per_node), self._book.remaining(record))
+        self._make(record, speed, remaining)
 
-    def _ask_again(self, job: JobId, record: JobRecord) -> None:
+    def _ask_again(self, record: JobRecord) -> None:
         speed, remaining = self._book.speed(record, self._cluster.gpus_per_node), self._book.remaining(record)
-        before = self._answers[job]
+        self._make_if_new(record, speed, remaining)
+
+    def _make_if_new(self, record: JobRecord, speed: Speed, remaining: Remaining) -> None:
+        before = self._answers[record.id]
         if before[0] is not speed or before[1] is not remaining:
             self._make(record, speed, remaining)
 
@@ -204,16 +208,17 @@ class Snapshotter:
         if frame is None or spec is not record.spec or frame.resizable is not record.may_be_resized:
             frame = frame_of(record, self._cluster.types, self._cluster.gpus_per_node)
             self._frames[record.id] = (record.spec, frame)
-        restart_cost_s = _restart_cost_s(record, self._restart_cost_s)
-        memory_mib, unsaved = self._cluster.gpu_memory_mib, self._unsaved(record)
-        view = view_of(record, speed, remaining, frame, restart_cost_s, memory_mib, unsaved)
+        cost_s = restart_cost_s(record, remaining, self._restart_cost_s)
+        memory_mib, unsaved = self._cluster.gpu_memory_mib, self._unsaved(record, remaining)
+        view = view_of(record, speed, remaining, frame, cost_s, memory_mib, unsaved)
         if record.spec.gpus.share and self._book.alone(record.id):
             view = replace(view, gpu_milli=GPU_MILLI)
         self._views[record.id] = view
         self._answers[record.id] = (speed, remaining)
 
-    def _unsaved(self, record: JobRecord) -> Unsaved | None:
-        return charged(record, _restart_cost_s(record, self._restart_cost_s)) if self._charge_unsaved else None
+    def _unsaved(self, record: JobRecord, remaining: Remaining) -> Unsaved | None:
+        cost_s = restart_cost_s(record, remaining, self._restart_cost_s)
+        return charged(record, cost_s) if self._charge_unsaved else None
 
     def _held_back(self, state: State, now_s: float) -> dict[JobId, Reason]:
         held_back: dict[JobId, Reason] = {}
@@ -406,7 +411,11 @@ def _share_memory_mib(record: JobRecord) -> int:
     return measured or record.spec.gpus.memory_mib
 
 
-def _restart_cost_s(record: JobRecord, default_s: float) -> float:
-    if record.spec.scales_in_place:
-        return 0.0
-    return record.restart_cost_s if record.restart_cost_s is not None else default_s
+def restart_cost_s(record: JobRecord, remaining: Remaining, default_s: float = DEFAULT_RESTART_COST_S) -> float:
+    """As its own restarts have cost; before the first, as starts of its family took; else the default."""
+    return 0.0 if record.spec.scales_in_place else start_cost_s(record, remaining.start_s, default_s)
+
+
+def start_cost_s(record: JobRecord, family_s: float | None, default_s: float = DEFAULT_RESTART_COST_S) -> float:
+    measured = (record.restart_cost_s, family_s)
+    return next((cost_s for cost_s in measured if cost_s is not None), default_s)

@@ -32,7 +32,7 @@ from swell.core.lifecycle import apply
 from swell.core.resources import Node, gpus_per_node
 from swell.core.snapshot import Options, Speed
 from swell.core.state import HOLDING, JobRecord, JobState, Run, State
-from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
+from swell.plan.snapshotter import start_cost_s
 from swell.ports import Placer, Policy, Remaining, SpeedBook
 from swell.sim.engine import Observer, Setup, Simulation
 from swell.sim.workload import Arrival
@@ -248,6 +248,7 @@ class _Task:
     sigma: float = 0.5
     length: Length | None = None  # where nothing better is known of how long it is
     done_s: float = 0.0  # of that
+    start_s: float | None = None  # of a run, as its family took
 
     def settle(self, now_s: float) -> None:
         done = self.rate * max(0.0, now_s - self.as_of_s)
@@ -295,7 +296,7 @@ class Expected:
         task = _Task(speed, left.at_speed_1_s, factor, left.as_of_s, known=left.known, sigma=left.sigma)
         if job.state is JobState.RUNNING and job.run is not None:
             task.rate = self._rate(task, job.run)
-        task.done_s = left.done_1_s
+        task.done_s, task.start_s = left.done_1_s, left.start_s
         done = task.rate * max(0.0, now_s - left.as_of_s)
         task.settle(max(now_s, left.as_of_s))
         if not left.known:  # a guess that is used up was a bad one: the longer it has been wrong, the more is left
@@ -343,7 +344,7 @@ class Expected:
 
     def launched(self, job: JobRecord, now_s: float) -> Sequence[Event]:
         assert job.run is not None  # it was just planned
-        cost_s = job.restart_cost_s if job.restart_cost_s is not None else DEFAULT_RESTART_COST_S
+        cost_s = start_cost_s(job, self._task(job).start_s)
         return (RunStarted(run=job.run.id, at_s=now_s), self._end(job, job.run, now_s + cost_s))
 
     def after(self, event: Event, job: JobRecord) -> Sequence[Event]:
@@ -394,6 +395,7 @@ class Expected:
             length_median_1_s=task.length.median_s if task.length else 0.0,
             length_sigma=task.length.sigma if task.length else 0.0,
             done_1_s=task.done_s,
+            start_s=task.start_s,
         )
         self._remaining[job.id] = (job, left)
         return left

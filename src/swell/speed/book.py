@@ -72,6 +72,7 @@ class _Entry:
         "made_for",
         "measurements",
         "per_node",
+        "planned_s",
         "record",
         "remaining",
         "since_s",
@@ -91,6 +92,7 @@ class _Entry:
         self.estimated_s = 0.0  # by its user, at the size it asks for
         self.lengths_edition = -1  # of all jobs, when `remaining` was made
         self.allocation: Allocation | None = None
+        self.planned_s: float | None = None  # its run, until that trains
         self.since_s: float | None = None
         self.work_1_s = 0.0  # done in ended runs, at speed 1
         self.per_node: Mapping[str, int] = NO_NODES
@@ -172,8 +174,7 @@ class Book:
             entry.epochs_total = event.spec.epochs
             entry.asked_gpus, entry.estimated_s = max(1, event.spec.gpus.requested), event.spec.estimated_s
         elif isinstance(event, TrainingBegan):
-            entry = self._enter(event.run.job)
-            entry.epochs_total = event.epochs or entry.epochs_total
+            self._began(event)
         elif isinstance(event, RunPlanned | RunStarted | RunResized | RunEnded):
             self._run(event)
         elif isinstance(event, JobCancelled | JobRemoved):
@@ -235,6 +236,15 @@ class Book:
             if family.worth_fitting:
                 self._family_news[family.name] = None
 
+    def _began(self, event: TrainingBegan) -> None:
+        entry = self._enter(event.run.job)
+        entry.epochs_total = event.epochs or entry.epochs_total
+        planned_s, entry.planned_s = entry.planned_s, None
+        if entry.home is not None and planned_s is not None:
+            before = entry.home.edition
+            entry.home.began(event.at_s - planned_s, again=event.run.attempt > 1)
+            self._stale = self._stale or entry.home.edition != before
+
     def _add_to_course(self, course: EpochWork, entry: _Entry, event: EpochEnded) -> None:
         total, measurements = entry.epochs_total, entry.measurements
         if not total or not measurements.recent:
@@ -254,7 +264,7 @@ class Book:
     def _run(self, event: RunPlanned | RunStarted | RunResized | RunEnded) -> None:
         entry = self._enter(event.run.job)
         if isinstance(event, RunPlanned):
-            entry.allocation, entry.since_s = event.allocation, None
+            entry.allocation, entry.since_s, entry.planned_s = event.allocation, None, event.at_s
             return
         if isinstance(event, RunStarted):
             entry.since_s = event.at_s
@@ -405,7 +415,8 @@ class Book:
     def _estimate(self, job: JobRecord, entry: _Entry) -> Remaining:
         speed = self.speed(job, entry.per_node)
         family = self._published_of(entry.home) if entry.home else Family()
-        return estimate(job, entry.measurements, speed, family, self._lengths, entry.work_1_s)
+        left = estimate(job, entry.measurements, speed, family, self._lengths, entry.work_1_s)
+        return left if family.start_s is None else replace(left, start_s=family.start_s)
 
     def _published_of(self, family: Family) -> Family:
         """Answers are kept as long as nothing was learned that changes them: what they were made of must not depend on

@@ -19,9 +19,13 @@ from swell.speed.epoch_work import EpochWork
 from swell.speed.fit import Fit
 from swell.speed.gpu_type_ratios import LogSpeeds, TypeRatios
 from swell.speed.measurements import Measurements
+from swell.speed.recent_median import RecentMedian, after
 
 KEEP_MEMBERS = 12
 KEEP_LENGTHS = 32
+LEAST_START_S = 0.1
+SAME_START = 0.1
+"""Starts that differ by less than this part count as equally long."""
 
 _NUMBER = re.compile(r"[0-9a-f]{8,}|\d+")
 _SCRIPT = re.compile(r"\.(py|sh|r|jl|lua)$", re.IGNORECASE)
@@ -83,6 +87,9 @@ class Family:
     fitted_at: int = 0  # `reports` when it was last fitted
     ends: int = 0  # members that finished, ever
     types: LogSpeeds = field(default_factory=dict)  # measured of GPU types, as last compared
+    first_starts: RecentMedian | None = None
+    restarts: RecentMedian | None = None  # they load a checkpoint as well, so they count alone once there are any
+    start_s: float | None = None  # from planned to training, typically
 
     def join(self, job: int, measurements: Measurements) -> None:
         self.members.pop(job, None)
@@ -111,6 +118,19 @@ class Family:
         if self.practice is not None:
             self.practice.follow(type_ratios)
         self.edition += 1
+
+    def began(self, start_s: float, *, again: bool) -> None:
+        """A member took so long from planned to training."""
+        start_s = round(max(start_s, LEAST_START_S), 3)
+        if again:
+            self.restarts = after(self.restarts, start_s)
+        else:
+            self.first_starts = after(self.first_starts, start_s)
+        typical = self.restarts or self.first_starts
+        assert typical is not None  # one of them was just added to
+        if self.start_s is None or abs(typical.typical - self.start_s) > SAME_START * self.start_s:
+            self.start_s = typical.typical
+            self.edition += 1  # not at each start: all estimates of its jobs are made anew
 
     def finished(self, epochs: int, work_1_s: float) -> None:
         if epochs:

@@ -22,3 +22,11 @@ class RecentMedian:
         ranked = sorted(values)
         middle, odd = divmod(len(ranked), 2)
         self.typical = ranked[middle] if odd else (ranked[middle - 1] + ranked[middle]) / 2
+
+
+def after(before: RecentMedian | None, value: float) -> RecentMedian:
+    """With one more value, which may be the first."""
+    if before is None:
+        return RecentMedian(value)
+    before.add(value)
+    return before

@@ -1,8 +1,9 @@
 """Before Swell is removed from a cluster: take its finalizers off, or nobody could delete what it held.
 
-    python -m swell.swelljobs.let_go NAMESPACE
+    python -m swell.swelljobs.let_go NAMESPACE DEPLOYMENT
 
-Run by the chart's pre-delete hook. Pods go on running; those that have a lease end by it. Touches nothing else.
+Run by the chart's pre-delete hook. The daemon is stopped first: it would go on to launch runs, whose pods have a
+finalizer again. Pods go on running; those that have a lease end by it. Touches nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,27 @@ from swell.executors.kubernetes.objects import CLUSTER
 from swell.executors.kubernetes.objects import FINALIZER as OF_POD
 from swell.executors.kubernetes.settings import KubernetesSettings
 from swell.swelljobs.resource import FINALIZER, GROUP, PLURAL, VERSION
+
+DAEMON = "app.kubernetes.io/name=swell,app.kubernetes.io/instance"
+"""Labels of the daemon's pods; the second has the deployment's name."""
+STOP_S, LOOK_S = 120.0, 1.0
+
+
+async def stop_daemon(api: Api, deployment: str) -> bool:
+    """Scales it to nothing. Whether its pods are gone within STOP_S; a daemon that is not there is stopped."""
+    path = namespaced(api.namespace, "deployments", deployment, group="apps/v1")
+    try:
+        await api.patch(f"{path}/scale", {"spec": {"replicas": 0}})
+    except Refusal as refusal:
+        if refusal.code != 404:
+            raise
+    give_up_s = asyncio.get_running_loop().time() + STOP_S
+    while asyncio.get_running_loop().time() < give_up_s:
+        pods = await api.get("/api/v1/pods", labelSelector=f"{DAEMON}={deployment}")
+        if not any(item["metadata"]["namespace"] == api.namespace for item in pods["items"]):
+            return True
+        await asyncio.sleep(LOOK_S)
+    return False
 
 
 async def let_go(api: Api) -> int:
@@ -45,13 +67,15 @@ async def _without(api: Api, path: str, item: dict[str, dict[str, list[str]]], n
     return True
 
 
-async def _main(namespace: str) -> None:
+async def _main(namespace: str, deployment: str) -> None:
     api = connect(KubernetesSettings(namespace=namespace))
     try:
+        if not await stop_daemon(api, deployment):
+            print(f"the daemon {deployment} has not stopped within {STOP_S:.0f} s; it may hold pods again")
         print(f"let go of {await let_go(api)} objects in {namespace}")
     finally:
         await api.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1]))
+    asyncio.run(_main(*sys.argv[1:]))

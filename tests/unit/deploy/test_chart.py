@@ -12,10 +12,12 @@ import msgspec
 import pytest
 import yaml
 
+from swell.swelljobs.let_go import DAEMON
 from unit.deploy.helm import plain, render
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy/helm/swell"
+HOOK = "helm.sh/hook"
 FULL = {
     "advertise": "10.0.0.5",
     "jobStorageClaim": "data",
@@ -30,7 +32,18 @@ def rendered(values: Mapping[str, Any] = {}) -> list[dict[str, Any]]:
 
 
 def of_kind(items: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    (found,) = [item for item in items if item["kind"] == kind]
+    (found,) = [
+        item for item in items if item["kind"] == kind and not item["metadata"].get("annotations", {}).get(HOOK)
+    ]
+    return found
+
+
+def of_hook(kind: str) -> dict[str, Any]:
+    """Of what runs before the chart is removed."""
+    (found,) = [
+        item for item in rendered() if item["kind"] == kind and item["metadata"].get("annotations", {}).get(HOOK)
+    ]
+    assert found["metadata"]["annotations"][HOOK] == "pre-delete"
     return found
 
 
@@ -112,10 +125,17 @@ def test_its_configuration_is_one_that_the_daemon_takes(tmp_path: Path) -> None:
     assert config.port == 8700
 
 
-def test_before_it_is_removed_finalizers_are_let_go_of() -> None:
-    hook = of_kind(rendered(), "Job")
-    assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
-    assert "swell.swelljobs.let_go" in hook["spec"]["template"]["spec"]["containers"][0]["command"]
+def test_before_it_is_removed_the_daemon_is_stopped_and_finalizers_are_let_go_of() -> None:
+    items = rendered()
+    (container,) = of_hook("Job")["spec"]["template"]["spec"]["containers"]
+    deployment = of_kind(items, "Deployment")
+    assert container["command"][-3:] == ["swell.swelljobs.let_go", "swell", deployment["metadata"]["name"]]
+    (rule,) = of_hook("Role")["rules"]
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["deployments/scale"], ["swell"], ["patch"])
+    account = of_hook("Job")["spec"]["template"]["spec"]["serviceAccountName"]
+    assert [one["name"] for one in of_hook("RoleBinding")["subjects"]] == [account]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert [f"{name}={value}" for name, value in labels.items()] == f"{DAEMON}=swell".split(",")
 
 
 def test_the_file_for_kubectl_is_what_the_chart_makes() -> None:

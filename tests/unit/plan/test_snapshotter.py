@@ -17,7 +17,7 @@ from swell.core.lifecycle import apply, replay
 from swell.core.resources import Allocation, Gpu, Node, NodeCondition, Part
 from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State, copy_of
-from swell.plan.snapshotter import Snapshotter, as_scheduled
+from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter, as_scheduled
 from swell.ports import Remaining
 from swell.speed.book import Book
 
@@ -237,3 +237,28 @@ def test_a_branch_follows_its_own_state_and_leaves_the_first_alone() -> None:
     apply(other, CHANGES["added"])
     assert branch.take(other, 2.0, Options())[0] == Snapshotter(book).take(other, 2.0, Options())[0]
     assert snapshotter.take(state, 2.0, Options())[0] == first
+
+
+def test_a_restart_is_expected_to_cost_what_starts_of_the_family_took_until_one_of_its_own_has() -> None:
+    book, state = Book(), State()
+    snapshotter = Snapshotter(book)
+
+    def costs_s(*events: ev.Event) -> dict[int, float]:
+        for event in events:
+            apply(state, event)
+            book.learn(event)
+        return {view.id: view.restart_cost_s for view in snapshotter.take(state, 9.0, Options())[0].jobs}
+
+    same = {"family": "one"}
+    began = ev.TrainingBegan(run=RunId(1, 1), at_s=5.0, epoch=0, epochs=10)
+    first = [ev.NodeObserved(node=NODE, at_s=0.0), submitted(1, **same), submitted(2, **same), submitted(3, family="x")]
+    assert set(costs_s(*first).values()) == {DEFAULT_RESTART_COST_S}
+    planned = ev.RunPlanned(run=RunId(1, 1), allocation=ALLOCATION, at_s=1.0)
+    assert costs_s(planned, ev.RunStarted(run=RunId(1, 1), at_s=2.0), began) == {1: 4.0, 2: 4.0, 3: 30.0}
+    again = [
+        ev.RunEnded(run=RunId(1, 1), reason=ExitReason.STOPPED, at_s=6.0),
+        ev.RunPlanned(run=RunId(1, 2), allocation=ALLOCATION, at_s=6.0),
+        ev.RunStarted(run=RunId(1, 2), at_s=7.0),
+        ev.TrainingBegan(run=RunId(1, 2), at_s=8.0, epoch=0, epochs=10),
+    ]
+    assert costs_s(*again) == {1: pytest.approx(3.0), 2: 2.0, 3: 30.0}  # its own: with what its stop cost

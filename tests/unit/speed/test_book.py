@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from swell.core.events import EpochEnded, ExitReason, RunPlanned, RunStarted
+from swell.core.events import EpochEnded, ExitReason, RunPlanned, RunStarted, SpeedsFitted, TrainingBegan
 from swell.core.ids import RunId
 from swell.core.job import GpuRequest
 from swell.core.resources import Allocation, Part
@@ -412,3 +412,56 @@ class TestMemory:
                 EpochEnded(run=RunId(1, 1), at_s=9.0, epoch=epoch, epoch_s=5.0, gpus=2, gpu_type="gpu", count=count)
             )
         assert [epoch for _, _, epoch in measured.recent] == [3, 4]
+
+
+class TestStarts:
+    def begin(self, told: History, job: int, start_s: float) -> None:
+        run = RunId(job, told.state.jobs[job].attempts + 1)
+        told.tell(RunPlanned(run=run, allocation=ONE_GPU, at_s=told.now_s))
+        told.tell(RunStarted(run=run, at_s=told.now_s))
+        told.now_s += start_s
+        told.tell(TrainingBegan(run=run, at_s=told.now_s, epoch=0, epochs=10))
+
+    def start_s(self, told: History, job: int) -> float | None:
+        return told.book.remaining(told.state.jobs[job]).start_s
+
+    def test_a_job_is_expected_to_start_as_quickly_as_others_of_its_family(self) -> None:
+        told = History()
+        told.submit(1)
+        told.submit(2)
+        told.submit(3, command=("python", "other.py"))
+        assert self.start_s(told, 2) is None
+        self.begin(told, 1, 4.0)
+        assert self.start_s(told, 2) == 4.0
+        assert self.start_s(told, 3) is None
+
+    def test_restarts_count_alone_as_soon_as_there_are_any(self) -> None:
+        """The first start of a job loads no checkpoint."""
+        told = History()
+        told.submit(1)
+        told.submit(2)
+        self.begin(told, 1, 4.0)
+        told.end(1, ExitReason.STOPPED)
+        self.begin(told, 1, 40.0)
+        assert self.start_s(told, 2) == 40.0
+
+    def test_starts_that_are_about_as_long_change_no_answer(self) -> None:
+        told = History()
+        told.submit(1)
+        told.submit(2)
+        told.submit(3)
+        self.begin(told, 1, 4.0)
+        before = told.book.remaining(told.state.jobs[3])
+        self.begin(told, 2, 4.2)
+        assert told.book.remaining(told.state.jobs[3]) is before
+
+    def test_a_book_that_is_fitted_by_the_log_has_news_of_a_first_start(self) -> None:
+        told = History()
+        told.book = Book(fits_on_ask=False)
+        told.submit(1)
+        told.submit(2)
+        self.begin(told, 1, 4.0)
+        assert told.book.has_news
+        assert self.start_s(told, 2) is None
+        told.tell(SpeedsFitted(at_s=told.now_s))
+        assert self.start_s(told, 2) == 4.0

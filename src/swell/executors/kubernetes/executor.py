@@ -27,19 +27,13 @@ from swell.core.resources import Node
 from swell.executors.answers import answer_of, refused
 from swell.executors.kubernetes import inventory
 from swell.executors.kubernetes.api import Api, Refusal, namespaced
+from swell.executors.kubernetes.claims import check_claims
 from swell.executors.kubernetes.forms import BarePods, Form, MpiJobs, any_left, counted, not_its_own
 from swell.executors.kubernetes.logs import Logs, Source, read
 from swell.executors.kubernetes.manifests import Manifest, RunObjects, name_of, owned
 from swell.executors.kubernetes.mpi_run import MpiRun
 from swell.executors.kubernetes.namespace import NamespaceRules
-from swell.executors.kubernetes.objects import (
-    LAUNCHED,
-    STOP,
-    KubeNode,
-    Pod,
-    node_of,
-    pod_of,
-)
+from swell.executors.kubernetes.objects import LAUNCHED, STOP, KubeNode, Pod, node_of, pod_of
 from swell.executors.kubernetes.reach import Reach
 from swell.executors.kubernetes.rounds import Rounds
 from swell.executors.kubernetes.settings import KubernetesSettings
@@ -99,6 +93,7 @@ class KubernetesExecutor:
         self._nodes = Reflector(api, "/api/v1/nodes", node_of, self._node_changed)
         self._reach = reach
         self.rules = NamespaceRules(api, cluster, settings.gpu_resource)
+        self._known: set[RunId] = set()  # runs that held something when this daemon began
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
         self._seen: dict[str, Node] = {}
         self._stale_inventory = True
@@ -121,11 +116,13 @@ class KubernetesExecutor:
             return Done()
         try:
             objects = await asyncio.to_thread(self._make, order)
+            await check_claims(self._api, order.record, self._settings.storage_claim)
             if objects.hosts:
                 await self._mpijobs.check()
         except Unreachable as error:
             return Unknown(why=str(error))
         except CANNOT_BE_MADE as error:
+            self._known.discard(run)
             return refused(error)
         fresh = Tracked(roster=objects.roster, namespace=objects.namespace, lease_s=self._settings.lease_s)
         fresh.mpi = MpiRun(hosts=objects.hosts) if objects.hosts else None
@@ -168,6 +165,7 @@ class KubernetesExecutor:
             self._tracked.setdefault(run, tracked)
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
+        self._known = set(known)
         work = (self._pods.run, self._nodes.run, self.rules.run, self._keep_judging, self._keep_hearing)
         tasks = [asyncio.create_task(task()) for task in (*work, *([self._reach.run] if self._reach else ()))]
         try:
@@ -221,10 +219,10 @@ class KubernetesExecutor:
             await asyncio.to_thread(self._notes.save, tracked)
             await self._writer.ensure_library(namespace)
             owner = await self._writer.claim(objects)
-            if STOP in (owner["metadata"].get("annotations") or {}):
-                tracked.stop = True
+            said = owner["metadata"].get("annotations") or {}
+            tracked.stop = tracked.stop or STOP in said
             name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
-            if not tracked.stop:
+            if not tracked.stop and LAUNCHED not in said:  # by a daemon whose notes are lost: a missing pod is over
                 await self._writer.ensure(namespaced(namespace, "secrets"), owned(objects.secret, name, uid))
                 await self._form(tracked).create(objects, (name, uid))
             await self._writer.annotate("configmaps", namespace, name, {LAUNCHED: "true"})
@@ -353,9 +351,9 @@ class KubernetesExecutor:
         if tracked is not None:
             await self._judge(tracked)
             return
-        old = [pod for pod in self._of_run.get(run, {}).values() if pod.over and pod.held]  # of an earlier attempt
-        for pod in old:
-            await self._writer.let_go(pod)
+        for pod in list(self._of_run.get(run, {}).values()) if run not in self._known else ():
+            if pod.over and pod.held:  # of an earlier attempt; one that is known is tracked once it is launched again
+                await self._writer.let_go(pod)
 
     async def _keep_hearing(self) -> None:
         """Machines answer through the API server: a node that it calls ready, while it answers itself."""

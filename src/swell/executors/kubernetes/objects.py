@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from swell.core.ids import RunId
 
@@ -64,6 +64,12 @@ def quantity(text: object) -> float:
 def time_s(text: str | None) -> float | None:
     """Of `2026-11-17T05:00:00Z`, in seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp() if text else None
+
+
+class _Amounts(NamedTuple):
+    gpus: float
+    cpus: float
+    memory_mib: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,21 +229,36 @@ def _disruption(condition: Json | None) -> str:
 
 
 def _uses(spec: Json, gpu_resource: str) -> Uses:
-    """What the scheduler counts: the sum over its containers, or the largest init container if that is more."""
-    main = [_requested(container, gpu_resource) for container in spec.get("containers") or ()]
-    first = [_requested(container, gpu_resource) for container in spec.get("initContainers") or ()]
-    gpus, cpus, memory_mib = (
-        max([sum(one[index] for one in main), *(one[index] for one in first)]) for index in range(3)
-    )
+    """What the scheduler counts: the sum over its containers, or an init container if that is more. Init containers
+    that go on beside the others (sidecars, from version 1.28 on) count with those that come after them."""
+    lasting = [_requested(container, gpu_resource) for container in spec.get("containers") or ()]
+    sidecars: list[_Amounts] = []
+    peaks: list[_Amounts] = []
+    for container in spec.get("initContainers") or ():
+        asked = _requested(container, gpu_resource)
+        if container.get("restartPolicy") == "Always":
+            sidecars.append(asked)
+        else:
+            peaks.append(_sum([*sidecars, asked]))
+    peaks.append(_sum([*sidecars, *lasting]))
+    most = _Amounts(*(max(one[index] for one in peaks) for index in range(3)))
+    gpus, cpus, memory_mib = _sum([most, _amounts(spec.get("overhead") or {}, gpu_resource)])
     return Uses(gpus=int(gpus), cpus=cpus, memory_mib=memory_mib)
 
 
-def _requested(container: Json, gpu_resource: str) -> tuple[float, float, float]:
+def _sum(amounts: Sequence[_Amounts]) -> _Amounts:
+    return _Amounts(*(sum(one[index] for one in amounts) for index in range(3)))
+
+
+def _requested(container: Json, gpu_resource: str) -> _Amounts:
     """A limit without a request is a request as well."""
     resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})}, gpu_resource)
+
+
+def _amounts(asked: Json, gpu_resource: str) -> _Amounts:
     gpus, cpus, memory = (quantity(asked.get(name, 0)) for name in (gpu_resource, "cpu", "memory"))
-    return gpus, cpus, memory / 2**20
+    return _Amounts(gpus, cpus, memory / 2**20)
 
 
 def _containers(spec: Json, status: Json, rank: int) -> tuple[Container, ...]:

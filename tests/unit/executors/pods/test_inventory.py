@@ -76,3 +76,14 @@ def test_the_usual_taint_of_gpu_nodes_and_a_preference_keep_nobody_out() -> None
     tolerant = KubernetesSettings(tolerate=("team",))
     kept_out = kube_node(spec={"taints": [{"key": "team", "effect": "NoExecute"}]})
     assert node_seen(kept_out, [], CLUSTER, tolerant).closed == ""
+
+
+def test_containers_that_go_on_beside_the_others_and_a_pods_overhead_count_as_the_scheduler_counts_them() -> None:
+    def asks(cpu: str, **more: str) -> dict[str, object]:
+        return {"name": "x", "resources": {"requests": {"cpu": cpu}}, **more}
+
+    first = [asks("1", restartPolicy="Always"), asks("3"), asks("1", restartPolicy="Always")]
+    other = pod(RUNNING, labels=OTHERS, spec={"containers": [asks("1")], "initContainers": first})
+    assert seen(other).cpus == 8 - 4  # the second init container beside the first sidecar
+    more = {"containers": [asks("3")], "initContainers": first, "overhead": {"cpu": "500m"}}
+    assert seen(pod(RUNNING, labels=OTHERS, spec=more)).cpus == 8 - 6  # both sidecars, 3 and the overhead

@@ -13,7 +13,7 @@ import pytest
 
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
-from swell.core.job import JobSpec, PodOptions
+from swell.core.job import JobSpec, PodOptions, PodVolume
 from swell.core.observations import NodeGone, NodeHeard, NodeSeen, Observation, RunGone, RunUp
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
@@ -22,7 +22,7 @@ from swell.executors.kubernetes.api import Refusal
 from swell.executors.kubernetes.executor import KubernetesExecutor
 from swell.executors.kubernetes.manifests import library_of, objects_of
 from swell.executors.kubernetes.tracking import Notes
-from swell.ports import Done, Order, Unknown
+from swell.ports import Done, Order, Refused, Unknown
 from unit.executors.pods.fake_cluster import FakeCluster
 from unit.executors.pods.pod_values import CLUSTER, GPU, SITE, last_word, terminated
 
@@ -89,13 +89,18 @@ async def staged(home: Path, cluster: FakeCluster, known: tuple[RunId, ...] = ()
         await asyncio.gather(task, return_exceptions=True)
 
 
+def two_nodes() -> FakeCluster:
+    cluster = FakeCluster()
+    for name in ("a", "b"):
+        status = {"allocatable": {GPU: "4", "cpu": "8"}, "nodeInfo": {"bootID": name}}
+        status["conditions"] = [{"type": "Ready", "status": "True"}]  # type: ignore[assignment]
+        cluster.add_node({"metadata": {"name": name}, "status": status})
+    return cluster
+
+
 def play(home: Path, scene: Callable[[Stage, FakeCluster], Awaitable[None]]) -> None:
     async def whole() -> None:
-        cluster = FakeCluster()
-        for name in ("a", "b"):
-            status = {"allocatable": {GPU: "4", "cpu": "8"}, "nodeInfo": {"bootID": name}}
-            status["conditions"] = [{"type": "Ready", "status": "True"}]  # type: ignore[assignment]
-            cluster.add_node({"metadata": {"name": name}, "status": status})
+        cluster = two_nodes()
         async with staged(home, cluster) as stage:
             await scene(stage, cluster)
 
@@ -264,6 +269,75 @@ def test_another_daemon_adopts_a_run_and_never_starts_it_again(tmp_path: Path) -
             before = list(cluster.calls)
             assert await other.executor.launch(order()) == Done()
             assert not any(call.startswith("POST") for call in cluster.calls[len(before) :])
+
+    play(tmp_path, scene)
+
+
+def test_a_daemon_without_its_notes_learns_from_the_cluster_how_a_run_ended_and_never_starts_it_again(
+    tmp_path: Path,
+) -> None:
+    """Its database is PostgreSQL, say, and its own disk is lost."""
+
+    async def whole() -> None:
+        cluster = two_nodes()
+        async with staged(tmp_path, cluster) as stage:
+            await stage.executor.launch(order())
+            cluster.report(POD, "Running", RUNNING)
+            await stage.until(RunUp)
+        cluster.report(POD, "Succeeded", terminated(0, word=last_word()))
+        before = len(cluster.calls)
+        async with staged(tmp_path / "other", cluster, (RUN,)) as other:
+            for _ in range(2000):  # looks at what is there, before the launch is sent again
+                await asyncio.sleep(0)
+            assert POD in cluster.objects
+            assert await other.executor.launch(order()) == Done()
+            assert gone(await other.until(RunGone))[0] is ExitReason.FINISHED
+        assert POD not in cluster.objects
+        assert not any(call.startswith("POST") and "/pods/" in call for call in cluster.calls[before:])
+
+    asyncio.run(whole())
+
+
+def test_a_pod_of_a_launched_run_that_is_missing_is_never_made_again(tmp_path: Path) -> None:
+    async def whole() -> None:
+        cluster = two_nodes()
+        async with staged(tmp_path, cluster) as stage:
+            await stage.executor.launch(order())
+        cluster.remove(POD)
+        async with staged(tmp_path / "other", cluster, (RUN,)) as other:
+            assert await other.executor.launch(order()) == Done()
+            assert gone(await other.until(RunGone))[0] is ExitReason.SHIM_LOST
+        assert POD not in cluster.objects
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("modes", "nodes", "refused"),
+    [
+        (["ReadWriteOnce"], ("a", "b"), True),
+        (["ReadWriteOncePod"], ("a", "b"), True),
+        (["ReadWriteOnce"], ("a",), False),
+        (["ReadWriteOnce", "ReadWriteMany"], ("a", "b"), False),
+        (None, ("a", "b"), False),  # it may not be read, or is not there: the cluster will say so
+    ],
+)
+def test_a_run_on_several_nodes_is_refused_a_claim_that_one_of_them_can_mount(
+    tmp_path: Path, modes: list[str] | None, nodes: tuple[str, ...], refused: bool
+) -> None:
+    async def scene(stage: Stage, cluster: FakeCluster) -> None:
+        if modes is not None:
+            claim = {"metadata": {"name": "data"}, "spec": {"accessModes": modes}}
+            cluster.put("/api/v1/namespaces/default/persistentvolumeclaims/data", claim)
+        asked = order(nodes)
+        volumes = (PodVolume(mount="/data", claim="data"), PodVolume(mount="/etc/x", config_map="x"))
+        spec = replace(asked.record.spec, kubernetes=PodOptions(volumes=volumes))
+        answer = await stage.executor.launch(replace(asked, record=replace(asked.record, spec=spec)))
+        assert isinstance(answer, Refused) is refused
+        if isinstance(answer, Refused):
+            assert "the claim data is ReadWriteOnce" in answer.why
+            assert "a and b" in answer.why
+            assert POD not in cluster.objects
 
     play(tmp_path, scene)
 
