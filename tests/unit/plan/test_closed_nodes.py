@@ -25,9 +25,8 @@ def said(node: Node, spec: JobSpec = JOB) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("condition", [NodeCondition.CORDONED, NodeCondition.DRAINING, NodeCondition.QUARANTINED])
 def test_a_machine_that_was_set_aside_is_named_with_what_opens_it(condition: NodeCondition) -> None:
-    assert (
-        f"vm takes no jobs ({condition}, new disk) until `swell node uncordon vm`"
-        in said(replace(NODE, condition=condition, why="new disk"))
+    assert f"vm takes no jobs ({condition}, new disk) until `swell node uncordon vm`" in said(
+        replace(NODE, condition=condition, why="new disk")
     )
 
 
