@@ -5,6 +5,7 @@ Click's own protocol: `_SWELL_COMPLETE=bash_source swell` prints what a shell ha
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import click
 from click.shell_completion import CompletionItem
@@ -40,6 +41,16 @@ def jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         offered = [str(job["id"]) for job in found] if incomplete.isdecimal() else [job["name"] for job in found]
         return [word for word in dict.fromkeys((*offered, "last")) if word.startswith(incomplete)]
     return []
+
+
+def words(*offered: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Some of the values that there are; others are taken as well, or refused with what to write."""
+    return lambda _ctx, _param, incomplete: [word for word in offered if word.startswith(incomplete)]
+
+
+PRIORITIES = words("low", "normal", "high", "urgent")
+LAUNCHERS = words("single", "per-node", "per-gpu", "torchrun", "horovod", "mpi", "ps")
+PREEMPTIBLE = words("auto", "restart", "never")
 
 
 def policies(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

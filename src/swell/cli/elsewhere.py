@@ -20,7 +20,7 @@ ALSO: Mapping[str, str] = {
         "pause": ("hold", "suspend"),
         "policy": ("algorithm", "policies"),
         "quota": ("limits",),
-        "requeue": ("restart", "resubmit", "retry"),
+        "requeue": ("preempt", "restart", "resubmit", "retry"),
         "resume": ("continue", "release", "unpause"),
         "rm": ("delete", "prune", "remove"),
         "run": ("launch", "srun"),
@@ -31,7 +31,7 @@ ALSO: Mapping[str, str] = {
         "top": ("monitor", "watch"),
         "ui": ("dashboard", "web"),
         "up": ("daemon", "init", "start"),
-        "update": ("edit", "modify", "set"),
+        "update": ("edit", "modify", "resize", "scale", "set"),
     }.items()
     for word in words
 }
@@ -42,6 +42,12 @@ _WITHIN: Mapping[str, Mapping[str, str]] = {
     "policy": {"set": "", "use": "", "show": "", "get": "", "ls": "", "list": ""},
 }
 """What follows these verbs; empty: nothing does, the word is left out."""
+_SEVERAL: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "nodes": ("node", ("add", "cordon", "drain", "ls", "lost", "remove", "show", "uncordon")),
+    "users": ("user", ("add", "ls", "rm")),
+    "tokens": ("token", ("ls", "new", "revoke")),
+}
+"""A plural, whose it is, and what may follow."""
 _JOBS, _NODES = ("job", "jobs", "pod", "pods"), ("node", "nodes")
 _THINGS: Mapping[str, str] = {**dict.fromkeys(_JOBS, "ls"), **dict.fromkeys(_NODES, "nodes"), "events": "events"}
 """What `get` lists."""
@@ -55,6 +61,14 @@ def ours(typed: Sequence[str]) -> list[str]:
         return ["show", *which] if _named(which) else [_THINGS.get(thing, "show"), *(rest[1:] or _unknown(thing))]
     if verb in ("create", "apply"):
         return ["submit", *(word for word in rest if word not in ("-f", "--filename"))]
+    if verb in _SEVERAL:
+        return _of_one(*_SEVERAL[verb], typed)
+    if verb in ("resize", "scale") and len(rest) > 1:
+        return [
+            "update",
+            rest[0],
+            *(word if "=" in word or word.startswith("-") else f"gpus={word}" for word in rest[1:]),
+        ]
     if verb == "version":
         return ["--version"]
     if verb == "scontrol" and rest:
@@ -64,6 +78,14 @@ def ours(typed: Sequence[str]) -> list[str]:
     if verb == "status" and _named(rest):
         return ["show", *rest]
     return [ALSO.get(verb, verb), *rest]
+
+
+def _of_one(one: str, follow: Sequence[str], typed: Sequence[str]) -> list[str]:
+    """`users add x` is `user add x`; alone it lists them, as `nodes` does by itself."""
+    plural, *rest = typed
+    if rest and _WITHIN[one].get(rest[0], rest[0]) in follow:
+        return ours([one, *rest])
+    return list(typed) if plural == "nodes" else [one, "ls", *rest]
 
 
 def _scontrol(words: Sequence[str]) -> list[str]:

@@ -11,10 +11,12 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, home_option
+from swell.cli.missing import Word
 from swell.client.http import Client
 from swell.core.errors import SwellError
 
 EXIT_NOT_FOUND = 127
+MISSING = "Which command? swell exec 7 -- nvidia-smi, or swell exec 7 -- bash for a shell beside the job"
 
 
 class CannotExec(SwellError):
@@ -24,7 +26,7 @@ class CannotExec(SwellError):
 @click.command("exec", context_settings={"allow_interspersed_args": False})
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Beside this process of the job.")
 @click.argument("job", type=completion.JOB)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=Word(MISSING))
 @home_option
 def exec(home: Path | None, rank: int, job: str, command: tuple[str, ...]) -> None:
     """Run COMMAND in the directory and environment of a running JOB, with its GPUs: swell exec 7 -- nvidia-smi

@@ -88,11 +88,12 @@ def _trusted(url: str, fingerprint: str) -> str:
 def logout(home: Path | None, as_json: bool) -> None:
     """Forget the daemon that `swell login` remembered; the token stays valid until it is revoked or expires."""
     kept = (home or default_home()).expanduser() / LOGIN_NAME
+    known = kept.exists()
     kept.unlink(missing_ok=True)
     if as_json:
-        print_json({"removed": str(kept)})
+        print_json({"removed": str(kept) if known else ""})
     else:
-        say(f"removed {kept}")
+        say(f"removed {kept}" if known else "nothing to forget: `swell login` remembers no daemon here")
 
 
 @click.command()

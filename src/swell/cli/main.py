@@ -63,6 +63,9 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "down": ("swell.cli.down", "Stop the daemon; jobs go on running."),
 }
 
+OF_VERBS = ("--home", "--json")
+"""Options that most verbs have, and `swell` itself has not."""
+
 
 class _Lazy(click.Group):
     """Knows its verbs from the table; imports one only to run it or to show its help."""
@@ -74,6 +77,16 @@ class _Lazy(click.Group):
         except (KeyboardInterrupt, click.Abort):
             say("", err=True)
             ctx.exit(EXIT_INTERRUPTED)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in OF_VERBS:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} goes behind the verb: swell ls {error.option_name}", ctx
+            ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)

@@ -26,7 +26,7 @@ node.add_command(add)
 node.add_command(nodes, "ls")
 
 
-@node.command()
+@node.command(short_help="Show one machine: contact, GPUs, who uses them.")
 @click.argument("name")
 @connected
 def show(home: Path | None, as_json: bool, name: str) -> None:
@@ -55,7 +55,7 @@ def uncordon(home: Path | None, as_json: bool, name: str) -> None:
     _change(home, as_json, name, "uncordon", {"why": ""})
 
 
-@node.command()
+@node.command(short_help="Move away what runs on a machine; give it nothing new.")
 @click.argument("name")
 @click.option("--why", default="", help="Shown to people.")
 @connected
@@ -64,7 +64,7 @@ def drain(home: Path | None, as_json: bool, name: str, why: str) -> None:
     _change(home, as_json, name, "drain", {"why": why})
 
 
-@node.command()
+@node.command(short_help="Report a machine as switched off.")
 @click.argument("name")
 @click.option("--is-off", is_flag=True, help="You know that the machine is switched off.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -81,7 +81,7 @@ def lost(home: Path | None, as_json: bool, name: str, is_off: bool, yes: bool) -
     _change(home, as_json, name, "lost", {"is_off": True})
 
 
-@node.command()
+@node.command(short_help="Take a machine out of the cluster.")
 @click.argument("name")
 @click.option("--keep-files", is_flag=True, help="Leave what Swell keeps on the machine where it is.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -29,7 +29,7 @@ CUT_SHORT = (
 SSH_ONLY = ("key", "name", "setup", "lease", "python", "root", "realm")
 
 
-@click.command()
+@click.command(short_help="Add a machine over SSH, or declare slots here.")
 @click.argument("target")
 @click.option("--key", default="", help="SSH: private key, on the daemon's machine.  [default: as ssh chooses]")
 @click.option("--name", default="", help="SSH: what to call it.  [default: the host's name]")

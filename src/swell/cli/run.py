@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
+from swell.cli import completion
 from swell.cli.asked_for import left_out_note
 from swell.cli.common import client_or_start, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
+from swell.cli.missing import Word
 from swell.cli.sending import described, needs_gpus, prepare, send
 from swell.cli.submit import snapshot_option, tell
 from swell.cli.tables import outputs_line
@@ -26,13 +28,17 @@ OUTPUTS_S = 60.0
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 @click.option("--gpus", default="1", show_default=True, help="4 (fixed), 1-4 (elastic), 0 (none).")
 @click.option("--name", help="Left out: made from the command.")
-@click.option("--priority", help="low, normal, high, urgent or a number.")
+@click.option("--priority", shell_complete=completion.PRIORITIES, help="low, normal, high, urgent or a number.")
 @click.option("-d", "--detach", is_flag=True, help="Do not wait: print the id and return.")
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; may be repeated.")
 @click.option("--env-from-shell", multiple=True, metavar="NAME", help="Variable of this shell; may be repeated.")
 @click.option("--python", help="What `python` is for it: an interpreter, or the directory of an environment.")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Variable of this shell, never shown.")
-@click.option("--launcher", help="single, per-node, per-gpu, torchrun, horovod, mpi or ps.")
+@click.option(
+    "--launcher",
+    shell_complete=completion.LAUNCHERS,
+    help="single, per-node, per-gpu, torchrun, horovod, mpi or ps.",
+)
 @click.option("--gpu-type", "gpu_types", multiple=True, help="Only GPUs of this type; may be repeated.")
 @click.option("--gpu-memory", help="Memory needed on each GPU, such as 6GiB.")
 @click.option("--share", is_flag=True, help="May share one GPU with other jobs.")
@@ -42,7 +48,7 @@ OUTPUTS_S = 60.0
 @click.option("--steps", type=int, help="How many steps it trains, instead of epochs.")
 @click.option("--checkpoint-dir", help="Where it keeps checkpoints: it can then be stopped and go on later.")
 @click.option("--uses-library", is_flag=True, help="It calls swell's library: it can be stopped and go on later.")
-@click.option("--preemptible", help="auto, restart or never.")
+@click.option("--preemptible", shell_complete=completion.PREEMPTIBLE, help="auto, restart or never.")
 @click.option("--retries", type=int, help="Attempts after a failure.")
 @click.option("--time-limit", help="Of running time, such as 2h.")
 @click.option("--after", "depends_on", multiple=True, metavar="JOB", help="Wait until this job has completed.")
@@ -55,7 +61,7 @@ OUTPUTS_S = 60.0
 @click.option("--image", help="Container image to run in.")
 @click.option("--include", multiple=True, metavar="PATTERN", help="Take this into the snapshot although it is ignored.")
 @snapshot_option
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=Word("Which command? swell run --gpus 1-4 -- python train.py"))
 @connected
 def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: Any) -> None:
     """Run COMMAND as a job and show its output. Ctrl-C leaves it running.

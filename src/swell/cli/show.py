@@ -63,7 +63,7 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         ("gpus", gpus({**view, "where": []})),
         ("priority", str(view["priority"])),
         ("progress", progress(view)),
-        ("eta", eta(view)),
+        ("eta", "" if view["ended_s"] else eta(view)),
         ("waited", format_duration(view["waited_s"])),
         ("ran", format_duration(view["ran_s"])),
         ("lost", _lost(view["lost_s"])),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from swell.cli.common import client_or_start, connected, plural, print_json
+from swell.cli.missing import FieldsAreNoOptions
 from swell.cli.named_files import NothingToRun
 from swell.cli.named_programs import INTERPRETERS
 from swell.cli.sending import Document, described, needs_gpus, prepare, send
@@ -30,8 +31,17 @@ snapshot_option = click.option(
 )
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+class _JobFile(click.Path):
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return "Write swell submit job.yaml, or swell run -- python train.py for a command without a file."
+
+
+class _Submit(FieldsAreNoOptions):
+    how = "--set FIELD=VALUE"
+
+
+@click.command(cls=_Submit)
+@click.argument("files", nargs=-1, required=True, type=_JobFile(path_type=Path, allow_dash=True))
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Instead of what the files say: gpus=2.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing: say whether it is right, where and when it would run.")
 @snapshot_option

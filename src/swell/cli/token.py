@@ -51,7 +51,7 @@ def ls(home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(tokens)
     elif not tokens:
-        say("there are no tokens; `swell token new` makes one")
+        say("there are no tokens; `swell token new --user NAME` makes one for a user whom `swell user add NAME` added")
     else:
         head = ("ID", "USER", "ROLE", "EXPIRES IN", "LAST USED", "FROM", "NOTE")
         say(table(head, [_row(one, time.time()) for one in tokens]))

@@ -42,7 +42,7 @@ def top(home: Path | None, as_json: bool, every_s: float, once: bool) -> None:
         return
     console = Console()
     if once or not (console.is_terminal and sys.stdin.isatty()):
-        console.print(picture(look(found), View(), 100))
+        console.print(picture(look(found), None, 100))
         return
     _watch(found, console, every_s)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 KEYS = "q leave  s sort  / filter  ↑↓ choose  Enter job  l log"
 Job = dict[str, Any]
+NONE_CHOSEN = -1
 _ORDER = {"running": 0, "stopping": 0, "starting": 0, "queued": 1}
 SORTED_BY: Mapping[str, Callable[[Job], Any]] = {
     "state": lambda job: _ORDER.get(job["state"], 2),
@@ -36,21 +37,24 @@ def shown_jobs(jobs: Sequence[Job], view: View) -> list[Job]:
     return sorted(found, key=SORTED_BY[view.sort])
 
 
-def picture(look: dict[str, Any], view: View, height: int) -> Group:
+def picture(look: dict[str, Any], keys: View | None, height: int) -> Group:
+    """`keys`: what was pressed so far; None: nobody presses any, so none is offered and no job is chosen."""
     from rich.console import Group
     from rich.text import Text
 
     counts = " ".join(f"{count} {name}" for name, count in look["health"].get("jobs", {}).items() if count)
     parts: list[Any] = [Text(safe(f"policy {look['health'].get('policy', '')}   {counts}"), style="bold")]
     parts += [Text(safe(node_line(node))) for node in look["nodes"][: max(1, height // 4)]]
+    view = keys or View()
     jobs = shown_jobs(look["jobs"], view)
     room = max(3, height - len(parts) - 5)
     first = max(0, view.chosen - room + 1)
-    table = _Jobs(jobs[first : first + room], view.chosen - first)
+    table = _Jobs(jobs[first : first + room], view.chosen - first if keys else NONE_CHOSEN)
     more = len(jobs) - min(len(jobs), room)
     foot = f"filter: {view.filter}█" if view.typing else f"{KEYS}   by {view.sort}"
     foot += f"   filter: {view.filter} (Esc clears)" if view.filter and not view.typing else ""
-    return Group(*parts, table, *([Text(f"+{more} more")] if more else []), Text(safe(foot), style="dim"))
+    left_out = [Text(f"+{more} more")] if more else []
+    return Group(*parts, table, *left_out, *([Text(safe(foot), style="dim")] if keys else []))
 
 
 class _Jobs:

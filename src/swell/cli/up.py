@@ -10,6 +10,7 @@ import click
 from swell.cli.common import answering, connected, declare_slots, plural, print_json, slots_come, start_daemon
 from swell.cli.serve import daemon_options
 from swell.cli.terminal import say
+from swell.client.errors import Refused
 from swell.client.http import Client
 from swell.home import TOKEN_NAME, default_home
 
@@ -53,7 +54,13 @@ def up(
     client = running or start_daemon(home, [part for key, value in said.items() for part in _argument(key, value)])
     if running and "gpus" in said:
         declare_slots(client, said.pop("gpus"))
-    chosen = _choose_policy(client, said.pop("policy", ""), said.pop("placer", ""))
+    try:
+        chosen = _choose_policy(client, said.pop("policy", ""), said.pop("placer", ""))
+    except Refused as refused:  # it runs all the same
+        up_now = (
+            f"{refused}; the daemon {'goes on' if running else 'is up at ' + client.address.url} with its own policy"
+        )
+        raise Refused(refused.status, {**refused.problem, "detail": up_now}) from refused
     nodes = client.get("/v1/nodes")["nodes"]
     if as_json:
         print_json({"url": client.address.url, "started": running is None, "nodes": nodes})
@@ -64,7 +71,9 @@ def up(
     if client.address.public_url:
         say(f"others:  swell login {client.address.public_url} --fingerprint {client.address.fingerprint}")
     if running and said:
-        say(f"note: {' and '.join(map(_option, said))} hold from a start on; `swell down` first, then `swell up` again")
+        holds = "holds" if len(said) == 1 else "hold"
+        names = " and ".join(map(_option, said))
+        say(f"note: {names} {holds} from a start on; `swell down` first, then `swell up` again")
     if chosen:
         say(chosen)
     _tell(client, home, nodes)

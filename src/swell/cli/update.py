@@ -10,14 +10,16 @@ import click
 from swell.cli import completion
 from swell.cli.acts import act_on
 from swell.cli.common import connected, plural
+from swell.cli.missing import FieldsAreNoOptions, Word
 
 FIELDS = ("gpus", "time_limit", "priority")
 NEXT = "submit the job again for anything else"
+MISSING = "What is to change? swell update 7 gpus=2 (or time_limit=2h, priority=high)"
 
 
-@click.command()
+@click.command(cls=FieldsAreNoOptions)
 @click.argument("job", type=completion.JOB)
-@click.argument("changes", nargs=-1, required=True, metavar="FIELD=VALUE...")
+@click.argument("changes", nargs=-1, required=True, type=Word(MISSING), metavar="FIELD=VALUE...")
 @connected
 def update(home: Path | None, as_json: bool, job: str, changes: tuple[str, ...]) -> None:
     """Change what JOB asks for, as in its file: gpus=1-4, time_limit=2h, priority=high.
@@ -45,11 +47,13 @@ def _change(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     name = name.replace("-", "_")
     if not equals or not value:
-        raise click.BadParameter(f"{text!r} changes nothing; write FIELD=VALUE, such as gpus=2", param_hint="CHANGES")
+        raise click.BadParameter(
+            f"{text!r} changes nothing; write FIELD=VALUE, such as gpus=2", param_hint="FIELD=VALUE"
+        )
     if name not in FIELDS:
         may = ", ".join(FIELDS)
         meant = nearest(name, FIELDS)
         instead = f"; did you mean {meant}?" if meant else ""
         hint = f"{name!r} cannot be changed after submit ({may} can{instead}); {NEXT}"
-        raise click.BadParameter(hint, param_hint="CHANGES")
+        raise click.BadParameter(hint, param_hint="FIELD=VALUE")
     return name, read_value(value)

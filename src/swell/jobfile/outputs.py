@@ -154,8 +154,8 @@ def check_room(sizes: Mapping[str, int], target: Path, *, replace: bool) -> int:
         raise FetchError(f"these are {total:,} bytes and {target} has room for {free:,}; name fewer files")
     there = [name for name in sizes if os.path.lexists(target / name)]
     if there and not replace:
-        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise FetchError(f"{target / there[0]}{more} is there already; use --replace, or another directory with --into")
+        named = f"{target / there[0]} and {len(there) - 1} more are" if len(there) > 1 else f"{target / there[0]} is"
+        raise FetchError(f"{named} there already; use --replace, or another directory with --into")
     return total
 
 

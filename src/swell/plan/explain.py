@@ -11,6 +11,7 @@ from swell.core.ids import JobId
 from swell.core.state import JobRecord, JobState, State
 from swell.core.staying import stay_of
 from swell.core.unsaved import has_boundaries, unsaved_of
+from swell.plan.closed_nodes import closed_nodes
 from swell.plan.held_back import HeldBack
 
 WAITS_FOR_CHECKPOINT = frozenset({StopWhy.PREEMPTED, StopWhy.PAUSED, StopWhy.RESIZING, StopWhy.MIGRATING})
@@ -90,7 +91,7 @@ def explain(state: State, record: JobRecord, reasons: Sequence[Reason], now_s: f
     sentences += [] if record.ended else _left_out(state, record)
     ahead, count = ((), 0) if record.ended or record.holding else _ahead(state, record, now_s)
     if not record.ended and not record.holding and not record.paused:
-        sentences += _held_for_good(state, record)
+        sentences += [*closed_nodes(state, record), *_held_for_good(state, record)]
     return Explanation(
         job=record.id,
         summary=summary(record, reasons, now_s),
@@ -300,7 +301,9 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
         f"no node as configured could hold it: needs {d.get('needs', '?')}, the largest has {d.get('largest', '?')}"
     ),
     ReasonCode.GPU_TYPE: lambda d: (
-        "none of the GPU types it accepts is available" + (f" (accepts {d['accepts']})" if "accepts" in d else "")
+        f"none of the GPU types it accepts is available (accepts {d['accepts']})"
+        if "accepts" in d
+        else "no machine with a usable GPU takes jobs at present"
     ),
     ReasonCode.NODES: lambda d: (
         "no node that it may use takes jobs at present" + (f" (it may use {d['accepts']})" if "accepts" in d else "")

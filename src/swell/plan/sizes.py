@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from swell.core.capacity import most_together, need_of_spec
 from swell.core.snapshot import Speed
 from swell.core.state import JobRecord, State, held_gpus
 from swell.plan.explain import duration, gpus
@@ -45,15 +46,24 @@ def of_size(
         sentences = []
     larger = [size for size in record.spec.gpus.sizes() if size > held.gpus]
     if not larger:
-        limit = record.spec.gpus.max
-        more = f"`swell update {record.id} gpus={record.spec.gpus.min}-{limit + 1}` would let it have more"
-        limited = f"it asked for no more than {gpus(limit)}; {more}"
-        return [*sentences, limited if record.may_be_resized else _fixed(record)]
+        return [*sentences, _limited(state, record) if record.may_be_resized else _fixed(record)]
     if not record.may_be_resized:
         return [*sentences, _fixed(record)]
     gain = _gain(record, speed, larger[0], remaining)
     sentences.append(_worth(gain, restart_cost_s))
     return sentences if gain.faster < NOTHING else [*sentences, *_whose(state, record, gain, speed_of)]
+
+
+def _limited(state: State, record: JobRecord) -> str:
+    """More than there are would be refused, so more is advised only where there are more."""
+    limit = record.spec.gpus.max
+    asked = f"it asked for no more than {gpus(limit)}"
+    need = need_of_spec(record.spec, limit, record.allocation.gpu_type if record.allocation else "")
+    nodes = [node for node in state.nodes.values() if need.accepts(node)]
+    counts = [sum(gpu.type == need.gpu_type for gpu in node.gpus) for node in nodes]
+    if most_together(nodes, counts, one_node=need.one_node) <= limit:
+        return f"{asked}, and there are no more for it"
+    return f"{asked}; `swell update {record.id} gpus={record.spec.gpus.min}-{limit + 1}` would let it have more"
 
 
 def _fixed(record: JobRecord) -> str:

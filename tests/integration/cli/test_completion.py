@@ -29,6 +29,9 @@ def test_verbs_options_jobs_and_policies(sh: Shell, shell: str) -> None:
     assert offered(sh, shell, "logs", "trained-h") == ["trained-here"]
     assert "1" in offered(sh, shell, "show", "1")
     assert "elastic-fifo" in offered(sh, shell, "policy", "elastic-f")
+    assert offered(sh, shell, "run", "--priority", "h") == ["high"]
+    assert offered(sh, shell, "run", "--launcher", "per") == ["per-node", "per-gpu"]
+    assert offered(sh, shell, "priority", "trained-here", "u") == ["urgent"]
 
 
 def test_without_a_daemon_nothing_is_offered_and_nothing_said(alone: Shell) -> None:

@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from swell.cli import common, logs, show, wait
+from swell.cli.main import swell
 from swell.cli.submit import read_jobs
 from swell.client.errors import DaemonUnreachable
+from swell.client.find import Address
 
 
 @pytest.mark.parametrize(("name", "runs"), [("train.py", "python train.py"), ("go.sh", "bash go.sh")])
@@ -55,3 +57,49 @@ def test_a_verb_without_its_job_says_how_jobs_are_named(verb: click.Command) -> 
     done = CliRunner().invoke(verb, [])
     assert done.exit_code == 2
     assert "A job is named by its id, its name or `last`; `swell ls` lists them." in done.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("submit", "swell submit job.yaml, or swell run -- python train.py"),
+        ("run", "swell run --gpus 1-4 -- python train.py"),
+        ("update 7", "swell update 7 gpus=2"),
+        ("update 7 --gpus 2", "there is no option --gpus; write gpus=VALUE"),
+        ("priority 7", "Write low, normal, high, urgent or a whole number"),
+        ("exec 7", "swell exec 7 -- bash"),
+        ("submit job.yaml --gpus 2", "there is no option --gpus; write --set gpus=VALUE"),
+        ("submit job.yaml --time-limit 2h", "there is no option --time-limit; write --set time_limit=VALUE"),
+        ("submit job.yaml --color red", "No such option '--color'"),
+        ("--home /tmp/x ls", "--home goes behind the verb: swell ls --home"),
+        ("--hme /tmp/x ls", "No such option '--hme'"),
+        ("resize 7", "swell update 7 gpus=2"),
+    ],
+)
+def test_what_was_left_out_or_is_no_option_is_answered_with_what_to_write(typed: str, answer: str) -> None:
+    done = CliRunner().invoke(swell, typed.split())
+    assert done.exit_code == 2
+    assert answer in " ".join(done.output.split())
+
+
+def test_one_option_that_holds_from_a_start_on_is_told_in_the_singular(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Daemon:
+        address = Address(url="http://127.0.0.1:1", token="", local=True)
+
+        def get(self, path: str) -> dict[str, object]:
+            return {"nodes": [], "name": "swell", "placer": "consolidated"}
+
+    monkeypatch.setattr("swell.cli.up.answering", lambda _: Daemon())
+    for options, note in (("--port 8123", "--port holds from"), ("--port 8123 --tls", "--port and --tls hold from")):
+        done = CliRunner().invoke(swell, ["up", *options.split(), "--home", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        assert note in done.output
+
+
+def test_logout_of_nobody_says_so(tmp_path: Path) -> None:
+    assert "nothing to forget" in CliRunner().invoke(swell, ["logout", "--home", str(tmp_path)]).output
+    (tmp_path / "login.json").write_text("{}")
+    assert CliRunner().invoke(swell, ["logout", "--home", str(tmp_path)]).output.startswith("removed ")
+    assert not (tmp_path / "login.json").exists()

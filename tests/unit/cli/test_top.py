@@ -32,6 +32,15 @@ def test_running_comes_first_ids_are_whole_and_the_rest_is_counted() -> None:
     assert lines[-1].startswith("q leave  s sort  / filter")
 
 
+def test_a_picture_that_nobody_watches_offers_no_keys() -> None:
+    console = Console(width=80, height=12, record=True, force_terminal=True)
+    console.print(picture(look(Client()), None, 13))  # type: ignore[arg-type]
+    drawn = console.export_text(styles=True)
+    assert "+15 more" in drawn
+    assert "q leave" not in drawn
+    assert "\x1b[7m" not in drawn  # no job is chosen
+
+
 def pressed(*keys: str, jobs: int = 5) -> View:
     view = View()
     for key in keys:

@@ -88,3 +88,13 @@ def test_nothing_is_promised_of_a_job_of_unknown_length() -> None:
     state = world((GpuRequest(min=1, max=2), (0,), True))
     unknown = Remaining(at_speed_1_s=3600.0, as_of_s=0.0)
     assert said(state, Curve(1.0, 1.5), unknown)[0] == "2 GPUs would make it 50% faster, for a restart of about 30 s"
+
+
+def test_more_gpus_are_advised_only_where_there_are_more() -> None:
+    less, all_of_them = GpuRequest(min=1, max=2), GpuRequest(min=1, max=4)
+    assert said(world((less, (0, 1), True)), Curve(1.0, 1.8))[-1] == (
+        "it asked for no more than 2 GPUs; `swell update 1 gpus=1-3` would let it have more"
+    )
+    assert said(world((all_of_them, (0, 1, 2, 3), True)), Curve(1.0, 1.8, 2.4, 2.8))[-1] == (
+        "it asked for no more than 4 GPUs, and there are no more for it"
+    )
