@@ -1,4 +1,4 @@
-"""What is wrong with a job file, said so that it can be put right: where, what, and how to fix it."""
+"""Problems of a job file as values: where, what, and how to fix it. Everything that reads job files raises them."""
 
 from __future__ import annotations
 
