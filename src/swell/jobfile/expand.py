@@ -302,7 +302,7 @@ def _problem(detail: ErrorDetails) -> Problem:
         return _unknown_field(detail["loc"], path, detail["input"])
     if kind == "value_error":
         error = detail["ctx"]["error"]
-        path = path or getattr(error, "field", "")
+        path = path or (error.field if isinstance(error, shorthand.Misfit) else "")
         what, _, fix = str(error).rpartition("; ")  # the user's text may contain "; ", a fix never does
         return Problem(path=path, what=what or fix, fix=fix if what else "")
     if kind == "string_type":

@@ -42,7 +42,7 @@ def files() -> dict[str, bytes]:
 
 
 def digest() -> str:
-    """Names the content: two versions never share a directory."""
+    """A hash of the content, so that two versions never share a directory."""
     seen = hashlib.sha256()
     for name, content in files().items():
         seen.update(f"{name} {len(content)}\n".encode() + content)
