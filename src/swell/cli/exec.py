@@ -14,8 +14,6 @@ from swell.cli.common import client, home_option
 from swell.client.http import Client
 from swell.core.errors import SwellError
 
-EXIT_NOT_FOUND = 127
-
 
 class CannotExec(SwellError):
     """The command was not started; the message says why and what to do."""

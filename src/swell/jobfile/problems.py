@@ -32,10 +32,6 @@ class JobFileError(SwellError):
         self.syntax = syntax  # not even readable, as opposed to readable but wrong
         super().__init__("\n".join(_listed(self.problems)))
 
-    def within(self, prefix: str) -> JobFileError:
-        """The same, for a job that is one of several: `jobs[3].gpus`."""
-        return JobFileError(prefixed(self.problems, prefix), syntax=self.syntax)
-
 
 def _listed(problems: Sequence[Problem]) -> list[str]:
     """The first few, and the same remedy once: one wrong file, or a thousand jobs with one mistake, fill no screen."""

@@ -36,7 +36,6 @@ class Relaxation:
     advice: str
     job: JobId
     events: tuple[Event, ...]
-    stops: tuple[JobId, ...] = ()  # jobs that stop or shrink for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ class Trial:
                 return Found(left_out=len(candidates) - number)
             stops = self._with(candidate, record)
             if stops is not None:
-                return Found(change=replace(candidate, stops=stops, advice=_with_stops(candidate.advice, stops)))
+                return Found(change=replace(candidate, advice=_with_stops(candidate.advice, stops)))
             self._in_vain[like, number] = record.submitted_s
         return Found()
 
