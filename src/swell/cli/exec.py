@@ -15,7 +15,6 @@ from swell.cli.missing import Word
 from swell.client.http import Client
 from swell.core.errors import SwellError
 
-EXIT_NOT_FOUND = 127
 MISSING = "Which command? swell exec 7 -- nvidia-smi, or swell exec 7 -- bash for a shell beside the job"
 
 

@@ -479,10 +479,15 @@ _WITH_JOB = frozenset(kind for kind in EVENT_TYPES.values() if "job" in kind.__d
 _WITH_RUN = frozenset(kind for kind in EVENT_TYPES.values() if "run" in kind.__dict__)
 
 
+def run_of(event: Event) -> RunId | None:
+    """The run an event is about, if it is about one."""
+    run: RunId | None = event.run if type(event) in _WITH_RUN else None  # type: ignore[union-attr]
+    return run
+
+
 def job_of(event: Event) -> JobId | None:
     """The job an event is about, if it is about one."""
-    if type(event) in _WITH_RUN:
-        run: RunId = event.run  # type: ignore[union-attr]
+    if (run := run_of(event)) is not None:
         return run.job
     job: JobId | None = event.job if type(event) in _WITH_JOB else None  # type: ignore[union-attr]
     return job

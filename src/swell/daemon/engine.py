@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Protocol
 from swell.core import events as ev
 from swell.core.contact import waived
 from swell.core.decision import Reason
-from swell.core.errors import Conflict, Infeasible, NotFound, StoreError
+from swell.core.errors import Conflict, NotFound, StoreError
 from swell.core.events import CopiedOutputs, Event
 from swell.core.idle import IdleRules
 from swell.core.ids import JobId, RunId
@@ -21,7 +20,7 @@ from swell.core.job import JobSpec
 from swell.core.observations import NodeSeen, Observation
 from swell.core.resources import Node, NodeCondition
 from swell.core.snapshot import Options
-from swell.core.state import JobRecord, Run, State, was_given
+from swell.core.state import JobRecord, Run, State
 from swell.daemon.accounts import Accounts
 from swell.daemon.checkpoint_copies import CheckpointCopies
 from swell.daemon.checkpoint_watch import CheckpointWatch
@@ -42,6 +41,7 @@ from swell.daemon.passes import Passes, Timing
 from swell.daemon.reports import RankStatus, RunReport, Series, StopView
 from swell.daemon.run_leases import LeaseView, Leasing, RunLeases
 from swell.daemon.stops import Stops
+from swell.daemon.submitting import Submitting
 from swell.daemon.supervisor import Supervisor
 from swell.daemon.timing import PassTimes
 from swell.daemon.watch import events_seen
@@ -49,7 +49,6 @@ from swell.placement.registry import DEFAULT_PLACER, placer_named
 from swell.plan import commands
 from swell.plan.admit import check_feasible
 from swell.plan.explain import Explanation
-from swell.plan.limits import check_queue
 from swell.plan.snapshotter import Snapshotter
 from swell.policy.registry import DEFAULT_POLICY, check_name, check_options
 from swell.ports import (
@@ -68,8 +67,6 @@ from swell.ports import (
 )
 from swell.sim.forecast import Change, Effect, Interval
 from swell.speed.describe import DescribedBook
-
-log = logging.getLogger(__name__)
 
 ADOPTION_S = 5.0
 """A start waits at most this long for executors to report what runs before the first decision."""
@@ -136,6 +133,7 @@ class Engine:
             committer, Snapshotter(book), self._effects, clock, options=settings.options, timing=settings.timing
         )
         self._stops = Stops(committer, clock)
+        self._submitting = Submitting(committer, self._commit, clock, settings.options)
         self.accounts = Accounts(lambda: self.state, self._commit, clock)
         self._logs = LogWatch(lambda: self.state, executor.log, self._commit, clock.now_s)
         self._checkpoints = CheckpointWatch(lambda: self.state, checkpoint_dir_of, self._commit, clock.now_s)
@@ -217,16 +215,8 @@ class Engine:
         self._passes.wake()
 
     async def _skip_ids(self, kept: Sequence[JobId]) -> None:
-        """Skips job ids that have files although this database never gave them: they belong to a database that was
-        deleted or replaced by a backup. A new job with such an id would resume from another job's checkpoint."""
-        foreign = [job for job in kept if job > self.state.last_job]
-        through = max(*foreign, await asyncio.to_thread(self._ids.read), 0)
+        through = await asyncio.to_thread(self._ids.foreign, self.state.last_job, kept)
         if through > self.state.last_job:
-            log.warning(
-                "another database has given job ids up to %d here (of %d of these jobs there are files, which are left "
-                "alone); new jobs begin with %d",
-                *(through, len(foreign), through + 1),
-            )
             await self._committer.commit([ev.IdsSkipped(through=through, at_s=self._clock.now_s())])
         self._ids.reached(self.state.last_job)
 
@@ -288,32 +278,7 @@ class Engine:
     # -- commands -----------------------------------------------------------------------------------------------------
 
     async def submit(self, specs: Sequence[JobSpec], *, key: str = "", batch: str = "") -> list[JobId]:
-        if key and (first := self.state.keys.get(key)) is not None:
-            return await self._submitted_before(first, specs)
-        nodes = list(self.state.nodes.values())
-        for spec in specs:
-            try:
-                check_feasible(spec, nodes)
-                self._check_dependencies(spec)
-            except (Infeasible, NotFound) as error:
-                raise type(error)(f"job {spec.name}: {error}" if len(specs) > 1 else str(error)) from error
-        check_queue(self.state, specs, self._settings.options)
-        events = commands.submit(self.state, specs, key=key, batch=batch, now_s=self._clock.now_s())
-        await self._commit(events)
-        return [event.job for event in events if isinstance(event, ev.JobSubmitted)]
-
-    async def _submitted_before(self, first: JobId, specs: Sequence[JobSpec]) -> list[JobId]:
-        jobs = list(range(first, first + len(specs)))
-        known = [self.state.jobs.get(job) for job in jobs]
-        if any(record is None or record.spec != spec for record, spec in zip(known, specs, strict=True)):
-            raise Conflict("this Idempotency-Key was used for another submission; use a new key for a new job")
-        await self._committer.wait_durable(self.state.seq)
-        return jobs
-
-    def _check_dependencies(self, spec: JobSpec) -> None:
-        for job in spec.dependencies:
-            if not was_given(self.state, job):
-                raise NotFound(f"it is to wait for job {job}, which does not exist; `swell ls --all` lists jobs")
+        return await self._submitting.submit(specs, key=key, batch=batch)
 
     async def cancel(self, job: JobId, *, by: str, reason: str = "", at_once: bool = False) -> None:
         now_s = self._clock.now_s()

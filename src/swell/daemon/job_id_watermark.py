@@ -37,6 +37,20 @@ class JobIdWatermark:
             return 0
         return int(text) if re.fullmatch(JOB_ID, text.strip()) else 0
 
+    def foreign(self, last_job: JobId, kept: Sequence[JobId]) -> JobId:
+        """The highest id that another database has given here; at most `last_job` if there is none. That database was
+        deleted or replaced by a backup. A new job with such an id would resume from the other job's checkpoint.
+        `last_job`: the highest id of this database. `kept`: jobs that have files here."""
+        with_files = [job for job in kept if job > last_job]
+        through = max(*with_files, self.read(), 0)
+        if through > last_job:
+            log.warning(
+                "another database has given job ids up to %d here (of %d of these jobs there are files, which are left "
+                "alone); new jobs begin with %d",
+                *(through, len(with_files), through + 1),
+            )
+        return through
+
     def happened(self, events: Sequence[Event]) -> None:
         """Of events that are durable."""
         for event in events:

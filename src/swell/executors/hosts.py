@@ -76,9 +76,6 @@ class HostExecutor:
         """Raises Unreachable if there is no such machine."""
         return self._floor.place(name)
 
-    def names(self) -> list[str]:
-        return list(self._floor.others)
-
     def join(self, place: Place) -> None:
         """From now on, watch a machine of this name."""
         self.leave(place.name)

@@ -55,7 +55,6 @@ class _Watched:
     up_told: bool = False
     sights: dict[str, Sight] = field(default_factory=dict)  # the latest one of each machine
     broken_s: float | None = None
-    told_rest: bool = False
 
 
 class ScriptedExecutor:

@@ -1,4 +1,5 @@
-"""Where bash sees a comment begin in one line. Pure; quotes and expansions may be nested to any depth."""
+"""Finds the comment in one line of bash, and a line that bash would join to the next one. `jobfile.batchfile` calls it.
+Pure; quotes and expansions may be nested to any depth."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _WORD_ENDS = frozenset(" \t;&|()<>")
 
 
 def comment_at(line: str) -> int:
-    """A `#` at the start of a word, outside of quotes and expansions. The line's end if there is none."""
+    """The index of the `#` that begins a comment: at the start of a word, outside of quotes and expansions. The length
+    of the line if there is no comment."""
     opened: list[str] = []
     index, word_starts = 0, True
     while index < len(line):
@@ -28,8 +30,9 @@ def comment_at(line: str) -> int:
 
 
 def _part(line: str, index: int, opened: list[str]) -> str:
-    """A character, or what stands for one thing: `\\#`, `'# a'`, `$(`."""
-    quoted = opened[-1:] == ['"'] or opened[-2:] == ['"', "${"]  # ' is a character like others there
+    """One token from `index` on: a character, an escape (`\\#`), a quoted text (`'# a'`), or what opens an expansion
+    (`$(`)."""
+    quoted = opened[-1:] == ['"'] or opened[-2:] == ['"', "${"]  # inside double quotes ' is a plain character
     found = (_QUOTED if quoted else _PLAIN).match(line, index)
     return found[0] if found else line[index]
 
@@ -39,5 +42,5 @@ def _is_plain(opened: list[str]) -> bool:
 
 
 def goes_on(line: str) -> bool:
-    """It ends with a backslash, by which bash would join the next line to it."""
+    """Whether it ends with an unescaped backslash, so that bash would join the next line to it."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1

@@ -1,6 +1,7 @@
-"""A batch file: one shell command per line, each a job. Pure: text in, lines and job documents out.
+"""A batch file: one shell command per line, each a job. `cli.batch_run` calls it. Pure: text in, lines and job
+documents out.
 
-A job is named by what its command says, not by where it stands, so that a line that is inserted renames no other."""
+A job's name is a hash of its command, not its line number, so that inserting a line renames no other job."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ exec 3>&- 4>&-
 for ((i = 0; i < 100; i++)); do kill -0 $out $err 2>/dev/null || break; sleep 0.02; done
 exit $code
 """
-"""Output goes to <job>.out, <job>.err and the log at once. What the line left in the background may hold them open for
-about two seconds: the job has then ended, and nothing of it is left running."""
+"""Output goes to <job>.out, <job>.err and the log at once. Background processes of the line may hold these files open
+for about two seconds more; then the job ends and they are killed."""
 LINE_OPTIONS = {
     "gpus": "whole",
     "cpus": "whole",
@@ -47,8 +48,8 @@ LINE_OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLine:
-    """One command. `options` are those of its `#swell` comment, checked. `text`: all of the line, which is what runs:
-    bash knows best what of it is a comment; empty: `command`."""
+    """One command. `options` are those of its `#swell` comment, checked. `text` is the whole line, which is what bash
+    runs; empty: `command`."""
 
     number: int
     name: str
@@ -59,7 +60,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What each job of a batch needs, unless its line says otherwise."""
+    """What each job of a batch needs, unless the `#swell` comment of its line specifies something else."""
 
     gpus: int = 1
     cpus: int = 1
@@ -72,7 +73,7 @@ class Requirements:
 
 
 def read_batch(text: str, file: str) -> tuple[BatchLine, ...]:
-    """Every problem at once, each with its file and line."""
+    """The commands of a batch file. Raises JobFileError with every problem at once, each with its file and line."""
     problems: list[Problem] = []
     found: list[tuple[int, str, str, dict[str, Any]]] = []
     for number, ended in enumerate(text.removeprefix(BYTE_ORDER_MARK).split("\n"), start=1):
@@ -99,7 +100,7 @@ def _problem(path: str, text: str) -> Problem:
 
 
 def _read_line(line: str) -> tuple[str, dict[str, Any]] | None:
-    """The command and its options; None: nothing to run."""
+    """The command of a line and its options. None: the line has no command."""
     if "\0" in line:
         raise ValueError("there is a NUL byte in the line; a batch file is text")
     if len(line.encode(errors="surrogateescape")) > LONGEST:
@@ -168,7 +169,7 @@ def stem(file: str) -> str:
 
 
 def _names(first: str, commands: Sequence[str]) -> Iterator[str]:
-    """The same command a second time has a number behind its hash."""
+    """One name per command: stem and hash. A repeated command gets a number behind its hash."""
     seen: dict[str, int] = {}
     for command in commands:
         content = hashlib.sha256(command.encode(errors="surrogateescape")).hexdigest()[:8]

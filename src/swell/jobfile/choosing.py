@@ -1,5 +1,5 @@
-"""Which files of a directory go into its snapshot: what git would take, without what no job needs from a copy (virtual
-environments, caches, homes of Swell) and without what must not leave its place (keys). What is left out is reported.
+"""Chooses the files of a directory that go into its snapshot: those that git would track, except virtual environments,
+caches, Swell's own homes, and files that may hold keys. `jobfile.files` calls it and reports what is left out.
 
 Standard library only, because the command line imports it."""
 
@@ -17,7 +17,7 @@ from swell.jobfile.unpacking import MAX_FILES, SnapshotError
 IGNORE_NAME = ".swellignore"
 MAX_TOLD = 1000
 ALWAYS = "always"
-"""Left out without a word: nobody expects it."""
+"""Reason for leaving out what no user expects in a snapshot (`.git`, Swell's own files); not reported."""
 CACHES = frozenset(
     (
         *("__pycache__", "node_modules", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
@@ -26,13 +26,13 @@ CACHES = frozenset(
 )
 PRIVATE = frozenset((".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", ".git-credentials", ".pgpass", ".pypirc"))
 _SIGNS = {"pyvenv.cfg": "a virtual environment", "conda-meta": "a conda environment", "daemon.lock": "a home of Swell"}
-"""What is in a directory that is left out as a whole, and what such a directory is."""
+"""A directory that contains this file is left out as a whole; the value describes such a directory for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Patterns as in .swellignore. `include`: taken although something leaves it out; `leave_out`: not taken; `only`:
-    nothing but these, unless there are none."""
+    """Patterns as in .swellignore. `include`: taken even if another rule leaves it out. `leave_out`: not taken. `only`:
+    if not empty, nothing else is taken."""
 
     include: Sequence[str] = ()
     leave_out: Sequence[str] = ()
@@ -44,14 +44,15 @@ ALL = Wanted()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """`left_out`: path (of the topmost directory, or a file) -> what left it out. Not all of them, if they are many."""
+    """`left_out`: path (of the topmost directory, or a file) -> the rule that left it out; at most `MAX_TOLD` of
+    them."""
 
     names: list[str]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def choose(root: Path, exclude: Sequence[Path] = (), wanted: Wanted = ALL) -> Chosen:
-    """Files and links to take, sorted. Keys are not taken whatever is wanted."""
+    """Files and links to take, sorted. Files that may hold keys are left out even if `wanted` includes them."""
     sieve = _Sieve(root, exclude, wanted)
     include = wanted.include
     ignored: list[str] = []
@@ -71,14 +72,14 @@ def choose(root: Path, exclude: Sequence[Path] = (), wanted: Wanted = ALL) -> Ch
 
 
 class _Sieve:
-    """Decides about each path, remembers directories, and what it left out and why."""
+    """Decides about each path. Remembers its verdicts on directories, and what it left out and why."""
 
     def __init__(self, root: Path, exclude: Sequence[Path], wanted: Wanted) -> None:
         self._root, self._include, self._leave_out = root, wanted.include, wanted.leave_out
         self._patterns = _patterns(root / IGNORE_NAME)
         self._own = {os.path.relpath(p.resolve(), root.resolve()) for p in exclude}
         self._home = root.resolve() == Path.home().resolve()
-        self._directories: dict[str, str] = {}  # what leaves it out; empty: nothing
+        self._directories: dict[str, str] = {}  # directory -> the rule that leaves it out; empty: none
         self.left_out: dict[str, str] = {}
 
     def takes(self, name: str) -> bool:
@@ -95,7 +96,7 @@ class _Sieve:
         return True
 
     def enters(self, directory: str) -> bool:
-        """Is there anything to be found below? (What `include` names may lie there.)"""
+        """Whether to look below this directory: it is taken, or `include` may name something in it."""
         return self.takes(f"{directory}/x") or self._might_include(directory)
 
     def _might_include(self, directory: str) -> bool:

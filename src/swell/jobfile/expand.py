@@ -27,7 +27,7 @@ _NAME = re.compile(NAME_PATTERN)
 _PARAMETER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _QUOTED = re.compile(r"'[^']*'")
 MAX_TOTAL = 128 << 20
-"""Of all jobs that one submission makes, written out."""
+"""Characters of all jobs of one submission, written out."""
 MAX_PATTERNS = 20
 MAX_PATTERN = 500
 RESERVED_NAMES = frozenset({"last", "all"})
@@ -38,7 +38,8 @@ Resolve = Callable[[str], Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a job file does not say: who submits it, when, with which files, and which ids a job's name stands for."""
+    """What the submission adds to the job file: its user, time and files, and a function that turns job names into
+    ids."""
 
     now_s: float = 0.0
     user: str = ""
@@ -63,7 +64,8 @@ def size_of(document: Mapping[str, Any]) -> int:
 
 
 def check_total(size: int, jobs: int) -> None:
-    """Each job of an array is kept whole: one request of 1 MiB could keep a daemon busy for minutes and fill a disk."""
+    """Raise JobFileError if the jobs together are too large. The daemon stores each job of an array in full, so a
+    request of 1 MiB could keep it busy for minutes and fill a disk."""
     if size > MAX_TOTAL:
         what = f"makes {jobs:,} jobs of {size >> 20:,} MiB together; those of a submission may have {MAX_TOTAL >> 20}"
         raise one("", what, "put what all of them share into a file of the job, or submit fewer at once")
@@ -262,8 +264,8 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def _check_parameters(spec: JobSpec, values: Mapping[str, str]) -> None:
-    """A shell puts nothing in place of a name that it does not know: a misspelt parameter would train with nothing.
-    Names in capitals are left to the shell (`${HOME}`), and so is what the line sets itself or has in single quotes."""
+    """Refuse `${name}` if nothing sets it: the shell would replace a misspelt parameter by nothing. Names in capitals
+    (`${HOME}`), names that the line sets itself, and text in single quotes are left to the shell."""
     if spec.command[:2] != shorthand.SHELL:
         return
     line = _QUOTED.sub("", spec.command[2])
@@ -307,15 +309,15 @@ _FIELDS: Mapping[str, Sequence[str]] = {
 
 
 def _problem(detail: ErrorDetails) -> Problem:
-    """pydantic's words -> ours."""
+    """A problem in our words for an error of pydantic."""
     path = _path(detail["loc"])
     kind = detail["type"]
     if kind == "extra_forbidden":
         return _unknown_field(detail["loc"], path, detail["input"])
     if kind == "value_error":
         error = detail["ctx"]["error"]
-        path = path or getattr(error, "field", "")
-        what, _, fix = str(error).rpartition("; ")  # what was written may have "; " in it, no fix has
+        path = path or (error.field if isinstance(error, shorthand.Misfit) else "")
+        what, _, fix = str(error).rpartition("; ")  # the user's text may contain "; ", a fix never does
         return Problem(path=path, what=what or fix, fix=fix if what else "")
     if kind == "string_type":
         return Problem(path=path, what=f"must be text, not {written(detail['input'])}", fix="put it into quotes")

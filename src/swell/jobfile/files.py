@@ -29,8 +29,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """`size` is of the archive, `content` of the files in it. `links_out` point out of the directory: a copy of it
-    cannot follow them. `left_out`: path -> what left it out."""
+    """A packed snapshot. `size` is of the archive, `content` of the files in it. `links_out` point out of the directory
+    and are not packed. `left_out`: path -> the rule that left it out."""
 
     hash: str
     size: int
@@ -85,7 +85,8 @@ def pack(root: Path, target: IO[bytes], *, max_mib: int, exclude: Sequence[Path]
 
 
 def _write_tar(sink: _HashingFile, root: Path, names: Sequence[str]) -> list[str]:
-    """The same bytes for the same names, contents and executable bits. Returns links that lead out: they are left."""
+    """The same bytes for the same names, contents and executable bits. Returns the links that it left out because they
+    point outside."""
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
         return [name for name in names if not _add(archive, root, name)]
 
@@ -121,7 +122,7 @@ def _add_link(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> bo
 
 
 def _check_size(root: Path, names: Sequence[str], max_mib: int) -> int:
-    """The bytes in these files. Raises SnapshotError if they are too many."""
+    """Total bytes of these files. Raises SnapshotError if it exceeds `max_mib`."""
     sizes = {name: (root / name).lstat().st_size for name in names if os.path.lexists(root / name)}
     total = sum(sizes.values())
     if total <= max_mib * MIB:
@@ -148,7 +149,7 @@ def _contents(files_dir: Path) -> Path:
 
 
 def adopt(files_dir: Path, content_hash: str, part: Path, *, max_mib: int) -> Path:
-    """Keep a verified upload, unpacked, its content shared with the snapshots that are here. Safe to repeat."""
+    """Unpack a verified upload and share the content of equal files with other snapshots. Safe to repeat."""
     final = unpacked_path(files_dir, content_hash)
     if not final.is_dir():
         fresh = Path(tempfile.mkdtemp(prefix=".unpack-", dir=files_dir))
@@ -157,7 +158,7 @@ def adopt(files_dir: Path, content_hash: str, part: Path, *, max_mib: int) -> Pa
             share(fresh, _contents(files_dir))
             fresh.rename(final)
         except OSError:
-            if not final.is_dir():  # else somebody was faster, with the same content
+            if not final.is_dir():  # else another upload of the same content was faster
                 raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -179,7 +180,7 @@ def write_archive(files_dir: Path, content_hash: str, target: IO[bytes]) -> int:
 
 
 def archive(files_dir: Path, content_hash: str) -> Path:
-    """The same in a file, made when it is asked for and swept an hour after it was last."""
+    """The snapshot as a tar file, made on demand; `sweep` deletes it an hour after its last use."""
     path = files_dir / f"{content_hash}.tar"
     if not path.exists():
         fd, name = tempfile.mkstemp(prefix=".archive-", dir=files_dir)
@@ -204,7 +205,8 @@ def copy_for_job(files_dir: Path, content_hash: str, target: Path) -> None:
 
 
 def touch(files_dir: Path, content_hash: str) -> bool:
-    """Is this snapshot here? Then it is in use from now on: whoever asked is about to submit a job with it."""
+    """Whether this snapshot is here. If so, it counts as in use from now on: the caller is about to submit a job with
+    it."""
     try:
         os.utime(unpacked_path(files_dir, content_hash))
     except FileNotFoundError:
@@ -213,8 +215,8 @@ def touch(files_dir: Path, content_hash: str) -> bool:
 
 
 def sweep(files_dir: Path, needed: Container[str], before_s: float) -> list[str]:
-    """Delete snapshots that no job in `needed` starts from and nobody asked for since `before_s`; their hashes. And
-    archives of snapshots that nobody has asked for lately."""
+    """Delete snapshots that are not in `needed` and were not used since `before_s`, and archives unused for an hour.
+    Returns the hashes of the deleted snapshots."""
     for packed in files_dir.glob("*.tar"):
         if packed.stat().st_mtime < time.time() - ARCHIVE_S:
             packed.unlink(missing_ok=True)

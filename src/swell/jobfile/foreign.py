@@ -50,12 +50,12 @@ HINTS: Mapping[str, str] = {
     "port_mapping": "write ports: {NODE_PORT: CONTAINER_PORT}",
     "type": _NO_TYPE,
 }
-"""Fields whose value is written otherwise here."""
+"""Fields whose value has another form here, with the hint for people."""
 _LAUNCHERS = {"MPIJob": "launcher: horovod or mpi", "PyTorchJob": "launcher: torchrun", "TFJob": "launcher: per-node"}
 
 
 def ours(name: str, value: object) -> str | None:
-    """What to write instead of a field of another system. None: no system that is known here calls a field so."""
+    """What to write instead of a field of another system. None: no known system has a field of this name."""
     if name in SAME_VALUE:
         return f"write {SAME_VALUE[name]}: {_short(value)}"
     return HINTS.get(name)

@@ -1,4 +1,4 @@
-"""At which line of a job file something is wrong."""
+"""Finds the line of a job file to which a problem belongs. `cli.submit` and `api.validate` call it. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PATH = re.compile(r"[^.\[\]]+")
 
 
 def located(error: JobFileError, text: str) -> list[tuple[Problem, int]]:
-    """Each problem with its line. What is missing at the end is shown where the text ends."""
+    """Each problem with its line. A problem behind the end of the text gets its last line."""
     roots = [] if error.syntax else _composed(text)
     last = text.rstrip().count("\n") + 1
     return [(p, min(last, _line(p.path, roots) or _line_said(p.what))) for p in error.problems]
 
 
 def written_at(path: str, text: str) -> int:
-    """The line on which the field `path` of a job file is written; 0: it is not."""
+    """The line on which the field `path` of a job file is written; 0: the file does not have it."""
     roots = _composed(text)
     return _line(path, roots, whole=True) if roots else 0
 
@@ -34,14 +34,14 @@ def _composed(text: str) -> list[yaml.Node]:
 
 
 def _line_said(what: str) -> int:
-    """Errors of syntax say it in words."""
+    """The line that the message of a syntax error names; 1 if it names none."""
     found = _LINE.search(what)
     return int(found[1]) if found else 1
 
 
 def _line(path: str, roots: Sequence[yaml.Node], *, whole: bool = False) -> int:
-    """Of the deepest part of the path that is written in the file; 0: not known, or with `whole` not even its first
-    step is."""
+    """The line of the deepest part of the path that the file has. 0: unknown, or with `whole`, the file does not even
+    have its first part."""
     if not roots:
         return 0
     jobs = [job for root in roots for job in (root.value if isinstance(root, yaml.SequenceNode) else [root])]

@@ -1,4 +1,5 @@
-"""What a job has written: found in its working copy, told from what was submitted, copied to where its user wants it.
+"""Outputs of a job: finds the files that it wrote in its working copy, apart from those that were submitted, and copies
+them to where its user wants them.
 
 Standard library only, because the command line imports it. Links are never followed and never copied: they might lead
 anywhere."""

@@ -1,4 +1,4 @@
-"""What is wrong with a job file, said so that it can be put right: where, what, and how to fix it."""
+"""Problems of a job file as values: where, what, and how to fix it. Everything that reads job files raises them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,6 @@ class JobFileError(SwellError):
         self.problems = tuple(problems)
         self.syntax = syntax  # not even readable, as opposed to readable but wrong
         super().__init__("\n".join(_listed(self.problems)))
-
-    def within(self, prefix: str) -> JobFileError:
-        """The same, for a job that is one of several: `jobs[3].gpus`."""
-        return JobFileError(prefixed(self.problems, prefix), syntax=self.syntax)
 
 
 def _listed(problems: Sequence[Problem]) -> list[str]:

@@ -1,6 +1,7 @@
-"""From a tar that anybody may have sent to files in one directory: never outside of it, never more than is allowed.
+"""Unpacks an untrusted tar into one directory: never outside of it, never more than the limits allow.
 
-Limits hold for what is unpacked and are checked before each file is written. Stdlib only: the command line imports it.
+The limits apply to the unpacked size and are checked before each file is written. Standard library only, because the
+command line imports it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class SnapshotTooLarge(SnapshotError):
 
 
 class Room:
-    """What a snapshot may hold. `take` every file before it is written, or read: what does not fit is refused."""
+    """The limits of one snapshot. Call `take` for each file before you write or read it: it refuses what exceeds
+    them."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -104,7 +106,7 @@ def unpack(archive: Path, target: Path, max_bytes: int) -> None:
 
 
 class _Headers:
-    """A file of which no single read is large: the tar module reads a whole header at once, as long as it claims."""
+    """A file that refuses large single reads: the tar module reads a header in one go, whatever length it claims."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

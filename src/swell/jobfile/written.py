@@ -1,4 +1,5 @@
-"""A job spec -> the job file that would make it again, for clones and for submitting again."""
+"""Writes a job spec as the job file that makes it again, so that people can submit it once more. The API's views call
+it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ OF_ONE_SUBMISSION = frozenset(
         *("array_index", "array_parameters"),  # its command and name have their values in place already
     }
 )
-"""Who submitted it, for when, after which jobs, and which element of an array it was: another one has its own."""
+"""Fields that belong to one submission and are not copied to the next: user, deadline, dependencies, array element."""
 
 _NAMES = {
     "memory_mib": "memory",
@@ -31,8 +32,8 @@ _NAMES = {
 
 
 def document_of(spec: JobSpec) -> dict[str, Any]:
-    """As short as it can be: what is at its default is left out. Values of secrets are left out, too; their names are
-    there, so that a job without them is refused."""
+    """The job file, without fields at their default and without values of secrets. The names of secrets are in it, so a
+    submission without their values is refused."""
     usual = JobSpec(name="", command=())
     found: dict[str, Any] = {}
     for field in fields(JobSpec):

@@ -1,4 +1,4 @@
-"""One placement pass, whatever the strategy: what stays, what has to go somewhere, and the layout that comes of it.
+"""One placement pass, for every strategy: which jobs stay, which have to be placed, and the layout that results.
 
 Jobs that hold what they were granted stay where they are, unless their node is drained or gone or they outgrew their
 share of a GPU. Everything else is put somewhere, running jobs first, large ones first; if that leaves one out, again in
@@ -30,7 +30,7 @@ _id = attrgetter("id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a running job that keeps its size has to be somewhere else. `forced`: it cannot stay where it is."""
+    """Why a running job that keeps its size moves. `forced`: it cannot stay where it is."""
 
     because: str
     gain: float = 0.0
@@ -96,7 +96,7 @@ def _holds_its_grant(placed: Placed, held: Allocation) -> bool:
 
 
 class Arrangement:
-    """The layout in the making. `put` and `lift` keep room and places in step."""
+    """A layout under construction. `put` and `lift` keep room and places consistent."""
 
     def __init__(
         self,
@@ -224,8 +224,8 @@ class Arrangement:
             self._try_all(todo, stop_at_first=False)
 
     def _goes_to_its_target(self, placed: Placed) -> bool:
-        """Put it where an earlier pass decided, unless it could start on nodes where it was not before without waiting
-        for anybody (where it was, it may have been stopped to leave)."""
+        """Put it where an earlier pass decided, unless it could start at once, without waiting for another job, on
+        nodes that it did not use before (it may have been stopped to leave those)."""
         target = placed.target
         if target is None or target.share is not None or not self.room.holds(target):
             return False
@@ -255,7 +255,7 @@ class Arrangement:
 
     @property
     def stands(self) -> bool:
-        """An earlier plan is being carried out: nobody is moved for a better place meanwhile."""
+        """Whether an earlier plan is still being carried out: no job is moved for a better place meanwhile."""
         return any(placed.target is not None for placed in self.wanted.values())
 
     def left_out(self) -> list[Placed]:

@@ -1,4 +1,4 @@
-"""Branch and bound: the best layout there is, for small clusters; else the best found, and how far it may be off.
+"""Branch and bound: the optimal layout for small clusters; for larger ones the best found, and how far off it may be.
 
 Starts from what `consolidated` would do and searches all places of all jobs that may move (`search`). Up to `MAX_JOBS`
 jobs and `MAX_NODES` nodes the search is complete if the budget allows: then the gap is 0. Beyond that, neighbourhoods

@@ -19,7 +19,7 @@ from swell.placement.search import Budget, polish
 from swell.ports import Placed, Random
 
 TRIES = 8
-"""Jobs that one pass examines for a better place; the others have their turn when these are settled."""
+"""Jobs that one pass examines for a better place; later passes examine the others."""
 EVALUATIONS = 400
 
 
@@ -35,7 +35,8 @@ class Consolidated:
     def improved(
         self, snapshot: Snapshot, wanted: Sequence[Placed], search: Callable[[Arrangement], float | None]
     ) -> Layout:
-        """What `search` makes of the layout, unless nothing is to be done; it returns the proven gap, if it knows."""
+        """The layout after `search`, unless there is nothing to improve. `search` returns the proven gap, if it knows
+        one."""
         arrangement = self.arrange(snapshot, wanted)
         if not isinstance(arrangement, Arrangement):
             return arrangement.as_is()
@@ -44,7 +45,8 @@ class Consolidated:
         return arrangement.layout(gap=gap)
 
     def arrange(self, snapshot: Snapshot, wanted: Sequence[Placed]) -> Arrangement | Sorted:
-        """The layout as a ledger that others can go on from; when nothing is to be done, only what stays."""
+        """The layout as a ledger that other searches can start from; if nothing has to be placed, only the jobs that
+        stay."""
         if snapshot.nodes is not self._topology.nodes:
             self._topology = Topology(snapshot.nodes)
         out = sort_out(self._topology, wanted)
@@ -59,7 +61,7 @@ class Consolidated:
 
 
 def worth_a_look(snapshot: Snapshot, placed: Placed) -> bool:
-    """Cheap first test, without any ledger: it could be moved now at all."""
+    """A cheap first test, without a ledger: whether it could be moved now at all."""
     view, options = placed.view, snapshot.options
     settled = snapshot.now_s >= view.settled_at_s(options.min_run_s)
     return settled and not view.pinned and snapshot.now_s >= view.migrated_s + options.move_interval_s

@@ -24,11 +24,11 @@ MAX_NODES = 32
 MAX_TRIES = 6
 MAX_TENANTS = 16
 LEAST_GAIN = 0.01
-"""Of speed: less is noise, and no reason to stop anybody."""
+"""Relative gain of speed; a smaller one is noise and no reason to stop a job."""
 
 
 def could_gain(arrangement: Arrangement, placed: Placed) -> bool:
-    """Whether being on as few nodes as possible would make up for a stop and a start, wherever that was."""
+    """Whether running on as few nodes as possible, on whichever, would pay for a stop and a start."""
     view, held = placed.view, placed.view.allocation
     if held is None or not arrangement.may_move(view):
         return False

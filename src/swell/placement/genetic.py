@@ -1,9 +1,9 @@
-"""Genetic search over orders: in which order jobs choose their place, and who stays.
+"""Genetic search over the order in which jobs choose their place, and over which jobs stay.
 
-An individual gives each job a random key and a wish to stay. Those that wish so stay; the others choose their place by
-best fit in the order of their keys. Fitness is who has a place, then the objective. Starts from what `consolidated`
-would do and never returns less. Seeded by the generator handed in; bounded by generations × population evaluations.
-(After Bean, "Genetic algorithms and random keys for sequencing and optimization", 1994.)
+An individual gives each job a random key and a flag for staying. Jobs with the flag stay; the others choose their place
+by best fit in the order of their keys. Fitness is first which jobs have a place, then the objective. Starts from what
+`consolidated` would do and never returns less. Seeded by the generator handed in; bounded by generations × population
+evaluations. (After Bean, "Genetic algorithms and random keys for sequencing and optimization", 1994.)
 """
 
 from __future__ import annotations

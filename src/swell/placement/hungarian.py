@@ -81,7 +81,8 @@ def restore(arrangement: Arrangement, scope: Sequence[Placed], places: Mapping[J
 
 
 def repack(arrangement: Arrangement, scope: Sequence[Placed]) -> Counts | None:
-    """Best fit decreasing, blind to where jobs are now. Leaves the scope lifted. None: a job found no place."""
+    """Best fit decreasing, without regard to where jobs are now. Leaves the scope lifted. None: a job found no
+    place."""
     clear(arrangement, scope)
     packed: Counts = {}
     room = arrangement.room

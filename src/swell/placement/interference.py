@@ -1,9 +1,9 @@
 """Which jobs slow each other on a shared GPU: step times with and without neighbours, from the events of every daemon.
 
-A job's step time counts as alone or as shared by who was on its GPU since its last report; a report during which
-somebody came or went counts as neither. When the jobs on a GPU get less done together than they would in turns
-(`sharing.pays_to_share`), the one that came last is to have a GPU of its own from then on. A job that never ran alone
-is taken as undisturbed, so that no job moves on a guess. O(jobs on the GPU) per event.
+A job's step time counts as alone or as shared by which jobs were on its GPU since its last report; a report during
+which a neighbour came or went counts as neither. When the jobs on a GPU get less done together than they would in turns
+(`sharing.pays_to_share`), the one that came last gets a GPU of its own from then on. A job that never ran alone is
+assumed to be undisturbed, so that no job moves on a guess. O(jobs on the GPU) per event.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Interference:
     _on: dict[Spot, dict[JobId, None]] = field(default_factory=dict)  # in order of coming
     _spot: dict[JobId, Spot] = field(default_factory=dict)
     _steps: dict[JobId, _Steps] = field(default_factory=dict)
-    _mixed: dict[JobId, None] = field(default_factory=dict)  # somebody came or went since their last report
+    _mixed: dict[JobId, None] = field(default_factory=dict)  # a neighbour came or went since their last report
 
     def learn(self, event: Event) -> None:
         if isinstance(event, RunPlanned):

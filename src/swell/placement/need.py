@@ -1,4 +1,5 @@
-"""What one granted job asks of the nodes it is put on: `core.capacity` has the rules, the view what was measured."""
+"""What one granted job needs of its nodes: the rules are in `core.capacity`, measured values in the job's view. The
+placers call it."""
 
 from __future__ import annotations
 

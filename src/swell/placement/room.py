@@ -1,4 +1,5 @@
-"""What is free in the layout being made: GPUs (whole and shared), CPUs and memory of each node that takes new runs.
+"""What is free in a layout under construction: GPUs (whole and shared), CPUs and memory of each node that takes new
+runs.
 
 A ledger: `take` and `give_back` are exact opposites. Nodes are indexed by how many whole GPUs of a type they have free,
 so that finding the tightest node that takes a job does not look at the others. Never iterates a set.
@@ -150,7 +151,7 @@ class Room:
     def _take_gpu(self, room: NodeRoom, index: int, share: Share | None) -> None:
         gpu = self._usable[room.node.name].get(index)
         if gpu is None:
-            return  # held on, but given to nobody new: unhealthy, or used by others too
+            return  # a run keeps it, but no new run gets it: unhealthy, or used by others too
         if share is None:
             self._remove_free(room, gpu)
             return

@@ -47,13 +47,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Who has a place (the first in precedence is the highest bit), then what the layout is worth."""
+    """Which jobs have a place (the first in precedence is the highest bit), then what the layout is worth."""
 
     placed: int
     worth: float
 
     def below(self, placed: int, worth: float) -> bool:
-        """Such a layout would be better."""
+        """Whether the other score is of a better layout."""
         return placed > self.placed or (placed == self.placed and worth - EPSILON > self.worth)
 
 
@@ -145,7 +145,7 @@ class Search:
                 self._a.lift(seeker.placed)
 
     def _carry_out(self, counts: dict[JobId, Counts]) -> bool:
-        """Those that stay have their own GPUs again before others choose theirs."""
+        """Put the jobs of the best layout: those that stay get their own GPUs first, then the others choose."""
         chosen = [seeker for seeker in self._seekers if seeker.placed.view.id in counts]
         for seeker in sorted(chosen, key=lambda s: counts[s.placed.view.id] is not s.held):
             wanted = counts[seeker.placed.view.id]
@@ -196,7 +196,7 @@ class Search:
             self._best, self._best_counts = Score(bits, worth), dict(counts)
 
     def _hopeful(self, depth: int, bits: int, worth: float, way: Counts) -> bool:
-        """Whether this way is worth being tried, as far as is known before it is."""
+        """Whether this division is worth trying, by what is known before it is tried."""
         seeker, (rest_bits, rest_worth) = self._seekers[depth], self._rest[depth + 1]
         known = seeker.worth.get(way)
         return known is None or self._best.below(bits | seeker.bit | rest_bits, worth + known + rest_worth)

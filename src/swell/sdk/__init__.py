@@ -10,7 +10,7 @@
             run.log(loss=loss)
             run.save(state)
 
-or, where a loop is not yours to write, `swell.start_epoch()`, `swell.measure()`, `swell.end_epoch()`.
+or, where a framework owns the loop, `swell.start_epoch()`, `swell.measure()`, `swell.end_epoch()`.
 """
 
 from __future__ import annotations

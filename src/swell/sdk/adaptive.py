@@ -1,14 +1,14 @@
 """Adaptive batch sizes (opt-in), so that more GPUs mean more progress and not only more samples.
 
-A larger batch averages away noise of the gradient. How far that helps is measured by the gradient noise scale
-φ = tr(Σ) / |G|² (McCandlish et al. 2018), in samples: beyond φ, more samples in a step teach little. From it follow
+A larger batch averages away noise of the gradient. How far that helps is measured by the gradient noise scale φ = tr(Σ)
+/ |G|² (McCandlish et al. 2018), in samples: beyond φ, more samples in a step teach little. From it follow
 
     efficiency(B) = (φ + B₀) / (φ + B)      progress of a sample at batch B, relative to the user's batch B₀ (Pollux)
     gain(B)       = (φ/B₀ + 1) / (φ/B + 1)  the learning rate's factor (AdaScale)
     goodput       = samples/s × efficiency
 
-The batch is that of the largest goodput, by the steps that were timed: large enough that waiting for other workers and
-what a step costs whatever its size are spread over many samples, not so large that samples are wasted. It at most
+The batch is the one with the largest goodput according to the measured step times: large enough to spread the fixed
+cost of a step and the waiting for other workers over many samples, but not so large that samples are wasted. It at most
 doubles from one epoch to the next.
 
 φ is estimated from two averages of the same step: each worker's own gradient (batch b) and the one averaged over all
@@ -33,7 +33,7 @@ from typing import Any
 from swell.sdk.session import Training
 
 MEMORY = 0.98
-"""Weight of what was known at each new estimate: single estimates are very noisy."""
+"""Weight of the earlier estimates when a new one comes in: single estimates are very noisy."""
 FINER = 1.1
 """Factor between the batch sizes that are considered."""
 GROWTH = 2.0
@@ -64,14 +64,14 @@ class NoiseScale:
 
     @property
     def value(self) -> float:
-        """φ in samples. 0: not known yet, or no noise to speak of."""
+        """φ in samples. 0: unknown yet, or negligible noise."""
         if self._signal <= 0 or self._noise <= 0:
             return 0.0 if self._noise <= 0 else float("inf")
         return self._noise / self._signal
 
     @property
     def signal_and_noise(self) -> tuple[float, float]:
-        """|G|² and tr(Σ), neither negative. Both 0: not known yet, or no numbers any more."""
+        """|G|² and tr(Σ), neither negative. Both 0: unknown yet, or the training diverged (NaN)."""
         if not self._weight or not isfinite(self._signal + self._noise):
             return 0.0, 0.0
         return max(0.0, self._signal / self._weight), max(0.0, self._noise / self._weight)
@@ -105,7 +105,7 @@ class StepTimes:
 
     @property
     def largest(self) -> int:
-        """Local batch that was measured. 0: none."""
+        """The largest local batch that was measured. 0: none."""
         return max(self._compute_s, default=0)
 
     def step_s(self, local: float) -> float:
@@ -132,8 +132,8 @@ class StepTimes:
 
 
 def choose_batch(noise: NoiseScale, times: StepTimes, base: int, most: int, world_size: int) -> int:
-    """The global batch of the largest goodput, a multiple of the number of workers; the user's before anything is
-    known."""
+    """The global batch with the largest goodput, a multiple of the number of workers. Before anything is measured: the
+    user's batch."""
     first = _shared(base, world_size)
     if not noise.known or not times.largest:
         return first

@@ -1,8 +1,8 @@
 """`python -m swell.sdk.carry COMMAND…`: runs a framework's launcher and keeps the exit code's meaning.
 
-torchrun, horovodrun and mpirun answer 0 or 1, whatever their processes ended with. Processes that stop as asked leave
-with 0 under them and a mark (SWELL_LEFT_MARK) behind; this turns "0 and marked" into the exit code of a stop.
-SIGTERM goes on to the launcher.
+torchrun, horovodrun and mpirun exit with 0 or 1, whatever exit codes their processes had. Under them, a process that
+stops as asked exits with 0 and leaves a mark (SWELL_LEFT_MARK); this program turns "0 and marked" into the exit code of
+a stop. It forwards SIGTERM to the launcher.
 """
 
 from __future__ import annotations

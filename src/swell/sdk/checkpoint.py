@@ -1,7 +1,7 @@
-"""Checkpoints that are whole or not there: written beside, synced, renamed; the last few are kept.
+"""Checkpoint files of the library, written atomically: to a temporary file, synced, renamed. The last few are kept.
 
-A file holds how far training was together with the user's object, so the two never disagree. Files are read from the
-job's own directory only. A damaged one (checked by length and checksum) is passed over for the one before it.
+A file holds the progress together with the user's object, so the two never disagree. Files are read from the job's own
+directory only. A damaged file (checked by length and checksum) is skipped for the one before it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Checkpoint(NamedTuple):
 
 
 def write_whole(path: Path, *parts: bytes) -> None:
-    """All of it or nothing, whatever dies in between."""
+    """Write the file atomically: after a crash the old content or the new one is there, nothing in between."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("wb") as file:
         file.writelines(parts)
@@ -69,7 +69,7 @@ def write(directory: Path, epochs_done: int, step: int, body: bytes, keep: int) 
 
 
 def load(directory: Path) -> Checkpoint | None:
-    """The newest whole one."""
+    """The newest checkpoint that is not damaged."""
     for _, path in sorted(_found(directory), reverse=True):
         checkpoint = _read(path)
         if checkpoint is not None:
@@ -97,7 +97,7 @@ def _read(path: Path) -> Checkpoint | None:
 
 
 def write_progress(directory: Path, epochs_done: int) -> None:
-    """For scripts with checkpoints of their own: how many epochs those cover."""
+    """Note how many epochs the checkpoints of the script's own code cover."""
     directory.mkdir(parents=True, exist_ok=True)
     write_whole(directory / PROGRESS, json.dumps({"epochs_done": epochs_done}).encode())
 

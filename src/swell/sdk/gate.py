@@ -1,8 +1,9 @@
 """The rank's side of the stop agreement: what it has begun, what it has promised, whether it must leave.
 
-Two threads use it: training arrives at boundaries, the link receives answers of the daemon. Each change is made under
-one lock, so that a promise ("I have not begun P and will wait there") is true when it is given. Waiting happens only at
-a promised position, and never longer than `patience_s`: a daemon that has gone away does not hold training up.
+Two threads use it: the training's, when it arrives at a boundary, and the link's, when it receives an answer of the
+daemon. Each change is made under one lock, so that a promise ("I have not begun P and will wait there") is true when it
+is given. A rank waits only at a promised position, and at most `patience_s`: a daemon that is gone does not hold the
+training up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The run's own record of how far it is: one short line per epoch in the run's directory, also
-without a daemon.
+"""The run's own record of its progress: one short line per epoch in the run's directory, also without a daemon.
 
-A report may be lost with the daemon that should have received it; this line is not. The daemon reads it when it adopts
-a run and when the run ends. Lines are `DONE TOTAL BOOT_S UNIT`, appended whole: seconds of CLOCK_BOOTTIME; epoch, step,
-token or sample.
+If a report is lost because the daemon is gone, this line remains. The daemon reads the file when it adopts a run and
+when the run ends. A line is `DONE TOTAL BOOT_S UNIT`, written in one append; BOOT_S is in seconds of CLOCK_BOOTTIME,
+UNIT is epoch, step, token or sample.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 
 
 class Journal:
-    """Written by rank 0. Never fails and never waits for a disk: training must not notice."""
+    """Written by rank 0. Never raises and never waits for the disk, so that it cannot disturb the training."""
 
     def __init__(self, path: str) -> None:
         self._path = path

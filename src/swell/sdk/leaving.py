@@ -1,4 +1,4 @@
-"""The way out of a training: with which exit code, and how long its last report may take."""
+"""How a training leaves: its exit code, and how long its last report may take. `session` and `steps` use it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LEAVING_S = 3.0
 
 
 def patience_at_end_s(link: Link | None, began_s: float) -> float:
-    """The last report is worth half a per cent of the run (since `began_s`, monotonic); a second, if the daemon
-    has been quick so far; and nothing, if it would not arrive in that time anyway."""
+    """How long to wait for the last report: half a per cent of the run's time (since `began_s`, monotonic), at least a
+    second if the daemon answered quickly so far, and 0 if the report would not arrive in that time anyway."""
     if link is None or not link.healthy:
         return 0.0
     share_s = min(LEAVING_S, 0.005 * (time.monotonic() - began_s))

@@ -1,8 +1,8 @@
 """The link to the daemon: two threads beside the training, which never waits for either.
 
-One asks "must I stop?" (a long poll, answered at once when there is news) and is the only one to feed the gate, so that
-answers are heard in the order of their questions. The other sends reports, at most one in `poll_s`. Errors of any kind
-mean: try again later, less and less often. A daemon that hangs costs a thread that sleeps in a socket.
+One asks "must I stop?" (a long poll, answered at once when there is news). Only this thread feeds the gate, so that
+answers arrive in the order of their requests. The other thread sends reports, at most one per `poll_s`. After any error
+they try again later, at growing intervals. A daemon that hangs costs one thread that sleeps in a socket.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ LONG_POLL_S = 10.0
 TIMEOUT_S = 5.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 5.0
 SAME_AGAIN_S = 0.02
-"""Between two polls that say the same: no daemon makes this loop spin."""
+"""Pause between two polls with the same answer, so that no daemon can make this loop spin."""
 
 
 _spread = random.Random()  # noqa: S311  spreads the ranks, guards nothing; the module's own numbers are the training's
 
 
 class Unreachable(Exception):
-    """No good answer: refused, timed out, not JSON, or an error status."""
+    """No usable answer: connection refused, time-out, invalid JSON, or an error status."""
 
 
 class Refused(Unreachable):
-    """The daemon cannot read what it was sent: sending it again would not help."""
+    """The daemon rejected the request as invalid: sending it again would not help."""
 
 
 class Channel:
@@ -207,7 +207,7 @@ class Link:
         return f"/v1/runs/{self.settings.run}/stop?{urlencode(query)}"
 
     def _report_loop(self) -> None:
-        """Rank 0 speaks for the run; the others only say their last word."""
+        """Rank 0 reports for the run; the other ranks only send their last report."""
         channel, pause_s = Channel(self.settings), FIRST_PAUSE_S
         self._flush.set()  # the first report, that training began, is not kept waiting
         while True:
@@ -229,7 +229,7 @@ class Link:
         if self._closing:
             return True
         if self._place().rank != 0:
-            return False  # its polls say all there is to say
+            return False  # its polls carry all that the daemon needs of this rank
         return not self.outbox.empty or self._position() != self._reported_position
 
     def _report(self, channel: Channel) -> bool:

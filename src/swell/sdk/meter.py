@@ -1,4 +1,5 @@
-"""Step and epoch times. `step` is on the hot path: it costs well under a microsecond and never allocates for long."""
+"""Measures step and epoch times. `step` is on the hot path: it takes well under a microsecond and keeps no
+allocation."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def epoch_entry(meter: Meter, *, epoch: int, epoch_s: float, world_size: int, da
 
 
 def alike(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    """Were both epochs trained in the same way, so that a mean of their times says something?"""
+    """Whether both epochs were trained with the same setting, so that a mean of their times makes sense."""
     return all(first.get(name) == second.get(name) for name in SETTING) and _local(first) == _local(second)
 
 

@@ -1,4 +1,4 @@
-"""What waits to be reported: bounded, whatever happens to the daemon. Nothing here blocks or does I/O."""
+"""Reports that wait to be sent by `link`, bounded however long the daemon is away. Nothing here blocks or does I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORT_EPOCH_S = 1.0
 
 
 class Outbox:
-    """Epochs are merged and points thinned out when too many wait: counts stay exact, detail is what is given up."""
+    """When too many wait, epochs are merged and points thinned out: counts stay exact, detail is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,5 @@
-"""The other ranks of a run, where PyTorch connects them."""
+"""Waits for the other ranks of a run, where torch.distributed connects them. `session` calls it before a rank
+leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ LONGEST_S = 600.0
 
 
 def wait_for_all() -> bool:
-    """Until every rank is here; False if they are not connected by torch.distributed, or one did not come."""
+    """Wait until every rank is here. False: torch.distributed does not connect them, or a rank did not come."""
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return False

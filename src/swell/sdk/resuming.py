@@ -1,4 +1,4 @@
-"""Where an epoch goes on that was stopped within."""
+"""Where an epoch continues after a stop within it. `session` calls it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 
 def batches_to_skip(done: int, size: int, saved_size: int) -> int:
-    """Of a loader that begins anew with `size` batches (-1: unknown), after `done` batches of `saved_size` were done.
-    It has more or fewer batches now if each rank reads another part of the data."""
+    """How many batches to skip of a loader that starts again with `size` batches (-1: unknown), after `done` of
+    `saved_size` batches. The sizes differ if each rank reads a smaller or larger part of the data than before."""
     if not done or size <= 0 or not saved_size or size == saved_size:
         return done
     at = done * size // saved_size

@@ -1,7 +1,7 @@
-"""A checkpoint that is written beside the training: at most one at a time, and it counts once it is on disk.
+"""Writes a checkpoint in the background of the training: at most one at a time; it counts once it is on disk.
 
-The training goes on meanwhile; it waits where it would save again, stop or end before the write is over. What the write
-failed with is raised there, in the training's own thread.
+The training waits only if it saves again, stops or ends before the write is over. An error of the write is raised
+there, in the training's own thread.
 """
 
 from __future__ import annotations

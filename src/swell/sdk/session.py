@@ -1,10 +1,10 @@
-"""What training code holds: epochs and steps to iterate over, metrics, checkpoints, and a clean way out.
+"""`Training`, the object that training code holds: epochs and steps to iterate over, metrics, checkpoints, clean stops.
 
 Rules that everything here keeps:
 - A boundary (the start of an epoch, or `should_stop` after a step) is the only place where a run stops.
 - An epoch counts as done once training has come to the next boundary: the user's own checkpoint code has run by then.
-- Nothing fails or waits because of the daemon, except at a stop that all ranks have promised (`gate`, bounded).
-- Outside Swell all of it works, and reports to nobody.
+- The daemon never makes the training fail or wait, except at a stop that all ranks have promised (`gate`, bounded).
+- Outside Swell everything works, and no reports are sent.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Training:
 
     @property
     def inside(self) -> bool:
-        """Does this run under Swell?"""
+        """Whether this process runs under Swell."""
         return self._settings.inside
 
     @property
@@ -143,7 +143,7 @@ class Training:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Where checkpoints survive a stop. Outside Swell: a directory that goes with the process."""
+        """The directory whose files survive a stop. Outside Swell: a temporary directory of this process."""
         if self._dir is None:
             given = self._settings.checkpoint_dir
             self._dir = Path(given or tempfile.mkdtemp(prefix="swell-"))
@@ -181,7 +181,7 @@ class Training:
                     continue
                 self._batches = before + index + 1
                 self._last_batch = self._batches == whole
-                self._advance_samples()  # here: a user who breaks off and saves has used this batch
+                self._advance_samples()  # before the yield: a user who breaks the loop and saves has used this batch
                 yield batch
                 self._meter.step()
         finally:
@@ -210,7 +210,7 @@ class Training:
         return (self.samples_done // order.samples + 1) * order.samples
 
     def _advance_samples(self) -> None:
-        """A step was done with the samples of one global batch."""
+        """Count the samples of one global batch as used."""
         if self._order is not None:
             self.samples_done = self._order.after(self.samples_done)
 
@@ -281,7 +281,7 @@ class Training:
         for name, value in metrics.items():
             number = float(value.detach() if hasattr(value, "detach") else value)
             if not math.isfinite(number):
-                continue  # has no place in JSON; the log of the job is where a loss that became NaN is seen
+                continue  # JSON has no NaN; the job's log shows a loss that became NaN
             self._metrics[name] = number
             if self._settings.inside and self._place.rank == 0:
                 self._outbox.add_point(name, at_s, number)
@@ -341,7 +341,7 @@ class Training:
         raise SystemExit(EXIT_STOPPED)
 
     def _before_leaving(self) -> None:
-        """No rank leaves while another writes for all: an executor gives the ranks that stay behind little time."""
+        """Wait for rank 0, which may still write for all ranks: once one rank has left, the others have little time."""
         if self._gate.agreed is not None and self._place.world_size > 1:
             wait_for_all()
 

@@ -1,4 +1,4 @@
-"""What the job was given, read from its environment. Outside Swell everything has a harmless default.
+"""The settings of the job, read from its environment variables. Outside Swell all of them have harmless defaults.
 
 Files of this directory run in whatever Python the training runs in (3.8 and later) and import nothing but it.
 """
@@ -42,12 +42,12 @@ class Settings(NamedTuple):
 
     @property
     def inside(self) -> bool:
-        """Was this process started by Swell?"""
+        """Whether Swell started this process."""
         return bool(self.url and self.run)
 
 
 class Place(NamedTuple):
-    """Which of the training's processes this one is."""
+    """The rank of this process and the number of ranks."""
 
     rank: int = 0
     world_size: int = 1

@@ -1,4 +1,4 @@
-"""Carries the in-job library to where jobs run: a directory (or one zip file) to put on PYTHONPATH.
+"""Carries the in-job library to where jobs run: a directory to put on PYTHONPATH.
 
 It holds `swell` (this package's front and `swell.sdk`) and `kubernetesdlprofile`, so that `import swell` means the same
 in a job as where Swell is installed. Where it is installed too, the rest of the package stays importable beside it.
@@ -7,10 +7,8 @@ in a job as where Swell is installed. Where it is installed too, the rest of the
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import shutil
-import zipfile
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -42,7 +40,7 @@ def files() -> dict[str, bytes]:
 
 
 def digest() -> str:
-    """Names the content: two versions never share a directory."""
+    """A hash of the content, so that two versions never share a directory."""
     seen = hashlib.sha256()
     for name, content in files().items():
         seen.update(f"{name} {len(content)}\n".encode() + content)
@@ -76,12 +74,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def archive() -> bytes:
-    """The same as one zip file, which Python takes on PYTHONPATH too. Byte for byte the same at each call."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive_:
-        for name, content in files().items():
-            archive_.writestr(zipfile.ZipInfo(name, date_time=(2020, 1, 1, 0, 0, 0)), content)
-    return buffer.getvalue()

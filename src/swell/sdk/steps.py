@@ -26,8 +26,8 @@ from swell.sdk.settings import read_place
 FIRST_REPORT_S, REPORT_EVERY_S = 2.0, 30.0
 """The first reports of progress come this soon, so that the speed is known early; later ones less and less often."""
 AFTER_SAVE_S = 2.0
-"""A new checkpoint is reported this soon after the last report, unless one was within REPORT_EVERY_S: a training that
-saves at every step must not make an event of each."""
+"""A new checkpoint is reported this soon after the last report, but at most one per REPORT_EVERY_S: a training that
+saves at every step must not cause an event for each."""
 
 
 class StepTraining(Training):
@@ -85,8 +85,8 @@ class StepTraining(Training):
         self._counted += amount
 
     def checkpoint_due(self) -> bool:
-        """Ask after each step, on every rank: True when a checkpoint is to be saved now. A rule by time holds on rank
-        0; the other ranks hear of it only where the run stops, so they need no part in saving."""
+        """Ask after each step, on every rank: True when a checkpoint is to be saved now. `save_every_s` is decided by
+        rank 0 alone; the other ranks then get True only where the run stops, so saving must not need them."""
         self._asks = True
         after = self.step + 1 if self._in_step else self.step
         return self._boundary_at(after) or self._due_by_rule(after)
@@ -198,7 +198,7 @@ class StepTraining(Training):
             self._note_saved(self.done)
 
     def stalled(self, seconds: float) -> None:
-        """A save held training up for so long: reported as the metric `save_stall_s`."""
+        """A save held the training up for this time: reported as the metric `save_stall_s`."""
         self.save_stall_s = seconds
         if self._settings.inside and self._place.rank == 0:
             self._outbox.add_point("save_stall_s", time.time(), seconds)

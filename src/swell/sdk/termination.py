@@ -1,4 +1,5 @@
-"""SIGTERM becomes a clean stop: it only leaves a note, which training reads at its next boundary."""
+"""Turns SIGTERM into a clean stop: the handler only notes the signal, and the training reads the note at its next
+boundary."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Termination:
 
     def _note(self, number: int, frame: Any) -> None:
         if os.getpid() != self._owner:
-            # A forked child (a data loader's worker, say) has no boundary to come to: it dies as it always did.
+            # A forked child (such as a data loader's worker) has no boundary: it dies by the signal as without Swell.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             return

@@ -36,7 +36,6 @@ class Relaxation:
     advice: str
     job: JobId
     events: tuple[Event, ...]
-    stops: tuple[JobId, ...] = ()  # jobs that stop or shrink for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class Trial:
         self._in_vain: dict[tuple[Hashable, int], float] = {}  # the first job like this that a change did not start
 
     def cheapest(self, job: JobId, enough: Callable[[], bool] = lambda: False) -> Found:
-        """The first change that works, of those tried until it is `enough`."""
+        """The first change that works, of those tried until `enough` says that time is up."""
         record = self._state.jobs.get(job)
         if record is None or record.state is not JobState.QUEUED or self._as_it_is.jobs[job].holding:
             return Found()
@@ -76,12 +75,12 @@ class Trial:
         like = self._like(record)
         for number, candidate in enumerate(candidates):
             if self._in_vain.get((like, number), math.inf) <= record.submitted_s:
-                continue  # nor did it start one like it that came before
+                continue  # it did not start an equal job that was tried before
             if enough():
                 return Found(left_out=len(candidates) - number)
             stops = self._with(candidate, record)
             if stops is not None:
-                return Found(change=replace(candidate, stops=stops, advice=_with_stops(candidate.advice, stops)))
+                return Found(change=replace(candidate, advice=_with_stops(candidate.advice, stops)))
             self._in_vain[like, number] = record.submitted_s
         return Found()
 
@@ -93,7 +92,7 @@ class Trial:
         return repr(spec), record.priority, record.paused, record.attempts, id(known), left.at_speed_1_s, left.known
 
     def _with(self, change: Relaxation, record: JobRecord) -> tuple[JobId, ...] | None:
-        """Jobs that give way if the passes of this moment start the job; None if they do not."""
+        """The jobs that give way when the passes of this moment start the job; None if these passes do not start it."""
         changed = same(self._state)
         for event in change.events:
             apply(changed, event)
@@ -108,7 +107,7 @@ class Trial:
         )
 
     def _decided(self, state: State, book: SpeedBook) -> State:
-        """After the passes of this moment, in place."""
+        """Run the passes of this moment on the state, which changes."""
         world = Expected(book, state, self._now_s, None)
         snapshotter = self._snapshotter.branch(state, world)
         simulation = Simulation(self._setup, world, world, state=state, now_s=self._now_s, snapshotter=snapshotter)
@@ -116,14 +115,14 @@ class Trial:
 
 
 class _AsIf:
-    """A book in which a job that is submitted again is as fast and as long as it was."""
+    """A speed book that gives a job that is submitted again the speed and length of the earlier one."""
 
     def __init__(self, book: SpeedBook, again: JobId, record: JobRecord) -> None:
         self.follows_records = book.follows_records
         self._book, self._again, self._record = book, again, record
 
     def learn(self, event: Event) -> None:
-        """A trial teaches nothing."""
+        """Nothing is learned from a trial."""
 
     def speed(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Speed:
         return self._book.speed(self._record if job.id == self._again else job, gpus_per_node)

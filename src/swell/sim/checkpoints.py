@@ -1,8 +1,8 @@
-"""When runs of a simulated world write checkpoints, and so when and how they leave when they are asked to.
+"""When runs of a simulated world write checkpoints, and therefore when and how they leave when they are asked to stop.
 
-Worlds of every kind ask here. With `every_s` 0 a run saves wherever it is asked to stop, as trainings by steps do that
-use the in-job library. Else it saves every `every_s` seconds from its start on: a stop waits for the next save, as in
-the daemon, and a preemption that cannot wait that long (`plan.deadlines`) kills the run.
+`duration_world` and `training_world` call it. With `every_s` 0 a run saves wherever it is asked to stop, as trainings
+by steps do that use the in-job library. Else it saves every `every_s` seconds from its start on: a stop waits for the
+next save, as in the daemon, and a preemption that cannot wait that long (`plan.deadlines`) kills the run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ class Checkpoints:
         return Saves.OWN if self.every_s else Saves.ANYWHERE
 
     def next(self, run: Run, now_s: float) -> Sequence[Event]:
-        """The first checkpoint after now, where runs write any by themselves."""
+        """The event of the first checkpoint after now, if runs save by themselves."""
         return (CheckpointSeen(run=run.id, at_s=self._next_s(run, now_s)),) if self.every_s else ()
 
     def leave(self, job: JobRecord, run: Run, now_s: float, epoch: int) -> Sequence[Event]:
-        """How a run leaves that is asked to now, in `epoch`. One that has not begun has nothing to save."""
+        """The events by which a run leaves when it is asked to stop now, in `epoch`. A run that has not begun saves
+        nothing."""
         if run.began_s is None:
             return (_left(run, now_s),)
         agreed = StopAgreed(run=run.id, epoch=epoch, step=1, at_s=now_s)

@@ -70,14 +70,14 @@ class Task:
     as_of_s: float = 0.0
     rate: float = 0.0  # since then
     saved_left_s: float = 0.0  # what was left at its last checkpoint, where it saves by itself
-    turns: int = 0  # how often it got on otherwise than was to be expected before
+    turns: int = 0  # how often its progress changed from what was expected before
 
     def at(self, now_s: float) -> float:
         passed_s = now_s - self.as_of_s
         return max(0.0, self.left_s - self.rate * passed_s) if passed_s > 0.0 else max(0.0, self.left_s)
 
     def halt(self, at_s: float) -> None:
-        """It does not get on from then on (if that is to come: nor before)."""
+        """It makes no progress from then on; if that is in the future, none until then either."""
         self.turns, self.as_of_s, self.rate = self.turns + 1, at_s, 0.0
 
     def done_epochs(self) -> int:
@@ -231,7 +231,7 @@ class TrueDurations:
         self._remaining: dict[JobId, tuple[int, Remaining]] = {}  # and after how many turns
 
     def learn(self, event: Event) -> None:
-        """Nothing to learn; what has ended is forgotten."""
+        """Nothing is learned; jobs that ended are dropped."""
         if type(event) is RunEnded and event.reason is not ExitReason.STOPPED:
             self._remaining.pop(event.run.job, None)
 
@@ -249,5 +249,5 @@ class TrueDurations:
         return remaining
 
     def alone(self, job: JobId) -> bool:
-        """This world knows no interference."""
+        """This world has no interference between jobs that share a GPU."""
         return False

@@ -27,6 +27,7 @@ from swell.core.events import (
     RunResized,
     RunStopRequested,
     job_of,
+    run_of,
 )
 from swell.core.ids import RunId
 from swell.core.job import JobSpec
@@ -45,7 +46,7 @@ from swell.sim.workload import Arrival, Workload
 from swell.sim.world import World
 
 MAX_PASSES = 8
-"""In one moment. More would mean a policy that never settles; the next moment goes on from there."""
+"""Passes in one moment. A policy that needs more never settles; the next moment continues from there."""
 
 MAX_IDLE = 10_000
 """Passes in a row in which nothing happens and nothing is expected: jobs that wait after that would never start."""
@@ -53,7 +54,7 @@ MAX_IDLE = 10_000
 _NO_HURRY = Patience(gang_timeout_s=float("inf"))
 
 NEWS = frozenset({JobSubmitted, RunEnded, NodeObserved, NodeConditionChanged, NodeRemoved, PolicySet})
-"""What calls for a pass: something came, was freed or was lost. Reports only sharpen the next one."""
+"""Events that cause a pass: something came, was freed or was lost. Reports only improve the data of the next pass."""
 
 Observer = Callable[[State, Event], None]
 
@@ -105,7 +106,7 @@ class Simulation:
         self._coming: Iterator[tuple[float, int, Arrival]] = iter(())  # arrivals after the one on the agenda
         self._order = 0
         self._feasible: dict[Hashable, bool] = {}
-        self._void: dict[RunId | None, int] = {}
+        self._void: dict[RunId, int] = {}
         self._due_s: float | None = None  # of the next pass
         self._news = False  # something happened that a decision may depend on
         self._watch = state is not None  # some job may have a time limit or wait for another
@@ -175,8 +176,10 @@ class Simulation:
         return self._news
 
     def _is_void(self, event: Event, order: int) -> bool:
-        """Foreseen before its run was resized in place, so it comes at another time, foreseen since."""
-        return order <= self._void.get(getattr(event, "run", None), 0)
+        """Whether the event was scheduled before its run was resized in place: it has been scheduled anew since
+        then."""
+        run = run_of(event)
+        return run is not None and order <= self._void.get(run, 0)
 
     def _call_for_pass(self) -> None:
         interval = self.setup.interval_s
@@ -282,7 +285,7 @@ class Simulation:
                 self._happen(RunEnded(run=job.run.id, reason=ExitReason.NODE_LOST, at_s=self.now_s))
 
     def expect(self, events: Iterable[Event]) -> None:
-        """These will happen, each at its time, unless they are stale by then."""
+        """Schedule these events; each happens at its time unless it is stale by then."""
         for event in events:
             self._order += 1
             heapq.heappush(self._agenda, (event.at_s, self._order, event))

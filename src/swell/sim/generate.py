@@ -31,7 +31,7 @@ FAMILY_EPOCHS = (10, 30, 90)
 class Recipe:
     jobs: int = 160
     hours: float = 8.0
-    gpus: int = 64  # of the cluster: nobody asks for more
+    gpus: int = 64  # GPUs of the cluster: no job asks for more
     families: int = 20
     elastic: float = 0.7  # part of the jobs that may have from one to four times the GPUs asked for
     median_s: float = MEDIAN_S
@@ -58,7 +58,7 @@ def generate(recipe: Recipe) -> Workload:
 
 
 class _Aside:
-    """Draws beyond those of every workload, so that a recipe without them gives what it always gave."""
+    """A generator of its own for optional properties, so that recipes without them give the same workload as before."""
 
     def __init__(self, recipe: Recipe, index: int) -> None:
         self._recipe, self._index = recipe, index

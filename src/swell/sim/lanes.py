@@ -1,6 +1,6 @@
-"""Who had which GPUs when: what the lanes of the dashboard and of a report are drawn from.
+"""Spans: which run held which GPUs from when to when. The lanes of the dashboard and of reports are drawn from them.
 
-A live cluster's come from its record (`api.timeline`), a simulated one's from watching the simulation (`Watch`).
+Spans of a live cluster come from its record (`api.timeline`), those of a simulation from watching it (`Watch`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 EPOCHS: Mapping[str, int] = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 MAX_LOCAL: Mapping[str, int] = {"yolov3": 8}
 PRODUCTS: Mapping[str, str] = {"aws": "T4", "rtx": "2080Ti", "dgx-ext": "A100"}
-"""Sia calls GPUs by the machines they were in. A daemon reads off what they are, and knows these."""
+"""Sia names GPUs by the machines they were in. A daemon reads the product name from the driver; these are the same."""
 MAX_NODES_MEASURED = 16
 CANDIDATES = 50
 """Batch sizes that an adaptive job considers, spaced evenly on a logarithmic scale."""

@@ -199,7 +199,7 @@ class Training:
         return self.restart_s(app.name) + running_s
 
     def _settle(self, trainee: Trainee, now_s: float, gpu_type: str) -> None:
-        """Make what was run through since the last report true, up to now."""
+        """Book the progress made since the last report, up to now."""
         if trainee.segments and trainee.segments[0].start_s <= now_s:
             trainee.known |= {gpu_type}
             trainee.epoch, trainee.progress = trainee.at(now_s)

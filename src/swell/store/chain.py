@@ -1,7 +1,7 @@
 """The checksum chain of the log: each row carries a hash of itself and of the row before it.
 
-A row that was changed, swapped, added or deleted breaks the chain from there on. It guards against accidents (a disk
-that lies, a hand that slips in a SQL shell), not against somebody who can write to the database and knows this file.
+A row that was changed, swapped, added or deleted breaks the chain from there on. It detects accidents (a faulty disk, a
+wrong statement in a SQL shell), not an attacker who can write to the database.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The reference store: a list and a few dictionaries. What the other stores must do, in the fewest words; for tests and
-for trying things out. It forgets everything when the process ends."""
+"""The reference store, in memory: a list and a few dictionaries. It states in the fewest lines what the other stores
+must do. For tests and trials; everything is lost when the process ends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MemoryStore:
             del self._runs[run]
 
     def prove_writable(self) -> None:
-        """Memory always is."""
+        """Memory is always writable."""
 
     def events(self, after_seq: int = 0, limit: int | None = None) -> Sequence[Stored]:
         end = None if limit is None else after_seq + limit

@@ -47,7 +47,7 @@ def _concealed(
 
 
 def fill_plain_columns(cursor: Cursor, sql: Sql) -> None:
-    """Of jobs that are there: new ones have them from the start."""
+    """Fill the new columns of existing jobs; later jobs have them from the start."""
     last = 0
     while True:
         cursor.execute(sql("SELECT id, record FROM jobs WHERE id > ? ORDER BY id LIMIT ?"), (last, PAGE))

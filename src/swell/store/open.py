@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Opens the store that a URL names. The daemon and `swell doctor` call it."""
 
 from __future__ import annotations
 

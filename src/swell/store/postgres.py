@@ -23,7 +23,7 @@ LOCK_KEY = 0x5377656C6C  # “Swell”
 LOCK_WAIT_S = 2.0
 CONNECT_S = 10
 MUTE_S = 5.0
-"""A server that did not answer is asked nothing new for so long: who reads would wait again, one after the other."""
+"""Readers try no new connection for this long after one failed; otherwise each of them would wait for a time-out."""
 
 DIALECT = Dialect(
     begin="BEGIN",
@@ -44,7 +44,7 @@ class PostgresDatabase:
         self._psycopg = _driver()
         self._examined: Session | None = None  # becomes the writer
         self._opened: Session | None = None  # the writer that it became
-        self._mute: tuple[float, str] = (0.0, "")  # until when, and what was said of it
+        self._mute: tuple[float, str] = (0.0, "")  # until when readers try no connection, and the error they raise
 
     @property
     def where(self) -> str:
@@ -162,7 +162,7 @@ class PostgresDatabase:
         connection.cursor().execute("VACUUM secrets")
 
     def remember(self, seq: int, chain: bytes) -> None:
-        """The server keeps its own word."""
+        """Nothing to do: a server keeps what it has acknowledged."""
 
     def remembered(self) -> tuple[int, bytes] | None:
         return None

@@ -1,5 +1,5 @@
-"""A session of a PostgreSQL server that does not wait for ever. By itself psycopg waits as long as the connection
-stands: one to a server that hangs, or whose network was cut, stands for a quarter of an hour and longer."""
+"""A session of a PostgreSQL server with a time-out for every statement. psycopg alone waits as long as the connection
+exists: with a server that hangs, or a network that was cut, that is a quarter of an hour and longer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg.abc import RV, PQGen
 from psycopg.rows import TupleRow
 
 SILENCE_S = 20.0
-"""A statement is given up when nothing came or went for so long."""
+"""A statement fails after this long without traffic."""
 
 
 class Session(psycopg.Connection[TupleRow]):

@@ -1,7 +1,7 @@
-"""From events to what the tables show: apply a batch, and note what it changed.
+"""Derives the rows of the tables from events: applies a batch to the state and notes what changed.
 
-Every store runs this one function inside its transaction, so the tables can never disagree with the log: an event that
-the law does not allow raises here and nothing of its batch is written.
+Every store runs `project` inside its transaction, so the tables always agree with the log: an event that the transition
+table forbids raises here, and nothing of its batch is written.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a batch made different, last word only. A node that is None is gone."""
+    """What a batch changed, with the final value of each. A node that is None was removed."""
 
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
     reported: dict[JobId, JobRecord] = field(default_factory=dict)  # of these, only what trainings report

@@ -13,7 +13,7 @@ from swell.store.replaying import PAGE, Read, log_start
 from swell.store.schema import SCHEMA_STEPS
 
 VIEWS = {"job_history": "jobs"}
-"""And the table that each reads."""
+"""Views, each with the table that it reads."""
 TABLES = ("jobs", "runs", "nodes", "gpus", "migrations")
 HISTORY = ("jobs", "runs", "migrations")
 
@@ -61,7 +61,7 @@ def changes(read: Read, where: str) -> Iterator[Changes]:
 
 
 def _earliest(read: Read, where: str) -> tuple[State, bytes]:
-    """The earliest checkpoint that can be read: most of the log is left to prove the later ones by."""
+    """The earliest readable checkpoint: it leaves the most events of the log for checking the later ones."""
     for (seq,) in read("SELECT DISTINCT seq FROM checkpoints ORDER BY seq", ()):
         with suppress(StoreDamaged):
             tip = replaying.checkpoint(read, seq)

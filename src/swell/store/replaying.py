@@ -84,10 +84,10 @@ def verified(page: list[Any], seq: int, before: bytes, where: str) -> bytes:
 
 
 def linked(row: Sequence[Any], before: bytes) -> bytes:
-    """The link that this row should carry behind that one."""
+    """The link that this row must have, given the link of the row before."""
     try:
         return chain.link(before, *row[:5])
-    except (TypeError, AttributeError, ValueError, struct.error):  # a value of another type stands there now
+    except (TypeError, AttributeError, ValueError, struct.error):  # the value now has another type
         return b""
 
 
@@ -118,7 +118,7 @@ def checkpoint(read: Read, seq: int) -> Tip:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Reading a log makes a million objects and no rubbish; looking for some would double the time."""
+    """Off while a log is read: that makes a million objects and no garbage, and collecting would double the time."""
     if not gc.isenabled():
         yield
         return

@@ -1,7 +1,8 @@
 """Secrets of jobs are kept apart from what happened: in a table of their own, by job and name.
 
-The log, the records and the checkpoints hold a mark in their place. `rm` deletes the rows of the job; nothing else has
-to be found and erased then. A mark that nothing was put in place of cannot be launched: no variable may hold a NUL.
+The log, the records and the checkpoints hold a mark in place of each value. `rm` deletes the job's rows of the table;
+nothing else holds them. A mark that was not replaced by its value cannot be launched: it has a NUL, which no variable
+may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store on a SQL database. Everything but what is different between SQLite and PostgreSQL; that is a `Database`.
+"""The store on a SQL database. What differs between SQLite and PostgreSQL is behind `dialect.Database`.
 
 One writer: the database's own lock keeps a second process out, and an epoch that every transaction checks keeps one out
 that lost its lock without noticing. The store keeps a state of its own beside the log, which tells it what each event
@@ -166,7 +166,7 @@ class SqlStore:
 
     def compact(self, before_s: float, limit: int) -> int:
         oldest = self._read("SELECT at_s FROM events ORDER BY seq LIMIT 1", ())
-        if not oldest or oldest[0][0] >= before_s:  # mostly; the proof below is not for nothing
+        if not oldest or oldest[0][0] >= before_s:  # the usual answer: the proof below is expensive
             return 0
         latest = self._read("SELECT max(seq) FROM checkpoints", ())[0][0]
         if latest != self._proven[0]:
@@ -231,7 +231,7 @@ class SqlStore:
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            with suppress(Exception):  # what is wrong with it is being reported already
+            with suppress(Exception):  # its error is being reported already
                 writer.close()
 
     def rebuild(self) -> None:
@@ -441,7 +441,7 @@ class SqlStore:
             cursor.execute(self._sql(sql), values)
             return cursor.fetchall()
         except Exception:
-            reader, self._reader = self._reader, None  # the next question gets a fresh connection
+            reader, self._reader = self._reader, None  # the next query opens a new connection
             with suppress(Exception):
                 reader.close()
             raise

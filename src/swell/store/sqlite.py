@@ -83,7 +83,7 @@ class SqliteDatabase:
         return connection
 
     def opened(self) -> None:
-        """A disk that hangs cannot be given up: the system waits for it."""
+        """Nothing to do: a statement on a disk that hangs cannot be timed out, because the system call blocks."""
 
     def reader(self) -> Connection:
         return self._connect("ro")

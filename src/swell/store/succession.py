@@ -46,13 +46,13 @@ class Patience:
         self._last: tuple[Sign, float] | None = None
 
     def is_over(self, sign: Sign) -> bool:
-        """This is what was just read. True: it has not changed for so long that its daemon must be gone."""
+        """Take the sign that was just read. True: it has not changed for `PATIENCE_S`, so its daemon must be gone."""
         if self._last is None or self._last[0] != sign:
             self._last = sign, self._now_s()
         return self._now_s() - self._last[1] >= self._patience_s
 
     def begin_anew(self) -> None:
-        """The database did not answer: a time in which no daemon could write proves nothing about any."""
+        """The database did not answer: while no daemon can write, silence of one proves nothing."""
         self._last = None
 
 

@@ -1,6 +1,6 @@
 """How far the log went, in a small file beside a SQLite database.
 
-SQLite takes a write-ahead log that was cut or deleted for one that never was: what was in it is gone without a word.
+SQLite treats a write-ahead log that was cut or deleted as if it had never existed, and drops its content silently.
 This file is written after every commit and not synced, so after a power cut it may be behind; it is never ahead.
 """
 

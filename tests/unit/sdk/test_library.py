@@ -292,12 +292,6 @@ class TestShipping:
         assert ship.ship(tmp_path) == shipped
         assert self.run(str(shipped), self.CODE) == f"[0, 1] {shipped}/swell/__init__.py"
 
-    def test_so_is_the_one_file(self, tmp_path: Path) -> None:
-        path = tmp_path / "swell-sdk.zip"
-        path.write_bytes(ship.archive())
-        assert ship.archive() == path.read_bytes()
-        assert self.run(str(path), self.CODE).startswith("[0, 1] ")
-
     def test_the_installed_package_stays_importable_from_a_job(self, tmp_path: Path) -> None:
         shipped = ship.ship(tmp_path)
         installed = Path(swell.__file__).parent.parent

@@ -41,11 +41,11 @@ async def connect(ssh: Ssh, *, timeout_s: float = CONNECT_S) -> SSHClientConnect
         raise told_apart(ssh, error) from error
 
 
-async def fetch_host_key(ssh: Ssh, *, timeout_s: float = CONNECT_S) -> str:
+async def fetch_host_key(ssh: Ssh) -> str:
     """The key that the machine presents now, as one line of OpenSSH's format without a comment: to be pinned."""
     asyncssh = _asyncssh()
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(CONNECT_S):
             key = await asyncssh.get_server_host_key(**_where(ssh))
     except (TimeoutError, asyncssh.Error, ValueError, OSError) as error:  # keys and configuration: ValueError
         raise told_apart(ssh, error) from error

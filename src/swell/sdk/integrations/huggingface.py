@@ -34,7 +34,7 @@ RECORD = "swell-batch.json"
 
 class SwellCallback(TrainerCallback):
     def __init__(self) -> None:
-        self._run = sdk.training(steps=0)  # how many, the Trainer knows
+        self._run = sdk.training(steps=0)  # their number is known to the Trainer
         self._leaving = False
 
     @property
