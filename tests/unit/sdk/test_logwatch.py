@@ -119,7 +119,7 @@ def test_a_pattern_made_to_take_for_ever_or_that_is_none_is_disabled_and_blocks_
     asyncio.run(both())
     assert [e.epoch for e in stage.told] == [1]
     assert stage.watch._readings[RUN].patterns == ()
-    assert len(waits_s) > 5
+    assert waits_s
     assert sorted(waits_s)[len(waits_s) // 2] < 0.1
 
 
