@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_what_a_jobs_own_pattern_finds() -> None:
     assert groups_of("something else", own) is None
 
 
-def story(lines: list[tuple[float, str]], before: int = 0, **known: Any) -> tuple[Track, list[Report]]:
+def story(lines: Sequence[tuple[float, str]], before: int = 0, **known: Any) -> tuple[Track, list[Report]]:
     """Every line read, and a report after each that brought news."""
     track, told = Track(before=before, **known), []
     for at_s, line in lines:

@@ -18,10 +18,10 @@ from swell.daemon.checkpoint_watch import (
     MAX_FILES,
     NEVER_QUIET_S,
     REPORT_EVERY_S,
-    SETTLE_S,
     CheckpointWatch,
     fingerprint,
 )
+from swell.shim.checkpoint_files import SETTLE_S
 
 RUN = RunId(1, 1)
 SETTLE = int(SETTLE_S)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from swell.core.notices import Hook
 from swell.daemon import hooks
-from swell.daemon.hooks import Hook, _post
+from swell.daemon.hooks import _post
 
 
 class Fake:

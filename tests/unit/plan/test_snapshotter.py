@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -249,13 +250,18 @@ def test_a_restart_is_expected_to_cost_what_starts_of_the_family_took_until_one_
             book.learn(event)
         return {view.id: view.restart_cost_s for view in snapshotter.take(state, 9.0, Options())[0].jobs}
 
-    same = {"family": "one"}
+    same: dict[str, Any] = {"family": "one"}
     began = ev.TrainingBegan(run=RunId(1, 1), at_s=5.0, epoch=0, epochs=10)
-    first = [ev.NodeObserved(node=NODE, at_s=0.0), submitted(1, **same), submitted(2, **same), submitted(3, family="x")]
+    first: list[ev.Event] = [
+        ev.NodeObserved(node=NODE, at_s=0.0),
+        submitted(1, **same),
+        submitted(2, **same),
+        submitted(3, family="x"),
+    ]
     assert set(costs_s(*first).values()) == {DEFAULT_RESTART_COST_S}
     planned = ev.RunPlanned(run=RunId(1, 1), allocation=ALLOCATION, at_s=1.0)
     assert costs_s(planned, ev.RunStarted(run=RunId(1, 1), at_s=2.0), began) == {1: 4.0, 2: 4.0, 3: 30.0}
-    again = [
+    again: list[ev.Event] = [
         ev.RunEnded(run=RunId(1, 1), reason=ExitReason.STOPPED, at_s=6.0),
         ev.RunPlanned(run=RunId(1, 2), allocation=ALLOCATION, at_s=6.0),
         ev.RunStarted(run=RunId(1, 2), at_s=7.0),

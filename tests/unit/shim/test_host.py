@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from swell.shim import host as module
+from swell.shim import ask
 from swell.shim.host import Host
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     found: list[tuple[str, bool]] = []
-    monkeypatch.setattr(module.ask, "stop_worker", lambda directory, *, kill: found.append((directory, kill)))
+    monkeypatch.setattr(ask, "stop_worker", lambda directory, *, kill: found.append((directory, kill)))
     return found
 
 
