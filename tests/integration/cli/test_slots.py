@@ -78,7 +78,7 @@ def test_no_slots_come_by_themselves_where_somebody_wants_none(alone: Shell) -> 
 
 def test_what_cannot_change_while_it_runs_is_said(alone: Shell) -> None:
     alone("up", "--gpus", 1)
-    assert "--port hold from a start on" in alone("up", "--port", 9, "--gpus", 2).out
+    assert "--port holds from a start on" in alone("up", "--port", 9, "--gpus", 2).out
     assert slots(alone) == 2
     assert "auto" in alone("up", "--gpus", "many", code=2).err
 
