@@ -38,7 +38,7 @@ def test_what_a_job_wrote_there_is_fetched_continued_and_never_overwritten(
     found = {str(path.relative_to(there)): path.read_bytes() for path in there.rglob("*") if path.is_file()}
     model = bytes(range(256)) * 4096 * 3
     assert found == {"out/model.bin": model, "out/a\nb": b"odd", "empty": b"", "changed.txt": b"some more"}
-    assert "is there already" in sh("fetch", "last", "--into", "there", code=2)
+    assert "there already" in sh("fetch", "last", "--into", "there", code=2)
     # One that broke off: what has arrived is recognizable, and is not sent again.
     [listed] = [f for f in served.get("/v1/jobs/last/tree")["files"] if f["path"] == "out/model.bin"]
     job = served.get("/v1/jobs/last")["id"]
