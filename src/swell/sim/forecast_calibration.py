@@ -30,7 +30,7 @@ PRIOR_JOBS = 10.0
 GROWN = 0.3
 """Of its epochs: from then on a job shows what is still to come."""
 FAR_S = 3600.0
-LEAST_SPREAD = 0.5
+LEAST_SPREAD = 0.45
 """Of the logarithm, however sure models are: what others will do to a job is not known better."""
 KEPT = 1000
 """Scores of each kind; older ones say little of how forecasts are now."""
