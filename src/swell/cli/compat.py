@@ -19,7 +19,6 @@ from swell.cli.sending import Document, prepare, send
 from swell.cli.submit import tell
 from swell.cli.tables import JOB_HEAD, job_row
 from swell.cli.terminal import say
-from swell.client.http import user_name
 
 CUSTOM, SNAPSHOTS, DATA = "/custom", "/snapshots", "/data"
 MOST_GPUS = 8
@@ -106,7 +105,8 @@ def _on_the_machine(document: Document, script: str, custom: str, snapshots: str
 @click.option("--extended", is_flag=True, help="Everything that is known of each.")
 def scheduler_state(all_users: bool, nlast: int, extended: bool) -> None:
     """The last jobs and their state."""
-    jobs, _ = client().jobs(state="all", limit=nlast, user="" if all_users else user_name())
+    found = client()
+    jobs, _ = found.jobs(state="all", limit=nlast, user="" if all_users else found.me())
     if not extended:
         say(table(JOB_HEAD, [job_row(job) for job in jobs]))
         return

@@ -17,7 +17,6 @@ from swell.cli.ls import ALL, STATES, take
 from swell.cli.tables import state
 from swell.cli.terminal import say
 from swell.cli.times import Moment, clock
-from swell.client.http import user_name
 from swell.jobfile.units import format_duration
 
 Job = dict[str, Any]
@@ -53,7 +52,8 @@ def history(
 
     GPU hours are GPUs times the time they were held, over all attempts of a job.
     """
-    every, _ = take(client(home), "all", ALL, {"user": user_name() if mine else user, "ended_since": since})
+    found = client(home)
+    every, _ = take(found, "all", ALL, {"user": found.me() if mine else user, "ended_since": since})
     jobs = [job for job in every if (until is None or job["submitted_s"] <= until) and _matches(job, **wanted)]
     if by:
         _show_sums(sums(jobs, by), by, as_json=as_json, as_csv=as_csv)

@@ -14,7 +14,7 @@ import click
 from swell.cli.common import client, connected, plural, print_json, table, terminal_columns
 from swell.cli.tables import COLOURS, JOB_HEAD, job_head, job_row, state
 from swell.cli.terminal import say
-from swell.client.http import Client, user_name
+from swell.client.http import Client
 
 SHOWN_ENDED = 5
 PAGE = 500
@@ -89,7 +89,7 @@ class Wanted:
 
     def jobs(self, found: Client) -> tuple[list[Job], bool]:
         """The jobs, and whether there are more."""
-        query = {"user": user_name() if self.mine else self.user, "batch": self.batch}
+        query = {"user": found.me() if self.mine else self.user, "batch": self.batch}
         jobs: dict[int, Job] = {}  # one that moves on between two questions is there twice: as it was seen last
         more = False
         for group, most in self._groups().items():
