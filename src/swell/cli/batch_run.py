@@ -19,6 +19,7 @@ from swell.cli.batch_room import check_fits, kinds_of, show_room
 from swell.cli.common import connected, plural, print_json
 from swell.cli.dry_run import dry_run
 from swell.cli.node_add import pairs
+from swell.cli.numbers import Count
 from swell.cli.patience import patiently
 from swell.cli.sending import described, prepare, send
 from swell.cli.terminal import safe, say
@@ -96,12 +97,12 @@ OPTIONS = (
         help="Only these; new ones are added first.",
     ),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label."),
-    click.option("--gpus", type=click.IntRange(1), help="GPUs of each job.  [default: 1, with --reserve all]"),
+    click.option("--gpus", type=Count(1), help="GPUs of each job.  [default: 1, with --reserve all]"),
     click.option("--no-gpu-required", is_flag=True, help="Jobs need no GPU."),
     click.option("--memory-required", default="0", callback=_size, help="Memory of each job: MiB, or 8GiB."),
     click.option("--gpu-memory-required", default="0", callback=_size, help="Memory on its GPU: MiB, or 3GiB."),
     click.option("--no-reserve-gpu", is_flag=True, help="Several jobs per GPU, by GPU memory and utilisation."),
-    click.option("--num-cpus", type=click.IntRange(0), default=1, show_default=True, help="CPU cores of each job."),
+    click.option("--num-cpus", type=Count(0), default=1, show_default=True, help="CPU cores of each job."),
     click.option("--gpu-utilization", default="0", callback=_part, help="Part of a GPU's compute: 0.5 is half."),
     click.option("--reserve", is_flag=True, help="Each job has a whole machine, with its GPUs."),
     click.option("--overwrite", is_flag=True, help="Run lines again whose results are here, and replace those."),

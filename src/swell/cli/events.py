@@ -11,6 +11,7 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected
+from swell.cli.numbers import Count
 from swell.cli.terminal import safe, say
 
 _LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation", "node", "memory", "key"})
@@ -18,10 +19,8 @@ _LEFT_OUT = frozenset({"seq", "type", "at_s", "job", "run", "spec", "allocation"
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens.")
-@click.option(
-    "-n", "--last", type=click.IntRange(0), default=30, show_default=True, help="How many past events to begin with."
-)
-@click.option("--after", type=click.IntRange(0), help="Begin behind this number instead.")
+@click.option("-n", "--last", type=Count(0), default=30, show_default=True, help="How many past events to begin with.")
+@click.option("--after", type=Count(0), help="Begin behind this number instead.")
 @click.option("--job", "wanted", type=completion.JOB, metavar="JOB", help="Of this job only.")
 @connected
 def events(home: Path | None, as_json: bool, follow: bool, last: int, after: int | None, wanted: str | None) -> None:

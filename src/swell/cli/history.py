@@ -14,6 +14,7 @@ import click
 
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.ls import ALL, STATES, take
+from swell.cli.numbers import Count
 from swell.cli.tables import state
 from swell.cli.terminal import say
 from swell.cli.times import Moment, clock
@@ -33,7 +34,7 @@ SUMMED = ("jobs", "completed", "failed", "cancelled")
 @click.option("--name", default="", help="Only of this name; patterns such as 'train-*' too.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only in this; may be repeated.")
 @click.option("--by", type=click.Choice(("user", "team")), help="Sums instead of jobs: per user, or per team.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Most lines to show.")
+@click.option("-n", "--limit", type=Count(1), default=100, show_default=True, help="Most lines to show.")
 @click.option("--csv", "as_csv", is_flag=True, help="All of them as CSV; times in UTC.")
 @connected
 def history(

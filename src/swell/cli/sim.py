@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from swell.cli.common import plural
+from swell.cli.numbers import PART, Amount, Count
 from swell.cli.terminal import say
 from swell.core.spelling import instead_of
 from swell.jobfile.units import parse_duration_s
@@ -57,9 +59,16 @@ def sim() -> None:
 @click.option("--policy", "policies", default="", help="One or more, joined by commas. Default: the default policy.")
 @click.option("--placer", default="", help="Default: the default placer.")
 @click.option(
-    "--interval", "interval_s", default=60.0, show_default=True, help="Seconds between decisions; 0: at each event."
+    "--interval",
+    "interval_s",
+    type=Amount(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds between decisions; 0: at each event.",
 )
-@click.option("--restart-cost", "restart_s", default=30.0, show_default=True, help="Seconds a (re)start takes.")
+@click.option(
+    "--restart-cost", "restart_s", type=Amount(0), default=30.0, show_default=True, help="Seconds a (re)start takes."
+)
 @click.option(
     "--checkpoint-every",
     default="0",
@@ -88,12 +97,25 @@ def sim() -> None:
     metavar="KEY=VALUE",
     help="Option of a policy (knob=8) or of decisions in general (starvation_s=3600).",
 )
-@click.option("--elastic", default=0.0, help="Jobs of a trace may have up to this many times the GPUs they asked for.")
-@click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
-@click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
-@click.option("--failures", "failure_hours", default=0.0, help="Mean hours between two failures of a node; 0: none.")
+@click.option(
+    "--elastic",
+    type=Amount(0),
+    default=0.0,
+    help="Jobs of a trace may have up to this many times the GPUs they asked for.",
+)
+@click.option(
+    "--noise", "noise", type=Amount(0), default=0.0, show_default=True, help="Relative error of what jobs report."
+)
+@click.option("--stragglers", type=PART, default=0.0, show_default=True, help="Part of the runs that go at half speed.")
+@click.option(
+    "--failures",
+    "failure_hours",
+    type=Amount(0),
+    default=0.0,
+    help="Mean hours between two failures of a node; 0: none.",
+)
 @click.option("--seed", default=0, show_default=True)
-@click.option("--processes", default=0, help="How many side by side. Default: one per core.")
+@click.option("--processes", type=Count(0), default=0, help="How many side by side. Default: one per core.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the results."
 )
@@ -277,7 +299,19 @@ def _show(outcomes: Sequence[Outcome], out: Path) -> None:
     if not console.is_terminal:
         console = Console(width=WIDE)
     console.print(table)
+    for line in never_ended(outcomes):
+        console.print(line, highlight=False)
     console.print(f"written to {out}; `swell sim report {out}` makes a page of it")
+
+
+def never_ended(outcomes: Sequence[Outcome]) -> list[str]:
+    """A line for each result that leaves jobs out: its times are of the others alone."""
+    return [
+        f"note: {outcome.name}, {outcome.case.policy}: times are without {plural(int(str(unfinished)), 'job')} that "
+        "never ended; one that asks for more than the cluster or its largest node has is refused"
+        for outcome in outcomes
+        if (unfinished := outcome.summary["unfinished"])
+    ]
 
 
 def _table(summaries: Sequence[dict[str, object]]) -> Table:
@@ -295,20 +329,32 @@ def _number(value: object, digits: int) -> str:
 
 
 @sim.command(short_help="Make a workload from a seed.")
-@click.option("--jobs", default=160, show_default=True)
-@click.option("--hours", default=8.0, show_default=True, help="Over which they arrive.")
-@click.option("--gpus", default=64, show_default=True, help="Of the cluster: nobody asks for more.")
-@click.option("--families", default=20, show_default=True, help="Kinds of jobs, few of them frequent.")
-@click.option("--elastic", default=0.7, show_default=True, help="Part of the jobs that may grow and shrink.")
-@click.option("--median", default=780.0, show_default=True, help="Of the durations, in seconds.")
-@click.option("--sigma", default=2.0, show_default=True, help="Of their logarithm: how long the tail is.")
-@click.option("--alike", default=0.0, show_default=True, help="How much a family says of a length, 0 to 1.")
+@click.option("--jobs", type=Count(1), default=160, show_default=True)
+@click.option("--hours", type=Amount(0, min_open=True), default=8.0, show_default=True, help="Over which they arrive.")
+@click.option("--gpus", type=Count(1), default=64, show_default=True, help="Of the cluster: nobody asks for more.")
+@click.option("--families", type=Count(1), default=20, show_default=True, help="Kinds of jobs, few of them frequent.")
+@click.option("--elastic", type=PART, default=0.7, show_default=True, help="Part of the jobs that may grow and shrink.")
+@click.option(
+    "--median",
+    type=Amount(0, min_open=True),
+    default=780.0,
+    show_default=True,
+    help="Of the durations, in seconds.",
+)
+@click.option(
+    "--sigma", type=Amount(0), default=2.0, show_default=True, help="Of their logarithm: how long the tail is."
+)
+@click.option("--alike", type=PART, default=0.0, show_default=True, help="How much a family says of a length.")
 @click.option("--reversed", is_flag=True, help="From the middle on, long families are short, short ones long.")
 @click.option(
     "--estimate-off", default=0.0, show_default=True, help="Factor by which users' estimates are off; 0: none."
 )
-@click.option("--silent", default=0.0, show_default=True, help="Part of the jobs that report nothing before they end.")
-@click.option("--unstoppable", default=0.0, show_default=True, help="Part of the silent jobs that cannot be stopped.")
+@click.option(
+    "--silent", type=PART, default=0.0, show_default=True, help="Part of the jobs that report nothing before they end."
+)
+@click.option(
+    "--unstoppable", type=PART, default=0.0, show_default=True, help="Part of the silent jobs that cannot be stopped."
+)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write, .yaml.")
 def generate(median: float, out: Path, **recipe: Any) -> None:

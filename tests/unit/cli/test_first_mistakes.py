@@ -14,6 +14,7 @@ from swell.cli.main import swell
 from swell.cli.submit import read_jobs
 from swell.client.errors import DaemonUnreachable
 from swell.client.find import Address
+from swell.core.errors import SwellError
 
 
 @pytest.mark.parametrize(("name", "runs"), [("train.py", "python train.py"), ("go.sh", "bash go.sh")])
@@ -103,3 +104,54 @@ def test_logout_of_nobody_says_so(tmp_path: Path) -> None:
     (tmp_path / "login.json").write_text("{}")
     assert CliRunner().invoke(swell, ["logout", "--home", str(tmp_path)]).output.startswith("removed ")
     assert not (tmp_path / "login.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--interval", "-5"), "-5.0 is not in the range x>=0"),
+        (("--interval", "inf"), "'inf' is not a number with an end"),
+        (("--noise", "nan"), "'nan' is not a number with an end"),
+        (("--stragglers", "7"), "7.0 is not in the range 0<=x<=1"),
+        (("--failures", "-1"), "-1.0 is not in the range x>=0"),
+        (("--processes", "-1"), "-1 is not in the range x>=0"),
+        (("--restart-cost", "x"), "'x' is not a valid number"),
+    ],
+)
+def test_a_simulation_that_would_never_end_or_mean_nothing_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    workload = tmp_path / "jobs.yaml"
+    workload.write_text("- {at: 0, takes: 1m, command: 'true', gpus: 1}\n")
+    given = ("sim", "run", "--workload", str(workload), "--out", str(tmp_path / "out"), *arguments)
+    done = CliRunner().invoke(swell, given)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [("--families", "0"), ("--elastic", "3"), ("--sigma", "-1"), ("--hours", "inf")])
+def test_a_workload_that_cannot_be_is_not_generated(tmp_path: Path, arguments: tuple[str, str]) -> None:
+    done = CliRunner().invoke(swell, ("sim", "generate", "--out", str(tmp_path / "jobs.yaml"), *arguments))
+    assert done.exit_code == 2
+    assert f"Invalid value for '{arguments[0]}'" in done.output
+    assert not (tmp_path / "jobs.yaml").exists()
+
+
+def test_a_simulation_says_how_many_jobs_its_times_leave_out(tmp_path: Path) -> None:
+    workload = tmp_path / "jobs.yaml"
+    workload.write_text("- {takes: 1m, command: 'true', gpus: 1}\n- {takes: 1m, command: 'true', gpus: 8}\n")
+    options = ("--cluster", "1x2", "--policy", "fifo", "--out", str(tmp_path / "out"))
+    done = CliRunner().invoke(swell, ("sim", "run", "--workload", str(workload), *options))
+    assert done.exit_code == 0, done.output
+    assert "note: jobs, fifo: times are without 1 job that never ended" in done.output
+
+
+def test_results_that_are_not_there_are_answered_with_what_writes_them(tmp_path: Path) -> None:
+    with pytest.raises(SwellError, match=r"has no summary\.json; `swell sim run --out .* writes it"):
+        CliRunner().invoke(swell, ("sim", "compare", str(tmp_path)), catch_exceptions=False)
+
+
+def test_a_whole_number_is_not_called_a_range() -> None:
+    done = CliRunner().invoke(swell, ("port-forward", "1", "1-4"))
+    assert "'1-4' is not a valid integer." in done.output

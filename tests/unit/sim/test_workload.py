@@ -74,6 +74,8 @@ def test_gpus_of_public_profiles_are_called_by_what_they_are(profiles: Path, one
 def test_a_cluster_that_cannot_be_read_says_how_to_write_one() -> None:
     with pytest.raises(SwellError, match="write 16x4"):
         parse_cluster("16 nodes")
+    with pytest.raises(SwellError, match="'0x4' is no node at all"):
+        parse_cluster("2x4,0x4")
 
 
 def test_a_recipe_says_what_families_and_estimates_mean_and_who_is_silent(tmp_path: Path) -> None:
