@@ -27,7 +27,7 @@ SUMMED = ("jobs", "completed", "failed", "cancelled")
 
 @click.command()
 @click.option("--since", type=Moment(), default="7d", show_default=True, help="Jobs that ended since, or have not.")
-@click.option("--until", type=Moment(), help="Jobs submitted before.")
+@click.option("--until", type=Moment(past=False), help="Jobs submitted before.")
 @click.option("--user", default="", help="Only this user's.")
 @click.option("--mine", is_flag=True, help="Only yours.")
 @click.option("--team", default="", help="Only this team's.")

@@ -65,11 +65,13 @@ def logs(
 
     On a terminal only colours and progress bars get through, no other orders to the terminal.
     """
-    found = client(home)
+    if rank == "all" and not follows:
+        raise click.UsageError("--rank all goes with -f; without it name one process, such as --rank 1")
     if follows and grep:
         raise click.UsageError("--grep does not go with -f; `swell logs -f JOB | grep …` does")
     if follows and tail and (since or rank == "all"):
         raise click.UsageError("-n with -f goes with neither --since nor --rank all; leave one out")
+    found = client(home)
     if follows:
         sys.exit(_to_the_end(found, job, as_json=as_json, rank=rank, attempt=attempt, tail=tail or 0, since=since))
     chunks = found.raw(job_path(job, "logs"), rank=rank, attempt=attempt, since=since)

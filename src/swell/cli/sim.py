@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from swell.cli.common import plural
+from swell.cli.missing import Verbs
 from swell.cli.numbers import PART, Amount, Count
 from swell.cli.terminal import say
 from swell.core.spelling import instead_of
@@ -41,7 +42,7 @@ WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
 
 
-@click.group()
+@click.group(cls=Verbs)
 def sim() -> None:
     """Simulate policies on a workload, compare them, and draw what happened."""
 

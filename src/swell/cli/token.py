@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.missing import Verbs
 from swell.cli.numbers import Count
 from swell.cli.terminal import say
 from swell.cli.user import ROLES
 from swell.jobfile.units import format_duration
 
 
-@click.group()
+@click.group(cls=Verbs)
 def token() -> None:
     """Make, list or revoke tokens: what `swell login` asks for."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from swell.cli import common, logs, show, wait
 from swell.cli.main import swell
 from swell.cli.submit import read_jobs
+from swell.cli.times import Moment
 from swell.client.errors import DaemonUnreachable
 from swell.client.find import Address
 from swell.core.errors import SwellError
@@ -155,3 +157,23 @@ def test_results_that_are_not_there_are_answered_with_what_writes_them(tmp_path:
 def test_a_whole_number_is_not_called_a_range() -> None:
     done = CliRunner().invoke(swell, ("port-forward", "1", "1-4"))
     assert "'1-4' is not a valid integer." in done.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("node", "shwo", "gpu1"), "there is no verb 'shwo' of `swell node`; did you mean show?"),
+        (("sim", "foo"), "there is no verb 'foo' of `swell sim`; there are: run, generate, compare, report"),
+        (("logs", "7", "--rank", "all"), "--rank all goes with -f; without it name one process, such as --rank 1"),
+        (("stats", "--since", "2999-01-01"), "'2999-01-01' is still to come"),
+        (("history", "--since", "2999-01-01T10:00"), "is still to come"),
+    ],
+)
+def test_what_cannot_be_meant_is_answered_with_what_can(typed: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(swell, typed)
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_until_may_be_still_to_come() -> None:
+    assert Moment(past=False).convert("2999-01-01", None, None) > time.time()
