@@ -77,6 +77,12 @@ def _part(_: click.Context, __: click.Parameter, text: str) -> float:
         raise click.BadParameter(str(error)) from error
 
 
+NO_BATCH = {
+    ".py": "`swell run -- python {}`",
+    **dict.fromkeys((".yaml", ".yml", ".json"), "`swell submit {}`"),
+}
+"""By the ending of a file, what its owner meant: its lines would run as commands of a shell."""
+
 results_option = click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),
@@ -141,6 +147,10 @@ def read_file(file: Path) -> tuple[BatchLine, ...]:
 
 
 def _text(file: Path) -> str:
+    if file.suffix in NO_BATCH:
+        raise click.BadParameter(
+            f"{file} has no shell command per line; {NO_BATCH[file.suffix].format(file)} runs it", param_hint="FILE"
+        )
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -161,6 +171,7 @@ def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, *
     forward, exclude, back = (from_here(said[name]) for name in ("forward", "exclude", "back"))
     client, nodes = connect(home, said["machines"])
     results = Results(root=said["results"], patterns=back)
+    results.check_place()
     needs = requirements(client, said, nodes)
     todo = _to_do(client, lines, results, overwrite=said["overwrite"], retry_failed=said["retry_failed"])
     if not todo:
