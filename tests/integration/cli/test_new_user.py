@@ -238,3 +238,12 @@ def test_a_name_that_nobody_can_have_is_answered_with_what_a_name_has(sh: Shell)
     assert (
         "name: 'an a' is not a name Swell can use; a name has letters, digits" in sh("user", "add", "an a", code=2).err
     )
+
+
+def test_a_deadline_that_is_past_is_noted(sh: Shell) -> None:
+    (sh.work / "job.yaml").write_text("command: 'true'\ngpus: 0\ndeadline: 2020-01-01T00:00\n")
+    done = sh("submit", "job.yaml")
+    assert "note: its deadline is past" in done.out + done.err
+    (sh.work / "job.yaml").write_text("command: 'true'\ngpus: 0\ndeadline: 8h\n")
+    done = sh("submit", "job.yaml")
+    assert "deadline" not in done.out + done.err
