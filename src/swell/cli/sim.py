@@ -38,6 +38,13 @@ COLUMNS = (
 
 Number = TypeVar("Number", int, float)
 GENERAL = ("starvation_s", "min_run_s", "move_interval_s", "max_moves", "share_overload_milli")
+WHICH = ("workload", "policy", "batch", "load")
+FIRST_LEFT_OUT = (
+    *("wall s", "batch", "load", "ρ > 1", "lost GPU h", "GPU h/job"),
+    *("median s", "restarts/job", "makespan s", "p99 s"),
+)
+"""Where a terminal is narrow; summary.json has all."""
+PADDING = 2
 WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
 
@@ -295,11 +302,10 @@ def _with_progress(cases: Sequence[Case], processes: int) -> list[Outcome]:
 def _show(outcomes: Sequence[Outcome], out: Path) -> None:
     from rich.console import Console
 
-    table = _table([dict(outcome.summary) for outcome in outcomes])
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
-    console.print(table)
+    console.print(_table([dict(outcome.summary) for outcome in outcomes], console.width))
     for line in never_ended(outcomes):
         console.print(line, highlight=False)
     console.print(f"written to {out}; `swell sim report {out}` makes a page of it")
@@ -315,14 +321,32 @@ def never_ended(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def _table(summaries: Sequence[dict[str, object]]) -> Table:
+def _table(summaries: Sequence[dict[str, object]], room: int) -> Table:
     from rich.table import Table
 
-    table = Table("workload", "policy", "batch", "load", *(title for _, title, _ in COLUMNS), box=None)
-    for figures in summaries:
-        cells = [_number(figures.get(key), digits) for key, _, digits in COLUMNS]
-        table.add_row(*(str(figures.get(key, "")) for key in ("workload", "policy", "batch", "load")), *cells)
+    head = [*WHICH, *(title for _, title, _ in COLUMNS)]
+    rows = [
+        [str(figures.get(key, "")) for key in WHICH] + [_number(figures.get(key), digits) for key, _, digits in COLUMNS]
+        for figures in summaries
+    ]
+    shown = fitting(head, rows, room)
+    table = Table(*(head[i] for i in shown), box=None)
+    for row in rows:
+        table.add_row(*(row[i] for i in shown))
     return table
+
+
+def fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Which columns a terminal has room for: half a figure says nothing. What tells two rows apart stays."""
+    widths = [max(len(row[i]) for row in (head, *rows)) + PADDING for i in range(len(head))]
+    shown = list(range(len(head)))
+    for title in FIRST_LEFT_OUT:
+        if sum(widths[i] for i in shown) <= room:
+            break
+        column = head.index(title)
+        if title not in WHICH or len({row[column] for row in rows}) <= 1:
+            shown.remove(column)
+    return shown
 
 
 def _number(value: object, digits: int) -> str:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from swell.cli import common, logs, show, wait
 from swell.cli.main import swell
+from swell.cli.sim import COLUMNS, WHICH, fitting
 from swell.cli.submit import read_jobs
 from swell.cli.times import Moment
 from swell.client.errors import DaemonUnreachable
@@ -177,3 +178,15 @@ def test_what_cannot_be_meant_is_answered_with_what_can(typed: tuple[str, ...], 
 
 def test_until_may_be_still_to_come() -> None:
     assert Moment(past=False).convert("2999-01-01", None, None) > time.time()
+
+
+def test_a_narrow_terminal_shows_fewer_figures_of_a_simulation_never_half_of_one() -> None:
+    head = [*WHICH, *(title for _, title, _ in COLUMNS)]
+    rows = [["workload-1", name, "fixed", "1.0", *("123456" for _ in COLUMNS)] for name in ("fifo", "elastic-srjf")]
+    for room in (80, 100, 120):
+        shown = fitting(head, rows, room)
+        assert sum(max(len(row[i]) for row in (head, *rows)) + 2 for i in shown) <= room
+        assert [head[i] for i in shown][:3] == ["workload", "policy", "mean s"]
+    assert fitting(head, rows, 160) == list(range(len(head)))
+    rows[1][3] = "2.0"
+    assert "load" in [head[i] for i in fitting(head, rows, 80)]
