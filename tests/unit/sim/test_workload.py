@@ -109,3 +109,9 @@ def test_what_is_not_asked_for_changes_no_workload() -> None:
     assert [a.truth for a in plain.arrivals] == [a.truth for a in other.arrivals]
     with pytest.raises(SwellError, match="from 0 to 1"):
         generate(Recipe(alike=2.0))
+
+
+def test_a_wrong_field_of_a_workload_is_told_with_its_file_and_job(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("- {command: 'true'}\n- {command: 'true', gpu: 2}\n")
+    with pytest.raises(SwellError, match=r"jobs\.yaml, job 2, gpu: there is no such field \(write gpus: 2\)"):
+        read_jobs(tmp_path / "jobs.yaml")
