@@ -55,9 +55,7 @@ class Config:
     advertise: str = ""  # the name or address that others reach it by; empty: `host`, or this machine
     socket: str = ""  # also listen on this Unix socket, such as /run/swell/socket: the kernel tells who calls
     socket_role: Role | None = Role.SUBMITTER  # by the socket, of users who were not added; `none`: no role
-    run_as: str = (
-        "self"  # the user that jobs run as: self (the daemon's user), or submitter (needs root): their own user here
-    )
+    run_as: str = "self"  # whom jobs run as: the daemon's user; `submitter` (needs root): their own user here
     tls: bool = False  # encrypt what comes over `host`; jobs and commands of this machine go by loopback
     tls_certificate: str = ""  # PEM file; empty: one of our own, which `swell login` pins
     tls_key: str = ""  # PEM file; empty: in the same file
@@ -80,9 +78,7 @@ class Config:
     preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that is preempted or paused
     resize_wait_s: float = 3600.0  # for a checkpoint that cannot be foreseen; then a resize or move is withdrawn
     container_runtime: str = ""  # podman, docker, or the path of one; empty: the first of them that is found
-    container_options: tuple[
-        str, ...
-    ] = ()  # added to every `run` of the runtime, such as [--security-opt=no-new-privileges]
+    container_options: tuple[str, ...] = ()  # of every `run`, such as [--security-opt=no-new-privileges]
     container_mounts: tuple[str, ...] = ("~",)  # directories below which jobs with an image may mount
     container_shm_mib: int = 8192  # size of /dev/shm in a container; 0: the runtime's own default
     container_pids: int = 0  # processes and threads of a container, at most; 0: the runtime's own default

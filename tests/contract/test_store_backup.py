@@ -55,6 +55,13 @@ def test_a_copy_restored_into_either_database_is_the_same(sql_url: str, elsewher
     assert sorted(path.name for path in tmp_path.glob(".swell-backup*")) == []
 
 
+def test_a_file_that_is_no_database_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('a program')\n")
+    with pytest.raises(StoreError, match=r"train\.py is no copy that `swell backup` made; nothing was changed"):
+        restore(tmp_path / "train.py", database_at(f"sqlite:///{tmp_path / 'swell.db'}"))
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
 def test_copies_made_under_load_are_each_of_one_moment(sql_url: str, tmp_path: Path) -> None:
     log: list[Event] = [event for job in range(1, 2000) for event in (moving_life if job % 2 else short_life)(job)]
     done = threading.Event()

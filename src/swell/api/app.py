@@ -49,7 +49,9 @@ from swell.api.sessions import Sessions
 from swell.api.submit import submit
 from swell.config import Config
 from swell.core.errors import SwellError
+from swell.jobfile.expand import NAME_PATTERN, NAME_RULE
 from swell.jobfile.problems import Problem
+from swell.jobfile.units import written
 from swell.ports import Machines
 from swell.web.assets import Assets
 
@@ -141,6 +143,8 @@ def _problem(detail: Any) -> Problem:
     if detail["type"] == "json_invalid":
         return Problem(path="", what=f"not valid JSON at byte {path[0] if path else 0}", fix="check quotes and commas")
     name = ".".join(map(str, path)) or str(where)
+    if detail["type"] == "string_pattern_mismatch" and NAME_PATTERN in detail["ctx"]["pattern"]:
+        return Problem(path=name, what=f"{written(detail['input'])} is not a name Swell can use; {NAME_RULE}", fix="")
     fix = "see /v1/openapi.json for what may be sent"
     return Problem(path=name, what=_in_our_words(str(detail["msg"])), fix=fix)
 

@@ -111,9 +111,12 @@ class _Submission:
     async def _send(self, specs: Sequence[JobSpec], key: str) -> list[dict[str, Any]]:
         specs = _as_before(self.context.engine, key, specs)
         ids = await self.context.engine.submit(specs, key=key, batch=self.batch)
+        present_s = now_s(self.context.engine)
         for spec in specs:
             if note := elasticity_note(spec):
                 self.notes.setdefault(note)
+            if 0 < spec.deadline_s <= present_s:
+                self.notes.setdefault("its deadline is past: nothing can be done to meet it")
         return [{"id": job, "name": spec.name} for job, spec in zip(ids, specs, strict=True)]
 
     async def _send_in_stages(self, documents: Sequence[Document]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.numbers import Count
 from swell.cli.terminal import say
 from swell.cli.times import FORMS, Moment, clock
 
@@ -19,7 +20,7 @@ from swell.cli.times import FORMS, Moment, clock
 @click.option(
     "-n",
     "--last",
-    type=click.IntRange(1, 10_000),
+    type=Count(1, 10_000),
     default=50,
     show_default=True,
     help="How many entries to show, the last ones.",

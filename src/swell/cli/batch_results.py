@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import click
 
 from swell.cli.far_files import bring, far_tree
 from swell.cli.terminal import safe, say
@@ -29,6 +32,14 @@ class Results:
 
     def exist(self, name: str) -> bool:
         return any((self.root / f"{name}{suffix}").exists() for suffix in ("", *STREAMS))
+
+    def check_place(self) -> None:
+        """Raises what is wrong with it before any job runs, and makes nothing."""
+        there = next(path for path in (self.root.absolute(), *self.root.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise click.BadParameter(f"{there} is not a directory, so no results can go there", param_hint="--results")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise click.BadParameter(f"nothing can be written in {there}; name another", param_hint="--results")
 
     def collect(self, client: Client, job: dict[str, Any]) -> None:
         """Bring back what an ended job left, in place of what is there. One that never started left nothing.

@@ -19,6 +19,7 @@ from swell.cli.batch_room import check_fits, kinds_of, show_room
 from swell.cli.common import connected, plural, print_json
 from swell.cli.dry_run import dry_run
 from swell.cli.node_add import pairs
+from swell.cli.numbers import Count
 from swell.cli.patience import patiently
 from swell.cli.sending import described, prepare, send
 from swell.cli.terminal import safe, say
@@ -76,6 +77,12 @@ def _part(_: click.Context, __: click.Parameter, text: str) -> float:
         raise click.BadParameter(str(error)) from error
 
 
+NO_BATCH = {
+    ".py": "`swell run -- python {}`",
+    **dict.fromkeys((".yaml", ".yml", ".json"), "`swell submit {}`"),
+}
+"""By the ending of a file, what its owner meant: its lines would run as commands of a shell."""
+
 results_option = click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),
@@ -96,12 +103,12 @@ OPTIONS = (
         help="Only these; new ones are added first.",
     ),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label."),
-    click.option("--gpus", type=click.IntRange(1), help="GPUs of each job.  [default: 1, with --reserve all]"),
+    click.option("--gpus", type=Count(1), help="GPUs of each job.  [default: 1, with --reserve all]"),
     click.option("--no-gpu-required", is_flag=True, help="Jobs need no GPU."),
     click.option("--memory-required", default="0", callback=_size, help="Memory of each job: MiB, or 8GiB."),
     click.option("--gpu-memory-required", default="0", callback=_size, help="Memory on its GPU: MiB, or 3GiB."),
     click.option("--no-reserve-gpu", is_flag=True, help="Several jobs per GPU, by GPU memory and utilisation."),
-    click.option("--num-cpus", type=click.IntRange(0), default=1, show_default=True, help="CPU cores of each job."),
+    click.option("--num-cpus", type=Count(0), default=1, show_default=True, help="CPU cores of each job."),
     click.option("--gpu-utilization", default="0", callback=_part, help="Part of a GPU's compute: 0.5 is half."),
     click.option("--reserve", is_flag=True, help="Each job has a whole machine, with its GPUs."),
     click.option("--overwrite", is_flag=True, help="Run lines again whose results are here, and replace those."),
@@ -140,6 +147,10 @@ def read_file(file: Path) -> tuple[BatchLine, ...]:
 
 
 def _text(file: Path) -> str:
+    if file.suffix in NO_BATCH:
+        raise click.BadParameter(
+            f"{file} has no shell command per line; {NO_BATCH[file.suffix].format(file)} runs it", param_hint="FILE"
+        )
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -160,6 +171,7 @@ def run_lines(lines: Sequence[BatchLine], *, home: Path | None, as_json: bool, *
     forward, exclude, back = (from_here(said[name]) for name in ("forward", "exclude", "back"))
     client, nodes = connect(home, said["machines"])
     results = Results(root=said["results"], patterns=back)
+    results.check_place()
     needs = requirements(client, said, nodes)
     todo = _to_do(client, lines, results, overwrite=said["overwrite"], retry_failed=said["retry_failed"])
     if not todo:

@@ -12,7 +12,6 @@ import click
 from swell.cli import completion
 from swell.cli.common import client, connected, plural, print_json
 from swell.cli.terminal import say
-from swell.client.http import user_name
 
 SHOWN = 10
 _RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
@@ -35,11 +34,12 @@ def cancel(home: Path | None, as_json: bool, jobs: tuple[str, ...], everything: 
     Queued jobs are given up; running ones are asked to stop, then made to after their grace.
     """
     body: dict[str, Any] = {"jobs": [job for text in jobs for job in spread(text)], "all": everything, **said}
-    if mine:
-        body["user"] = user_name()
-    if not (jobs or everything or body["name"] or body["batch"] or body["user"]):
+    if not (jobs or everything or mine or body["name"] or body["batch"] or body["user"]):
         raise click.UsageError("which jobs? Name them, or use --all, --mine, --name or --batch")
-    answer = client(home).post("/v1/jobs/cancel", body)
+    found = client(home)
+    if mine:
+        body["user"] = found.me()
+    answer = found.post("/v1/jobs/cancel", body)
     conclude(answer, "cancelled", as_json=as_json)
 
 

@@ -58,7 +58,9 @@ def client_or_start(home: Path | None, *, needs_gpus: bool = True) -> Client:
     place = (home or default_home()).expanduser()
     found = answering(home)
     if found is None:
-        return _with_slots(start_daemon(home, ()), place)
+        found = start_daemon(home, ())
+        say(f"note: no daemon was running; one is now, at {found.address.url} (`swell down` stops it)", err=True)
+        return _with_slots(found, place)
     return _with_slots(found, place) if needs_gpus and found.address.local else found
 
 

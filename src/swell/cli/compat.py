@@ -15,11 +15,11 @@ from swell.cli.cancel import cancel
 from swell.cli.common import client, client_or_start, table
 from swell.cli.logs import logs
 from swell.cli.main import guarded
+from swell.cli.numbers import Amount, Count
 from swell.cli.sending import Document, prepare, send
 from swell.cli.submit import tell
 from swell.cli.tables import JOB_HEAD, job_row
 from swell.cli.terminal import say
-from swell.client.http import user_name
 
 CUSTOM, SNAPSHOTS, DATA = "/custom", "/snapshots", "/data"
 MOST_GPUS = 8
@@ -32,14 +32,14 @@ MOST_GPUS = 8
 @click.option("--script_path", required=True, help="Run as `python SCRIPT_PATH`; a path inside the container.")
 @click.option("--custom_dir", default="", help="Seen by the script at /custom.")
 @click.option("--snapshots_dir", default="", help="Seen by the script at /snapshots; checkpoints go there.")
-@click.option("--batch_size", type=click.IntRange(0), default=0)
-@click.option("--training_set_size", type=click.IntRange(0), default=0)
-@click.option("--max_epochs", type=click.IntRange(0), default=0)
+@click.option("--batch_size", type=Count(0), default=0)
+@click.option("--training_set_size", type=Count(0), default=0)
+@click.option("--max_epochs", type=Count(0), default=0)
 @click.option("--is_single_gpu", type=bool, default=False, help="Never more than one GPU.")
 @click.option("--disable_gpu_sharing", type=bool, default=False, help="Always alone on its GPU.")
-@click.option("--estimated_memory", type=click.IntRange(0), default=0, help="GPU memory, in MiB.")
+@click.option("--estimated_memory", type=Count(0), default=0, help="GPU memory, in MiB.")
 @click.option("--port_mapping", default="", help="nodePort:containerPort,…")
-@click.option("--est_nhours", type=click.FloatRange(0), default=0.0, help="Estimated duration in hours.")
+@click.option("--est_nhours", type=Amount(0), default=0.0, help="Estimated duration in hours.")
 def run_scheduler(job_name: str, **said: Any) -> None:
     """Submit JOB_NAME, as the submission guide says."""
     document = document_of(job_name, datasets=Path.home() / "datasets", **said)
@@ -100,13 +100,12 @@ def _on_the_machine(document: Document, script: str, custom: str, snapshots: str
 
 @click.command("scheduler-state")
 @click.option("--all_users", is_flag=True, help="Everybody's jobs, not only yours.")
-@click.option(
-    "--nlast", type=click.IntRange(1), default=10, show_default=True, help="How many jobs to show, the last ones."
-)
+@click.option("--nlast", type=Count(1), default=10, show_default=True, help="How many jobs to show, the last ones.")
 @click.option("--extended", is_flag=True, help="Everything that is known of each.")
 def scheduler_state(all_users: bool, nlast: int, extended: bool) -> None:
     """The last jobs and their state."""
-    jobs, _ = client().jobs(state="all", limit=nlast, user="" if all_users else user_name())
+    found = client()
+    jobs, _ = found.jobs(state="all", limit=nlast, user="" if all_users else found.me())
     if not extended:
         say(table(JOB_HEAD, [job_row(job) for job in jobs]))
         return

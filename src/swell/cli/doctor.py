@@ -23,6 +23,7 @@ from swell.core.errors import SwellError
 from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, kept_slots, make_directory, read_token
 from swell.shim import limits, members
 
+SQLITE = "sqlite:///"
 LOW_DISK_GIB = 1.0
 CLOCK_OFF_S = 5.0
 SHOWN = 5
@@ -48,7 +49,7 @@ def doctor(home: Path | None, as_json: bool, rebuild: bool) -> None:
     if rebuild:
         _rebuild(place)
     checks = [check(place) for check in CHECKS]
-    checks += [*_database(place), *_daemon(home)]
+    checks += (_config(place) or [_isolation(place), *_database(place)]) + _daemon(home)
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -176,10 +177,7 @@ def _isolation(home: Path) -> Check:
     """What keeps jobs of different people apart, as this machine is set up."""
     from swell.config import load_config
 
-    try:
-        config = load_config(home, {})
-    except SwellError as error:
-        return Check(name="isolation", ok=False, found=str(error), fix="correct config.yaml")
+    config = load_config(home, {})
     if config.as_submitter:
         whom = "jobs run as their submitters here; over SSH as the account of the machine, in pods as the image says"
     else:
@@ -201,10 +199,18 @@ def _held_to(as_submitter: bool) -> str:
     return f"memory (if the job names it), processes and CPU shares are limited, in {len(held)} cgroups per worker"
 
 
-CHECKS: Sequence[Callable[[Path], Check]] = (
-    *(_python, _home, _disk, _usage, _token, _driver, _git),
-    *(_processes, _isolation),
-)
+def _config(home: Path) -> list[Check]:
+    """What stands in the way of every start; all is well where nothing is written down."""
+    from swell.config import load_config
+
+    try:
+        load_config(home, {})
+    except SwellError as error:
+        return [Check(name="config", ok=False, found=str(error), fix="correct it; no daemon starts with it")]
+    return []
+
+
+CHECKS: Sequence[Callable[[Path], Check]] = (*(_python, _home, _disk, _usage, _token, _driver, _git, _processes),)
 
 
 def _rebuild(home: Path) -> None:
@@ -228,8 +234,11 @@ def _database(home: Path) -> list[Check]:
     from swell.store.check import check
     from swell.store.open import database_at
 
+    url = load_config(home, {}).database_url
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
+        return [Check(name="database", ok=None, found="none yet: the first start makes one")]
     try:
-        database = database_at(load_config(home, {}).database_url)
+        database = database_at(url)
         damages = check(database)
     except SwellError as error:
         return [Check(name="database", ok=False, found=str(error))]

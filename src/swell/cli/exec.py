@@ -12,6 +12,7 @@ import click
 from swell.cli import completion
 from swell.cli.common import client, home_option
 from swell.cli.missing import Word
+from swell.cli.numbers import Count
 from swell.client.http import Client
 from swell.core.errors import SwellError
 
@@ -23,7 +24,7 @@ class CannotExec(SwellError):
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Beside this process of the job.")
+@click.option("--rank", type=Count(0), default=0, show_default=True, help="Beside this process of the job.")
 @click.argument("job", type=completion.JOB)
 @click.argument("command", nargs=-1, required=True, type=Word(MISSING))
 @home_option

@@ -14,10 +14,10 @@ import click
 
 from swell.cli.common import client, connected, plural, print_json, table
 from swell.cli.ls import ALL, STATES, take
+from swell.cli.numbers import Count
 from swell.cli.tables import state
 from swell.cli.terminal import say
 from swell.cli.times import Moment, clock
-from swell.client.http import user_name
 from swell.jobfile.units import format_duration
 
 Job = dict[str, Any]
@@ -27,14 +27,14 @@ SUMMED = ("jobs", "completed", "failed", "cancelled")
 
 @click.command()
 @click.option("--since", type=Moment(), default="7d", show_default=True, help="Jobs that ended since, or have not.")
-@click.option("--until", type=Moment(), help="Jobs submitted before.")
+@click.option("--until", type=Moment(past=False), help="Jobs submitted before.")
 @click.option("--user", default="", help="Only this user's.")
 @click.option("--mine", is_flag=True, help="Only yours.")
 @click.option("--team", default="", help="Only this team's.")
 @click.option("--name", default="", help="Only of this name; patterns such as 'train-*' too.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only in this; may be repeated.")
 @click.option("--by", type=click.Choice(("user", "team")), help="Sums instead of jobs: per user, or per team.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Most lines to show.")
+@click.option("-n", "--limit", type=Count(1), default=100, show_default=True, help="Most lines to show.")
 @click.option("--csv", "as_csv", is_flag=True, help="All of them as CSV; times in UTC.")
 @connected
 def history(
@@ -53,7 +53,8 @@ def history(
 
     GPU hours are GPUs times the time they were held, over all attempts of a job.
     """
-    every, _ = take(client(home), "all", ALL, {"user": user_name() if mine else user, "ended_since": since})
+    found = client(home)
+    every, _ = take(found, "all", ALL, {"user": found.me() if mine else user, "ended_since": since})
     jobs = [job for job in every if (until is None or job["submitted_s"] <= until) and _matches(job, **wanted)]
     if by:
         _show_sums(sums(jobs, by), by, as_json=as_json, as_csv=as_csv)

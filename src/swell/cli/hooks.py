@@ -9,13 +9,14 @@ from urllib.parse import quote
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.numbers import Count
 from swell.cli.terminal import say
 
 
 @click.command()
 @click.option("--test", "name", default="", metavar="NAME", help="Send a notice to this hook now.")
 @click.option("--replay", default="", metavar="NAME", help="Send this hook the notices after event --after again.")
-@click.option("--after", type=click.IntRange(min=0), metavar="SEQ", help="With --replay: the last `seq` to leave out.")
+@click.option("--after", type=Count(min=0), metavar="SEQ", help="With --replay: the last `seq` to leave out.")
 @connected
 def hooks(home: Path | None, as_json: bool, name: str, replay: str, after: int | None) -> None:
     """Show where notices of ended, failed, preempted and starving jobs and of machines go (`hooks` in config.yaml)."""

@@ -14,6 +14,7 @@ import click
 from swell.cli import completion
 from swell.cli.common import client, connected, print_json
 from swell.cli.follow import end_line, exit_code, follow
+from swell.cli.numbers import Count
 from swell.cli.run import EXIT_DETACHED
 from swell.cli.terminal import LogWriter, say
 from swell.cli.times import FORMS, Moment
@@ -42,8 +43,8 @@ def _rank(_: click.Context, __: click.Parameter, value: str) -> str:
     "-f", "--follow", "follows", is_flag=True, help="Go on until the job has ended; then 0, or 1 if it failed."
 )
 @click.option("--rank", default="0", show_default=True, callback=_rank, help="Of this process; `all` goes with -f.")
-@click.option("--attempt", type=click.IntRange(0), default=0, help="Only this attempt.  [default: all]")
-@click.option("-n", "--tail", type=click.IntRange(1), help="How many lines to show, the last ones.")
+@click.option("--attempt", type=Count(0), default=0, help="Only this attempt.  [default: all]")
+@click.option("-n", "--tail", type=Count(1), help="How many lines to show, the last ones.")
 @click.option(
     "--since", type=Moment(), default=0.0, help=f"Only what was printed since then, or up to 5 s before: {FORMS}."
 )
@@ -64,11 +65,13 @@ def logs(
 
     On a terminal only colours and progress bars get through, no other orders to the terminal.
     """
-    found = client(home)
+    if rank == "all" and not follows:
+        raise click.UsageError("--rank all goes with -f; without it name one process, such as --rank 1")
     if follows and grep:
         raise click.UsageError("--grep does not go with -f; `swell logs -f JOB | grep …` does")
     if follows and tail and (since or rank == "all"):
         raise click.UsageError("-n with -f goes with neither --since nor --rank all; leave one out")
+    found = client(home)
     if follows:
         sys.exit(_to_the_end(found, job, as_json=as_json, rank=rank, attempt=attempt, tail=tail or 0, since=since))
     chunks = found.raw(job_path(job, "logs"), rank=rank, attempt=attempt, since=since)

@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, plural, print_json, table, terminal_columns
+from swell.cli.numbers import Count
 from swell.cli.tables import COLOURS, JOB_HEAD, job_head, job_row, state
 from swell.cli.terminal import say
-from swell.client.http import Client, user_name
+from swell.client.http import Client
 
 SHOWN_ENDED = 5
 PAGE = 500
@@ -43,9 +44,7 @@ SORTS: Mapping[str, Callable[[Job], Any]] = {
 @click.option("--ended", "group", flag_value="ended", help="Only those that have ended.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only in this; may be repeated.")
 @click.option("--name", default="", help="Only of this name; patterns such as 'train-*' too.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Most jobs to show per group."
-)
+@click.option("-n", "--limit", type=Count(1), default=100, show_default=True, help="Most jobs to show per group.")
 @click.option("--user", default="", help="Only this user's.")
 @click.option("--mine", is_flag=True, help="Only yours.")
 @click.option("--batch", default="", help="Only those submitted together under this name.")
@@ -89,7 +88,7 @@ class Wanted:
 
     def jobs(self, found: Client) -> tuple[list[Job], bool]:
         """The jobs, and whether there are more."""
-        query = {"user": user_name() if self.mine else self.user, "batch": self.batch}
+        query = {"user": found.me() if self.mine else self.user, "batch": self.batch}
         jobs: dict[int, Job] = {}  # one that moves on between two questions is there twice: as it was seen last
         more = False
         for group, most in self._groups().items():

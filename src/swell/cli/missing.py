@@ -18,6 +18,19 @@ class Word(StringParamType):
         return self._missing
 
 
+class Verbs(click.Group):
+    """A verb with verbs of its own: of one that is not there, the one that was probably meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            from swell.core.spelling import instead_of
+
+            ctx.fail(f"there is no verb {args[0]!r} of `swell {ctx.info_name}`; {instead_of(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
 class FieldsAreNoOptions(click.Command):
     """A verb whose jobs have fields: `--gpus 2` is answered with how a field is changed here."""
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.missing import Verbs
 from swell.cli.node_add import add
 from swell.cli.node_show import described
 from swell.cli.nodes import nodes
@@ -17,7 +18,7 @@ from swell.cli.tables import NODE_HEAD, node_row
 from swell.cli.terminal import say
 
 
-@click.group()
+@click.group(cls=Verbs)
 def node() -> None:
     """Add, show, cordon, drain or remove a machine."""
 

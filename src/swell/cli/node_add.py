@@ -12,6 +12,7 @@ import click
 
 from swell.cli.common import client, columns, connected, print_json, table
 from swell.cli.machine_target import machine
+from swell.cli.numbers import Count
 from swell.cli.tables import NODE_HEAD, node_row
 from swell.cli.terminal import safe, say
 from swell.client.http import Client, Message
@@ -38,10 +39,10 @@ SSH_ONLY = ("key", "name", "setup", "lease", "python", "root", "realm")
 @click.option("--python", default="", help="SSH: its Python, 3.8 or newer.  [default: python3]")
 @click.option("--root", default="", help="SSH: directory on a local disk of it.  [default: ~/.swell]")
 @click.option("--realm", default="", help="SSH: machines of one realm reach each other; a job never spans two.")
-@click.option("--gpus", type=click.IntRange(0), help="How many slots; over SSH in place of the GPUs it has.")
+@click.option("--gpus", type=Count(0), help="How many slots; over SSH in place of the GPUs it has.")
 @click.option("--gpu-type", default=SLOTS_ONLY["gpu_type"], show_default=True, help="Slots: their type, such as A100.")
 @click.option("--gpu-memory", default=SLOTS_ONLY["gpu_memory"], help="Slots: memory of each, such as 40GiB.")
-@click.option("--cpus", type=click.IntRange(1), default=1, show_default=True, help="Slots: CPU cores.")
+@click.option("--cpus", type=Count(1), default=1, show_default=True, help="Slots: CPU cores.")
 @click.option("--memory", default=SLOTS_ONLY["memory"], show_default=True, help="Slots: memory of the machine.")
 @click.option(
     "--address", default=SLOTS_ONLY["address"], show_default=True, help="Slots: where other workers reach it."

@@ -15,6 +15,7 @@ import click
 
 from swell.cli import completion
 from swell.cli.common import client, connected, print_json
+from swell.cli.numbers import PORT, Count
 from swell.cli.terminal import safe, say
 from swell.client.http import Client
 from swell.core.errors import SwellError
@@ -33,10 +34,8 @@ class ForwardError(SwellError):
 
 @click.command("port-forward")
 @click.argument("job", type=completion.JOB)
-@click.argument("port", type=click.IntRange(1, 65535))
-@click.option(
-    "--local", type=click.IntRange(0, 65535), default=None, help="Port here.  [default: the same, or a free one]"
-)
+@click.argument("port", type=Count(1, 65535))
+@click.option("--local", type=PORT, default=None, help="Port here.  [default: the same, or a free one]")
 @connected
 def port_forward(home: Path | None, as_json: bool, job: str, port: int, local: int | None) -> None:
     """Make PORT of JOB reachable on this machine until it ends, or Ctrl-C.

@@ -49,6 +49,7 @@ class Size(click.ParamType[int]):
 @click.command()
 @click.argument("jobs", type=completion.JOB, nargs=-1)
 @click.option("--ended", is_flag=True, help="All that have ended.")
+@click.option("--mine", is_flag=True, help="Of these, only yours.")
 @click.option("--older-than", type=Duration(), metavar="TIME", help="Of these, only what ended longer ago: 30d, 12h.")
 @click.option("--larger-than", type=Size(), metavar="SIZE", help="Of these, only what takes more of the disk: 10GiB.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
@@ -59,6 +60,7 @@ def rm(
     as_json: bool,
     jobs: tuple[str, ...],
     ended: bool,
+    mine: bool,
     older_than: float | None,
     larger_than: int | None,
     dry_run: bool,
@@ -74,13 +76,16 @@ def rm(
         raise click.UsageError("which jobs? Name them, or use --ended for all that have ended")
     found = client(home)
     wanted, problems = _wanted(found, [ref for text in jobs for ref in spread(text)], ended=ended)
+    if mine:
+        me = found.me()
+        wanted = {job: view for job, view in wanted.items() if view["user"] == me}
     if older_than is not None:
         wanted = _ended_before(wanted, found.get("/v1/health")["now_s"] - older_than)
     if larger_than is not None:
         wanted = {job: view for job, view in wanted.items() if sum(_sizes(found, [view]).values()) > larger_than << 20}
     if dry_run:
-        _preview(found, list(wanted.values()), as_json=as_json)
-        return
+        _preview(found, list(wanted.values()), problems, as_json=as_json)
+        sys.exit(2 if problems else 0)
     if wanted and not yes:
         _ask(found, list(wanted.values()))
     removed: list[int] = []
@@ -128,16 +133,19 @@ def _is_pattern(ref: int | str) -> bool:
     return isinstance(ref, str) and any(mark in ref for mark in "*?[")
 
 
-def _preview(found: Client, jobs: list[Job], *, as_json: bool) -> None:
+def _preview(found: Client, jobs: list[Job], problems: list[dict[str, Any]], *, as_json: bool) -> None:
     """One line per job; nothing is removed."""
     sizes = {job["id"]: _sizes(found, [job]) for job in jobs}
     if as_json:
-        print_json({"would_remove": [{"job": job, "bytes": found} for job, found in sizes.items()]})
+        would = [{"job": job, "bytes": found} for job, found in sizes.items()]
+        print_json({"would_remove": would, "problems": problems})
         return
     for job in jobs:
         say(f"would remove {job['id']} ({job['name']}): {_words(sizes[job['id']])}")
     total = {kind: sum(size[kind] for size in sizes.values()) for kind in KINDS}
     say(f"would remove {plural(len(jobs), 'job')} and delete {_words(total)}; nothing was removed")
+    for problem in problems[:SHOWN]:
+        say(f"would not remove: {problem['detail']}", err=True)
 
 
 def _ask(found: Client, jobs: list[Job]) -> None:

@@ -70,6 +70,7 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
     """
     document = job_document(said)
     client = client_or_start(home, needs_gpus=needs_gpus(document))
+    _name_last(client, document)
     packed = prepare(client, [document], snapshot=snapshot, home=home)
     accepted = send(client, [document])
     if detach or len(accepted["jobs"]) > 1:
@@ -80,6 +81,14 @@ def run(home: Path | None, as_json: bool, detach: bool, snapshot: bool, **said: 
     for note in accepted["notes"]:
         say(f"note: {note}", err=True)
     sys.exit(watch(client, job, as_json=as_json))
+
+
+def _name_last(client: Client, document: dict[str, Any]) -> None:
+    """`last` is a job here too, and none in a job file: there it would be another one at each submission."""
+    for field in ("depends_on", "after_any", "after_failure"):
+        if "last" in document.get(field, ()):
+            last = str(client.job("last")["id"])
+            document[field] = [last if ref == "last" else ref for ref in document[field]]
 
 
 def watch(client: Client, job: int, *, as_json: bool, tail: int = 0) -> int:

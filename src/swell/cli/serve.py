@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from swell.cli.common import home_option
+from swell.cli.numbers import PORT
 
 MAX_SLOTS = 1024
 
@@ -57,7 +58,7 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--socket",
             help="Also listen on this Unix socket, such as /run/swell/socket: users of this machine need no token.",
         ),
-        click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free one]"),
+        click.option("--port", type=PORT, help="Port to listen on.  [default: any free one]"),
         click.option("--kubernetes-context", help="Nodes of the cluster of this context of the kubeconfig take part."),
         click.option("--kubeconfig", help="The kubeconfig with the cluster.  [default: $KUBECONFIG, ~/.kube/config]"),
         click.option("--database", help="postgresql://… instead of SQLite in the home directory."),

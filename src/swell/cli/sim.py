@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from swell.cli.common import plural
+from swell.cli.missing import Verbs
+from swell.cli.numbers import PART, Amount, Count
 from swell.cli.terminal import say
 from swell.core.spelling import instead_of
 from swell.jobfile.units import parse_duration_s
@@ -35,11 +38,18 @@ COLUMNS = (
 
 Number = TypeVar("Number", int, float)
 GENERAL = ("starvation_s", "min_run_s", "move_interval_s", "max_moves", "share_overload_milli")
+WHICH = ("workload", "policy", "batch", "load")
+FIRST_LEFT_OUT = (
+    *("wall s", "batch", "load", "ρ > 1", "lost GPU h", "GPU h/job"),
+    *("median s", "restarts/job", "makespan s", "p99 s"),
+)
+"""Where a terminal is narrow; summary.json has all."""
+PADDING = 2
 WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
 
 
-@click.group()
+@click.group(cls=Verbs)
 def sim() -> None:
     """Simulate policies on a workload, compare them, and draw what happened."""
 
@@ -57,9 +67,16 @@ def sim() -> None:
 @click.option("--policy", "policies", default="", help="One or more, joined by commas. Default: the default policy.")
 @click.option("--placer", default="", help="Default: the default placer.")
 @click.option(
-    "--interval", "interval_s", default=60.0, show_default=True, help="Seconds between decisions; 0: at each event."
+    "--interval",
+    "interval_s",
+    type=Amount(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds between decisions; 0: at each event.",
 )
-@click.option("--restart-cost", "restart_s", default=30.0, show_default=True, help="Seconds a (re)start takes.")
+@click.option(
+    "--restart-cost", "restart_s", type=Amount(0), default=30.0, show_default=True, help="Seconds a (re)start takes."
+)
 @click.option(
     "--checkpoint-every",
     default="0",
@@ -88,12 +105,25 @@ def sim() -> None:
     metavar="KEY=VALUE",
     help="Option of a policy (knob=8) or of decisions in general (starvation_s=3600).",
 )
-@click.option("--elastic", default=0.0, help="Jobs of a trace may have up to this many times the GPUs they asked for.")
-@click.option("--noise", "noise", default=0.0, show_default=True, help="Relative error of what jobs report.")
-@click.option("--stragglers", default=0.0, show_default=True, help="Part of the runs that go at half speed.")
-@click.option("--failures", "failure_hours", default=0.0, help="Mean hours between two failures of a node; 0: none.")
+@click.option(
+    "--elastic",
+    type=Amount(0),
+    default=0.0,
+    help="Jobs of a trace may have up to this many times the GPUs they asked for.",
+)
+@click.option(
+    "--noise", "noise", type=Amount(0), default=0.0, show_default=True, help="Relative error of what jobs report."
+)
+@click.option("--stragglers", type=PART, default=0.0, show_default=True, help="Part of the runs that go at half speed.")
+@click.option(
+    "--failures",
+    "failure_hours",
+    type=Amount(0),
+    default=0.0,
+    help="Mean hours between two failures of a node; 0: none.",
+)
 @click.option("--seed", default=0, show_default=True)
-@click.option("--processes", default=0, help="How many side by side. Default: one per core.")
+@click.option("--processes", type=Count(0), default=0, help="How many side by side. Default: one per core.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the results."
 )
@@ -272,22 +302,51 @@ def _with_progress(cases: Sequence[Case], processes: int) -> list[Outcome]:
 def _show(outcomes: Sequence[Outcome], out: Path) -> None:
     from rich.console import Console
 
-    table = _table([dict(outcome.summary) for outcome in outcomes])
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
-    console.print(table)
+    console.print(_table([dict(outcome.summary) for outcome in outcomes], console.width))
+    for line in never_ended(outcomes):
+        console.print(line, highlight=False)
     console.print(f"written to {out}; `swell sim report {out}` makes a page of it")
 
 
-def _table(summaries: Sequence[dict[str, object]]) -> Table:
+def never_ended(outcomes: Sequence[Outcome]) -> list[str]:
+    """A line for each result that leaves jobs out: its times are of the others alone."""
+    return [
+        f"note: {outcome.name}, {outcome.case.policy}: times are without {plural(int(str(unfinished)), 'job')} that "
+        "never ended; one that asks for more than the cluster or its largest node has is refused"
+        for outcome in outcomes
+        if (unfinished := outcome.summary["unfinished"])
+    ]
+
+
+def _table(summaries: Sequence[dict[str, object]], room: int) -> Table:
     from rich.table import Table
 
-    table = Table("workload", "policy", "batch", "load", *(title for _, title, _ in COLUMNS), box=None)
-    for figures in summaries:
-        cells = [_number(figures.get(key), digits) for key, _, digits in COLUMNS]
-        table.add_row(*(str(figures.get(key, "")) for key in ("workload", "policy", "batch", "load")), *cells)
+    head = [*WHICH, *(title for _, title, _ in COLUMNS)]
+    rows = [
+        [str(figures.get(key, "")) for key in WHICH] + [_number(figures.get(key), digits) for key, _, digits in COLUMNS]
+        for figures in summaries
+    ]
+    shown = fitting(head, rows, room)
+    table = Table(*(head[i] for i in shown), box=None)
+    for row in rows:
+        table.add_row(*(row[i] for i in shown))
     return table
+
+
+def fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Which columns a terminal has room for: half a figure says nothing. What tells two rows apart stays."""
+    widths = [max(len(row[i]) for row in (head, *rows)) + PADDING for i in range(len(head))]
+    shown = list(range(len(head)))
+    for title in FIRST_LEFT_OUT:
+        if sum(widths[i] for i in shown) <= room:
+            break
+        column = head.index(title)
+        if title not in WHICH or len({row[column] for row in rows}) <= 1:
+            shown.remove(column)
+    return shown
 
 
 def _number(value: object, digits: int) -> str:
@@ -295,20 +354,32 @@ def _number(value: object, digits: int) -> str:
 
 
 @sim.command(short_help="Make a workload from a seed.")
-@click.option("--jobs", default=160, show_default=True)
-@click.option("--hours", default=8.0, show_default=True, help="Over which they arrive.")
-@click.option("--gpus", default=64, show_default=True, help="Of the cluster: nobody asks for more.")
-@click.option("--families", default=20, show_default=True, help="Kinds of jobs, few of them frequent.")
-@click.option("--elastic", default=0.7, show_default=True, help="Part of the jobs that may grow and shrink.")
-@click.option("--median", default=780.0, show_default=True, help="Of the durations, in seconds.")
-@click.option("--sigma", default=2.0, show_default=True, help="Of their logarithm: how long the tail is.")
-@click.option("--alike", default=0.0, show_default=True, help="How much a family says of a length, 0 to 1.")
+@click.option("--jobs", type=Count(1), default=160, show_default=True)
+@click.option("--hours", type=Amount(0, min_open=True), default=8.0, show_default=True, help="Over which they arrive.")
+@click.option("--gpus", type=Count(1), default=64, show_default=True, help="Of the cluster: nobody asks for more.")
+@click.option("--families", type=Count(1), default=20, show_default=True, help="Kinds of jobs, few of them frequent.")
+@click.option("--elastic", type=PART, default=0.7, show_default=True, help="Part of the jobs that may grow and shrink.")
+@click.option(
+    "--median",
+    type=Amount(0, min_open=True),
+    default=780.0,
+    show_default=True,
+    help="Of the durations, in seconds.",
+)
+@click.option(
+    "--sigma", type=Amount(0), default=2.0, show_default=True, help="Of their logarithm: how long the tail is."
+)
+@click.option("--alike", type=PART, default=0.0, show_default=True, help="How much a family says of a length.")
 @click.option("--reversed", is_flag=True, help="From the middle on, long families are short, short ones long.")
 @click.option(
     "--estimate-off", default=0.0, show_default=True, help="Factor by which users' estimates are off; 0: none."
 )
-@click.option("--silent", default=0.0, show_default=True, help="Part of the jobs that report nothing before they end.")
-@click.option("--unstoppable", default=0.0, show_default=True, help="Part of the silent jobs that cannot be stopped.")
+@click.option(
+    "--silent", type=PART, default=0.0, show_default=True, help="Part of the jobs that report nothing before they end."
+)
+@click.option(
+    "--unstoppable", type=PART, default=0.0, show_default=True, help="Part of the silent jobs that cannot be stopped."
+)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write, .yaml.")
 def generate(median: float, out: Path, **recipe: Any) -> None:

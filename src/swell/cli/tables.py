@@ -123,7 +123,10 @@ def eta(job: Job) -> str:
 def _until(at_s: Sequence[float]) -> str:
     """From now; a range where it is not certain."""
     low, high = (max(0.0, at - time.time()) for at in at_s)
-    return format_duration(high) if high - low < 0.2 * high else f"{format_duration(low)}-{format_duration(high)}"
+    first, last = format_duration(low), format_duration(high)
+    if first != last and high - low >= 0.2 * high:
+        return f"{first}-{last}"
+    return last if round(high) else "<1s"
 
 
 def holds(job: Job) -> str:

@@ -19,6 +19,7 @@ from swell.cli import completion
 from swell.cli.common import client, connected, print_json
 from swell.cli.event_files import EventFiles
 from swell.cli.fetch import located
+from swell.cli.numbers import PORT
 from swell.cli.terminal import safe, say
 from swell.client.http import Client
 from swell.core.errors import SwellError
@@ -35,7 +36,7 @@ class NoTensorBoard(SwellError):
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, type=completion.JOB)
 @click.option("--logdir", default="", help="Directory of the logs, within each job's files.  [default: all its files]")
-@click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True, help="Port on this machine.")
+@click.option("--port", type=PORT, default=6006, show_default=True, help="Port on this machine.")
 @click.option("--linger", default="10m", show_default=True, help="How long to stay after the last job has ended.")
 @connected
 def tensorboard(home: Path | None, as_json: bool, jobs: tuple[str, ...], logdir: str, port: int, linger: str) -> None:

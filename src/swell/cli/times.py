@@ -13,9 +13,12 @@ FORMS = "write how long ago (90m, 7d), a date (2026-11-01), or a time (14:30, 20
 
 
 class Moment(click.ParamType[float]):
-    """Seconds since 1970, in the time zone of whoever types."""
+    """Seconds since 1970, in the time zone of whoever types. `past`: one that is still to come is refused."""
 
     name = "time"
+
+    def __init__(self, *, past: bool = True) -> None:
+        self._past = past
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
@@ -27,9 +30,12 @@ class Moment(click.ParamType[float]):
             pass
         try:
             today = datetime.now().astimezone().date().isoformat()
-            return datetime.fromisoformat(f"{today}T{text}" if ":" in text[:5] else text).timestamp()
+            moment = datetime.fromisoformat(f"{today}T{text}" if ":" in text[:5] else text).timestamp()
         except ValueError:
             self.fail(f"{text!r} is not a time; {FORMS}", param, ctx)
+        if self._past and moment > time.time():
+            self.fail(f"{text!r} is still to come; {FORMS}", param, ctx)
+        return moment
 
 
 def clock(at_s: float | None, *, short: bool = False) -> str:

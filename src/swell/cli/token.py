@@ -9,12 +9,14 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.missing import Verbs
+from swell.cli.numbers import Count
 from swell.cli.terminal import say
 from swell.cli.user import ROLES
 from swell.jobfile.units import format_duration
 
 
-@click.group()
+@click.group(cls=Verbs)
 def token() -> None:
     """Make, list or revoke tokens: what `swell login` asks for."""
 
@@ -24,7 +26,7 @@ def token() -> None:
 @click.option("--role", type=ROLES, help="At most this role.  [default: the user's]")
 @click.option(
     "--days",
-    type=click.IntRange(0, 3660),
+    type=Count(0, 3660),
     default=90,
     show_default=True,
     help="Expires then, or with the token you use; 0: never.",

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from swell.cli.common import client, connected, print_json
+from swell.cli.numbers import Amount
 from swell.cli.top_keys import View, press
 from swell.cli.top_picture import job_picture, log_picture, picture, shown_jobs
 from swell.client.http import Client
@@ -25,7 +26,7 @@ ESCAPE_S = 0.05
 
 
 @click.command()
-@click.option("--every", "every_s", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds.")
+@click.option("--every", "every_s", type=Amount(0.2), default=1.0, show_default=True, help="Seconds.")
 @click.option("--once", is_flag=True, help="Print one picture and return.")
 @connected
 def top(home: Path | None, as_json: bool, every_s: float, once: bool) -> None:

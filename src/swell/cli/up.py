@@ -115,7 +115,8 @@ def _argument(key: str, value: object) -> tuple[str, ...]:
 
 def _tell(client: Client, home: Path | None, nodes: list[dict[str, Any]]) -> None:
     place = (home or default_home()).expanduser()
-    say(f"token in {place / TOKEN_NAME}")
+    if (place / TOKEN_NAME).exists():  # else the daemon is elsewhere: `swell login`
+        say(f"token in {place / TOKEN_NAME}")
     for node in nodes:
         say(f"{node['name']}: {_gpus(node)}, {plural(node['cpus'], 'CPU')}")
     if slots_come(client, place, nodes):

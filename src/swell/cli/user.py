@@ -8,12 +8,13 @@ from urllib.parse import quote
 import click
 
 from swell.cli.common import client, connected, print_json, table
+from swell.cli.missing import Verbs
 from swell.cli.terminal import say
 
 ROLES = click.Choice(["viewer", "submitter", "operator", "admin"])
 
 
-@click.group()
+@click.group(cls=Verbs)
 def user() -> None:
     """Add, list or remove people who share this daemon.
 

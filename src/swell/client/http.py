@@ -298,6 +298,10 @@ class Client:
 
     # -- what people do -----------------------------------------------------------------------------------------------
 
+    def me(self) -> str:
+        """Whom the daemon takes the caller for: not always the name that they have on this machine."""
+        return str(self.get("/v1/whoami")["user"]) or user_name()
+
     def submit(self, document: object, *, key: str, yaml: bool = False) -> dict[str, Any]:
         """`document`: a job, a list of jobs, or (with `yaml`) the text of a job file."""
         headers = {"Content-Type": YAML if yaml else JSON, "Idempotency-Key": key}

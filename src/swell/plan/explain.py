@@ -274,6 +274,11 @@ def _in(detail: Mapping[str, Detail]) -> str:
     return duration(float(detail.get("in_s", 0.0)))
 
 
+def _settles(detail: Mapping[str, Detail]) -> str:
+    left = _in(detail)
+    return "until the next decision" if left == duration(0.0) else f"for another {left}"
+
+
 def _not_worth(detail: Mapping[str, Detail]) -> str:
     """The policy weighs time saved against the restart and against what the GPUs are worth to other jobs."""
     if "cost_s" not in detail:
@@ -347,6 +352,6 @@ _SENTENCES: Mapping[ReasonCode, Callable[[Mapping[str, Detail]], str]] = {
     ReasonCode.PINNED: lambda _: (
         "cannot resume (no library, no checkpoint directory), so it is left alone until it ends"
     ),
-    ReasonCode.SETTLING: lambda d: f"changed a moment ago; left alone for another {_in(d)}",
+    ReasonCode.SETTLING: lambda d: "changed a moment ago; left alone " + _settles(d),
     ReasonCode.STOPPING: lambda _: "is stopping",
 }

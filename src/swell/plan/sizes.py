@@ -96,7 +96,8 @@ def _worth(gain: Gain, restart_cost_s: float) -> str:
     if gain.faster < NOTHING:
         return f"{gpus(gain.size)} would not make it faster"
     sooner = f", so it would end {duration(gain.saved_s)} sooner" if gain.saved_s else ""
-    cost = f", for a restart of about {duration(restart_cost_s)}" if restart_cost_s > 0.0 else ""
+    about = f"about {duration(restart_cost_s)}" if round(restart_cost_s) else "less than a second"
+    cost = f", for a restart of {about}" if restart_cost_s > 0.0 else ""
     return f"{gpus(gain.size)} would make it {gain.faster:.0%} faster{sooner}{cost}"
 
 

@@ -21,6 +21,8 @@ def check(policy: str, declared: Options, given: Mapping[str, Value]) -> None:
     """Raise `SwellError` with a sentence for the first option that is not there or not possible."""
     for name, value in given.items():
         option = declared.get(name)
+        if not declared:
+            raise SwellError(f"policy {policy} has no options, so no {name!r}")
         if option is None:
             raise SwellError(f"policy {policy} has no option {name!r}; {instead_of(name, sorted(declared))}")
         wrong = problem(option, value)

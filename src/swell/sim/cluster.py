@@ -32,6 +32,8 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
                 f"{group!r} is not a group of nodes; write 16x4 (nodes × GPUs) or 3x8xA100, joined by commas"
             )
         count, gpus, gpu_type = int(match[1]), int(match[2]), match[3] or DEFAULT_TYPE
+        if not count:
+            raise SwellError(f"{group!r} is no node at all; write 1x4 for one node of four GPUs")
         left -= count * max(1, gpus)
         if left < 0:
             raise SwellError(f"{text[:80]!r} is too large a cluster; {MAX_GPUS:,} GPUs, or as many nodes, is the most")

@@ -16,10 +16,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from swell.core.errors import SwellError
 from swell.sim.comparison import compared, encoded
 from swell.sim.metrics import JobRow
 from swell.sim.simulate import Case, Outcome, simulate
 
+SUMMARY = "summary.json"
 COMPARISON = "comparison.json"
 """What `swell sim report` draws."""
 Done = Callable[[Outcome], None]
@@ -49,7 +51,7 @@ def _one(case: Case, done: Done) -> Outcome:
 def write(outcomes: Sequence[Outcome], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     summaries = [dict(outcome.summary) for outcome in outcomes]
-    (directory / "summary.json").write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
+    (directory / SUMMARY).write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
     with (directory / "jobs.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([f.name for f in fields(JobRow)])
@@ -70,5 +72,8 @@ def _cell(value: object) -> object:
 
 
 def read_summary(directory: Path) -> list[dict[str, object]]:
-    summaries: list[dict[str, object]] = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    """Raises `SwellError` where no results are."""
+    if not (directory / SUMMARY).is_file():
+        raise SwellError(f"{directory} has no {SUMMARY}; `swell sim run --out {directory} …` writes it")
+    summaries: list[dict[str, object]] = json.loads((directory / SUMMARY).read_text(encoding="utf-8"))
     return summaries

@@ -25,6 +25,7 @@ import yaml
 from swell.core.errors import SwellError
 from swell.core.job import JobSpec, Preemptible
 from swell.jobfile.expand import expand
+from swell.jobfile.problems import JobFileError
 from swell.jobfile.read import read_documents
 from swell.jobfile.units import parse_duration_s
 from swell.sim.duration_world import Scaling, scaling_of
@@ -40,13 +41,20 @@ def read_jobs(path: Path) -> Workload:
         at_s = _duration_s(document, "at", path, number) or 0.0
         takes_s = _duration_s(document, "takes", path, number)
         silent = _flag(document, "silent", path, number)
-        for spec in expand(document):
+        for spec in _expanded(document, path, number):
             duration_s = takes_s if takes_s is not None else spec.estimated_s or DEFAULT_TAKES_S
             # A simulated job has its checkpoints unless its file says otherwise.
             able = replace(spec, uses_library=True) if spec.preemptible != "never" else spec
             truth = {"duration_s": duration_s, **({"silent": 1.0} if silent else {})}
             arrivals.append(Arrival(at_s=at_s, spec=able, truth=truth))
     return Workload(name=path.stem, arrivals=tuple(arrivals)).sorted()
+
+
+def _expanded(document: dict[str, Any], path: Path, number: int) -> list[JobSpec]:
+    try:
+        return expand(document)
+    except JobFileError as error:
+        raise SwellError(f"{path}, job {number}, {error}") from error
 
 
 def _duration_s(document: dict[str, Any], field: str, path: Path, number: int) -> float | None:

@@ -22,6 +22,7 @@ from swell.store.replaying import tip_of
 from swell.store.schema import VERSION
 from swell.store.sql import SqlStore
 from swell.store.sqlite import SqliteDatabase, sync_directory
+from swell.store.sqlite_file import MAGIC
 from swell.store.tables import NAMES, PAGE, copy_table, make_tables
 
 
@@ -53,6 +54,9 @@ def restore(path: Path, database: Database) -> tuple[Copied, str]:
     or the copy is not whole."""
     if not path.is_file():
         raise StoreError(f"there is no file {path}")
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise StoreError(f"{path} is no copy that `swell backup` made; nothing was changed")
     with _scratch(path.parent) as directory:
         new = directory / "copy.db"
         shutil.copyfile(path, new)

@@ -205,3 +205,45 @@ def test_words_that_are_no_job_are_answered_as_such(sh: Shell) -> None:
     sh("run", "-d", "--gpus", 0, "--name", "sleeper", "--", "sleep 60")
     assert "not ended after 1s" in sh("wait", "sleeper", "--timeout", 1, code=124).err
     sh("cancel", "--now", "sleeper")
+
+
+def test_events_begin_with_as_many_as_were_asked_for(sh: Shell) -> None:
+    job = sh("run", "-d", "--gpus", 0, "--", "true").out.split()[1]
+    sh("wait", job)
+    assert sh("events", "-n", 0).out == ""
+    assert len(sh("events", "-n", 2).out.splitlines()) == 2
+    lines = sh("events", "--job", job).out.splitlines()
+    assert len(lines) > 2
+    assert sh("events", "--job", job, "-n", 2).out.splitlines() == lines[-2:]
+
+
+def test_a_level_below_zero_is_no_option(sh: Shell) -> None:
+    job = sh("run", "-d", "--gpus", 0, "--", "sleep", "600").out.split()[1]
+    assert "priority -5" in sh("priority", job, "-5").out
+    assert json.loads(sh("priority", job, "-7", "--json").out)[0]["priority"] == -7
+    sh("cancel", job, "--now")
+
+
+def test_last_is_a_job_to_wait_for_too(sh: Shell) -> None:
+    job = sh("run", "-d", "--gpus", 0, "--", "true").out.split()[1]
+    after = sh("run", "-d", "--gpus", 0, "--after", "last", "--", "true").out.split()[1]
+    assert json.loads(sh("show", after, "--json").out)["spec"]["depends_on"] == [int(job)]
+
+
+def test_a_dry_run_of_rm_fails_where_rm_would(sh: Shell) -> None:
+    assert "would not remove: there is no job 999999" in sh("rm", "999999", "--dry-run", code=2).err
+
+
+def test_a_name_that_nobody_can_have_is_answered_with_what_a_name_has(sh: Shell) -> None:
+    assert (
+        "name: 'an a' is not a name Swell can use; a name has letters, digits" in sh("user", "add", "an a", code=2).err
+    )
+
+
+def test_a_deadline_that_is_past_is_noted(sh: Shell) -> None:
+    (sh.work / "job.yaml").write_text("command: 'true'\ngpus: 0\ndeadline: 2020-01-01T00:00\n")
+    done = sh("submit", "job.yaml")
+    assert "note: its deadline is past" in done.out + done.err
+    (sh.work / "job.yaml").write_text("command: 'true'\ngpus: 0\ndeadline: 8h\n")
+    done = sh("submit", "job.yaml")
+    assert "deadline" not in done.out + done.err

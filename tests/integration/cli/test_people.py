@@ -24,9 +24,11 @@ def test_a_colleague_is_let_in_works_and_is_shut_out_again(sh: Shell, colleague:
     made = sh("token", "new", "--user", "ana", "--note", "laptop")
     assert "revoke" in made.err
     token = made.out.strip()
+    assert f"token in {sh.home / 'token'}" in sh("up").out
     assert "logged in" in colleague("login", url, stdin=f"{token}\n".encode()).out
     assert colleague("whoami").out.strip() == "ana, submitter in team vision (known by token)"
     assert token not in colleague("token", "ls").out
+    assert "token in" not in colleague("up").out
     job = json.loads(colleague("run", "-d", "--json", "--", "echo", "hello").out)
     assert json.loads(sh("ls", "--all", "--json").out)[0]["user"] == "ana", job
     refused = colleague("user", "add", "bo", code=2)
@@ -36,6 +38,23 @@ def test_a_colleague_is_let_in_works_and_is_shut_out_again(sh: Shell, colleague:
     ids = [one["id"] for one in json.loads(sh("token", "ls", "--json").out)]
     sh("token", "revoke", *ids)
     assert "the token is wrong" in colleague("whoami", code=2).err
+
+
+def test_mine_are_the_jobs_of_whom_the_daemon_takes_me_for_not_of_my_name_on_this_machine(
+    alone: Shell, tmp_path: Path
+) -> None:
+    url = json.loads(alone("up", "--gpus", "0", "--json").out)["url"]
+    alone("user", "add", "ana")
+    ana = replace(alone, home=tmp_path / "ana")
+    ana("login", url, stdin=alone("token", "new", "--user", "ana").out.encode())
+    theirs, hers = (sh("run", "-d", "--gpus", 0, "--", "sleep", "600").out.split()[1] for sh in (alone, ana))
+    assert [str(job["id"]) for job in json.loads(ana("ls", "--mine", "--json").out)] == [hers]
+    assert [str(job["id"]) for job in json.loads(ana("history", "--mine", "--json").out)] == [hers]
+    assert json.loads(ana("cancel", "--mine", "--json").out)["cancelled"] == [int(hers)]
+    assert [str(job["id"]) for job in json.loads(alone("ls", "--mine", "--json").out)] == [theirs]
+    alone("cancel", "--all", "--now")
+    alone("wait", theirs, hers, code=1)
+    assert json.loads(ana("rm", "--ended", "--mine", "--yes", "--json").out)["removed"] == [int(hers)]
 
 
 def test_a_wrong_token_leaves_no_login_behind(sh: Shell, colleague: Shell) -> None:

@@ -228,3 +228,18 @@ def test_unknown_jobs(sh: Shell) -> None:
     for verb in ("show", "logs", "explain", "pause"):
         assert "there is no job" in sh(verb, "nobody", code=2).err
     assert "no job" in sh("cancel", "nobody", code=2).err
+
+
+def test_doctor_tells_a_database_that_is_not_there_and_a_wrong_setting_once(alone: Shell) -> None:
+    alone.home.mkdir(mode=0o700)
+    assert "note  database   none yet: the first start makes one" in alone("doctor", code=None).out
+    (alone.home / "config.yaml").write_text("gpus: many\n")
+    said = alone("doctor", code=1).out
+    assert f"FAIL  config     {alone.home}/config.yaml: gpus must be" in said
+    assert said.count("gpus must be") == 1
+
+
+def test_a_first_job_says_that_it_started_a_daemon(alone: Shell) -> None:
+    first, second = (alone("run", "--gpus", 0, "--", "true").err for _ in range(2))
+    assert "note: no daemon was running; one is now, at http://127.0.0.1:" in first
+    assert "note: no daemon" not in second

@@ -1,12 +1,15 @@
 """What is told of a batch, and how its options are read, without a daemon."""
 
+from pathlib import Path
 from typing import Any, cast
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from swell.cli.batch import batch
 from swell.cli.batch_follow import Follower, NoSuchBatch, found_batch
+from swell.cli.batch_results import Results
 from swell.cli.batch_run import spread
 from swell.client.http import Client
 
@@ -67,12 +70,22 @@ def test_several_values_may_stand_behind_one_option(args: list[str], read: list[
         (["b.sh", "--memory-required", "lots"], "is not a size"),
         (["nothing.sh"], "cannot read nothing.sh"),
         (["b.sh", "--gpus", "0"], "--gpus"),
+        (["train.py"], "train.py has no shell command per line; `swell run -- python train.py` runs it"),
+        (["jobs.yaml"], "jobs.yaml has no shell command per line; `swell submit jobs.yaml` runs it"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_started(args: list[str], said: str) -> None:
     done = CliRunner().invoke(batch, args)
     assert done.exit_code == 2
     assert said in done.output
+
+
+def test_a_place_where_no_results_can_go_is_refused_before_any_job_runs_and_none_is_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(click.BadParameter, match="file is not a directory"):
+        Results(root=tmp_path / "file" / "results").check_place()
+    Results(root=tmp_path / "new" / "results").check_place()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 class Jobs:

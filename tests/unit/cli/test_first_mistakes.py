@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +12,12 @@ from click.testing import CliRunner
 
 from swell.cli import common, logs, show, wait
 from swell.cli.main import swell
+from swell.cli.sim import COLUMNS, WHICH, fitting
 from swell.cli.submit import read_jobs
+from swell.cli.times import Moment
 from swell.client.errors import DaemonUnreachable
 from swell.client.find import Address
+from swell.core.errors import SwellError
 
 
 @pytest.mark.parametrize(("name", "runs"), [("train.py", "python train.py"), ("go.sh", "bash go.sh")])
@@ -103,3 +107,86 @@ def test_logout_of_nobody_says_so(tmp_path: Path) -> None:
     (tmp_path / "login.json").write_text("{}")
     assert CliRunner().invoke(swell, ["logout", "--home", str(tmp_path)]).output.startswith("removed ")
     assert not (tmp_path / "login.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--interval", "-5"), "-5.0 is not in the range x>=0"),
+        (("--interval", "inf"), "'inf' is not a number with an end"),
+        (("--noise", "nan"), "'nan' is not a number with an end"),
+        (("--stragglers", "7"), "7.0 is not in the range 0<=x<=1"),
+        (("--failures", "-1"), "-1.0 is not in the range x>=0"),
+        (("--processes", "-1"), "-1 is not in the range x>=0"),
+        (("--restart-cost", "x"), "'x' is not a valid number"),
+    ],
+)
+def test_a_simulation_that_would_never_end_or_mean_nothing_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    workload = tmp_path / "jobs.yaml"
+    workload.write_text("- {at: 0, takes: 1m, command: 'true', gpus: 1}\n")
+    given = ("sim", "run", "--workload", str(workload), "--out", str(tmp_path / "out"), *arguments)
+    done = CliRunner().invoke(swell, given)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [("--families", "0"), ("--elastic", "3"), ("--sigma", "-1"), ("--hours", "inf")])
+def test_a_workload_that_cannot_be_is_not_generated(tmp_path: Path, arguments: tuple[str, str]) -> None:
+    done = CliRunner().invoke(swell, ("sim", "generate", "--out", str(tmp_path / "jobs.yaml"), *arguments))
+    assert done.exit_code == 2
+    assert f"Invalid value for '{arguments[0]}'" in done.output
+    assert not (tmp_path / "jobs.yaml").exists()
+
+
+def test_a_simulation_says_how_many_jobs_its_times_leave_out(tmp_path: Path) -> None:
+    workload = tmp_path / "jobs.yaml"
+    workload.write_text("- {takes: 1m, command: 'true', gpus: 1}\n- {takes: 1m, command: 'true', gpus: 8}\n")
+    options = ("--cluster", "1x2", "--policy", "fifo", "--out", str(tmp_path / "out"))
+    done = CliRunner().invoke(swell, ("sim", "run", "--workload", str(workload), *options))
+    assert done.exit_code == 0, done.output
+    assert "note: jobs, fifo: times are without 1 job that never ended" in done.output
+
+
+def test_results_that_are_not_there_are_answered_with_what_writes_them(tmp_path: Path) -> None:
+    with pytest.raises(SwellError, match=r"has no summary\.json; `swell sim run --out .* writes it"):
+        CliRunner().invoke(swell, ("sim", "compare", str(tmp_path)), catch_exceptions=False)
+
+
+def test_a_whole_number_is_not_called_a_range() -> None:
+    done = CliRunner().invoke(swell, ("port-forward", "1", "1-4"))
+    assert "'1-4' is not a valid integer." in done.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("node", "shwo", "gpu1"), "there is no verb 'shwo' of `swell node`; did you mean show?"),
+        (("sim", "foo"), "there is no verb 'foo' of `swell sim`; there are: run, generate, compare, report"),
+        (("logs", "7", "--rank", "all"), "--rank all goes with -f; without it name one process, such as --rank 1"),
+        (("stats", "--since", "2999-01-01"), "'2999-01-01' is still to come"),
+        (("history", "--since", "2999-01-01T10:00"), "is still to come"),
+    ],
+)
+def test_what_cannot_be_meant_is_answered_with_what_can(typed: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(swell, typed)
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_until_may_be_still_to_come() -> None:
+    assert Moment(past=False).convert("2999-01-01", None, None) > time.time()
+
+
+def test_a_narrow_terminal_shows_fewer_figures_of_a_simulation_never_half_of_one() -> None:
+    head = [*WHICH, *(title for _, title, _ in COLUMNS)]
+    rows = [["workload-1", name, "fixed", "1.0", *("123456" for _ in COLUMNS)] for name in ("fifo", "elastic-srjf")]
+    for room in (80, 100, 120):
+        shown = fitting(head, rows, room)
+        assert sum(max(len(row[i]) for row in (head, *rows)) + 2 for i in shown) <= room
+        assert [head[i] for i in shown][:3] == ["workload", "policy", "mean s"]
+    assert fitting(head, rows, 160) == list(range(len(head)))
+    rows[1][3] = "2.0"
+    assert "load" in [head[i] for i in fitting(head, rows, 80)]

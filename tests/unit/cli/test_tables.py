@@ -48,6 +48,8 @@ def test_a_waiting_job_says_when_it_starts() -> None:
     waits = job(starts_s=[now + 600.5, now + 3600.5], eta_s=[now + 7200.0, now + 9000.0])
     assert job_row(waits, JOB_HEAD)[-3] == "starts 10m-1h00m"
     assert job_row(waits, NARROW_HEAD)[-3] == "starts <1h00m"
+    soon = job(starts_s=[now + 0.1, now + 0.4])
+    assert [job_row(soon, head)[-3] for head in (JOB_HEAD, NARROW_HEAD)] == ["starts <1s", "starts <1s"]
     assert job_head(80) == NARROW_HEAD
     assert job_head(200) == job_head(None) == JOB_HEAD
 

@@ -185,3 +185,9 @@ def test_a_job_that_waits_again_says_why_it_waits_and_not_why_its_last_run_got_i
     behind = Reason(code=ReasonCode.BEHIND, detail={"ahead": 1, "first": 7})
     assert summary(state.jobs[1], (behind,), now_s=4.0) == "job 7 comes first"
     assert summary(state.jobs[1], (), now_s=4.0) == "waits for the next decision"
+
+
+def test_nobody_waits_for_another_0_s() -> None:
+    said = {in_s: sentence(Reason(code=ReasonCode.SETTLING, detail={"in_s": in_s})) for in_s in (0.2, 5.0)}
+    assert said[0.2] == "changed a moment ago; left alone until the next decision"
+    assert said[5.0] == "changed a moment ago; left alone for another 5 s"

@@ -84,6 +84,12 @@ def test_more_would_bring_nothing_or_was_not_asked_for_or_cannot_be_given() -> N
     ]
 
 
+def test_a_restart_is_never_of_0_s() -> None:
+    state = world((GpuRequest(min=1, max=2), (0,), True))
+    first = of_size(state, state.jobs[1], lambda _: Curve(1.0, 1.5), LEFT, 0.3)[0]
+    assert first.endswith("for a restart of less than a second")
+
+
 def test_nothing_is_promised_of_a_job_of_unknown_length() -> None:
     state = world((GpuRequest(min=1, max=2), (0,), True))
     unknown = Remaining(at_speed_1_s=3600.0, as_of_s=0.0)

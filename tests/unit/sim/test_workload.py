@@ -74,6 +74,8 @@ def test_gpus_of_public_profiles_are_called_by_what_they_are(profiles: Path, one
 def test_a_cluster_that_cannot_be_read_says_how_to_write_one() -> None:
     with pytest.raises(SwellError, match="write 16x4"):
         parse_cluster("16 nodes")
+    with pytest.raises(SwellError, match="'0x4' is no node at all"):
+        parse_cluster("2x4,0x4")
 
 
 def test_a_recipe_says_what_families_and_estimates_mean_and_who_is_silent(tmp_path: Path) -> None:
@@ -107,3 +109,9 @@ def test_what_is_not_asked_for_changes_no_workload() -> None:
     assert [a.truth for a in plain.arrivals] == [a.truth for a in other.arrivals]
     with pytest.raises(SwellError, match="from 0 to 1"):
         generate(Recipe(alike=2.0))
+
+
+def test_a_wrong_field_of_a_workload_is_told_with_its_file_and_job(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("- {command: 'true'}\n- {command: 'true', gpu: 2}\n")
+    with pytest.raises(SwellError, match=r"jobs\.yaml, job 2, gpu: there is no such field \(write gpus: 2\)"):
+        read_jobs(tmp_path / "jobs.yaml")
