@@ -56,7 +56,7 @@ def typed(*args: str) -> None:
         (lambda: configured("xyzzy: 7000"), "there are: home, host, advertise,"),
         (lambda: policy_named("swel"), "did you mean swell?"),
         (lambda: placer_named("hungaran"), "did you mean hungarian?"),
-        (lambda: check_options("fifo", {"xyzzy": 1}), "there are: none"),
+        (lambda: check_options("fifo", {"xyzzy": 1}), "policy fifo has no options, so no 'xyzzy'"),
         (lambda: typed("cancle", "1"), "did you mean cancel?"),
         (lambda: typed("xyzzy"), "there is no verb 'xyzzy'; `swell help` lists them"),
         (
