@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,17 @@ def test_while_an_image_is_fetched_the_worker_is_preparing_and_not_afterwards(
     held(tmp_path)._have_image()
     assert seen == ["Copying blob 1 of 3"]
     assert preparing(str(tmp_path)) == ""
+
+
+def test_one_run_per_node_fetches_an_image(tmp_path: Path) -> None:
+    directory = tmp_path / "runs" / "7.1" / "0"
+    directory.mkdir(parents=True)
+    with containers._pull_lock(str(directory), "train:1"):
+        (lock,) = (tmp_path / "runs").glob(".pull-*")
+        with lock.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.parametrize("code", [0, 3])
