@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from contract.executor_benches import RealClock
 from swell.core.resources import Node, Ssh
 from swell.executors.ssh import checks, machines
+from swell.executors.ssh.executor import SshExecutor
 from swell.executors.ssh.machines import SshMachines
+from swell.executors.ssh.preparation import SshPreparation
 from swell.executors.transport import Unreachable
 from swell.ports import Answer, Check, Done, Verdict
 
@@ -61,3 +67,27 @@ def test_a_machine_is_cleaned_where_it_was_and_of_this_cluster_only(monkeypatch:
     monkeypatch.setattr(machines, "clean_machine", clean)
     assert asyncio.run(SshMachines("c0ffee").clean(Node(name="gpu1", ssh=PINNED))) == Done()
     assert asked == [(PINNED, "c0ffee")]
+
+
+def test_a_machine_that_was_removed_is_let_go_and_one_that_was_declared_anew_is_another(tmp_path: Path) -> None:
+    def machine(name: str, port: int = 22) -> dict[str, Node]:
+        return {name: Node(name=name, executor="ssh", ssh=replace(PINNED, host=name, port=port), lease_s=60.0)}
+
+    async def never() -> Any:
+        raise AssertionError
+
+    preparation = SimpleNamespace(cluster_id="c0ffee", containers=SimpleNamespace(runtime=""))
+    executor = SshExecutor(
+        tmp_path, RealClock(), cast(SshPreparation, preparation), epoch=1, upstream=never, still_ours=never
+    )
+    executor.know(machine("gpu1") | machine("gpu2") | {"here": Node(name="here")})
+    first, second = executor.place("gpu1"), executor.place("gpu2")
+    executor.know(machine("gpu2", port=2222))
+    with pytest.raises(Unreachable, match="no machine called gpu1"):
+        executor.place("gpu1")
+    again = executor.place("gpu2")
+    assert again is not second
+    executor.know(machine("gpu2", port=2222))
+    assert executor.place("gpu2") is again
+    executor.know(machine("gpu1") | machine("gpu2", port=2222))
+    assert executor.place("gpu1") is not first
