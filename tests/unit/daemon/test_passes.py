@@ -16,7 +16,7 @@ from swell.core.resources import Allocation, Gpu, Node, Part
 from swell.core.snapshot import Options, Snapshot
 from swell.daemon.committer import Committer
 from swell.daemon.effects import Effects
-from swell.daemon.passes import Passes, Timing
+from swell.daemon.passes import COMPANY_S, Passes, Timing
 from swell.daemon.timing import PassTimes
 from swell.plan.deadlines import Patience
 from swell.plan.snapshotter import Snapshotter
@@ -103,3 +103,25 @@ def test_a_pass_is_due_at_the_next_time_limit_unless_its_policy_wants_one_before
     begun = ev.RunPlanned(run=RunId(1, 1), allocation=allocation, at_s=NOW_S)
     other = ev.JobSubmitted(job=2, spec=JobSpec(name="k", command=("true",)), at_s=0.0)
     assert waited_s([*WAITING, begun, other], Timing(interval_s=10.0, patience=Patience(gang_timeout_s=4.0))) == wait_s
+
+
+@pytest.mark.parametrize(("last_pass_s", "slept_s"), [(0.0, 0.05), (0.4, 0.8), (60.0, COMPANY_S)])
+def test_events_wait_for_company_the_longer_a_pass_takes_and_never_long(
+    last_pass_s: float, slept_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(for_s: float) -> None:
+        slept.append(for_s)
+
+    async def main() -> None:
+        store, book = MemoryStore(), Book()
+        committer, effects = Committer(store, Journal(store), book), cast(Effects, None)
+        passes = Passes(committer, Snapshotter(book), effects, Still(), Options(), Timing(coalesce_s=0.05))
+        passes._last_pass_s = last_pass_s
+        passes.wake()
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        await passes._wait(10.0)
+
+    asyncio.run(main())
+    assert slept == [slept_s]
