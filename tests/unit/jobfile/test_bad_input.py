@@ -73,6 +73,8 @@ def problems(text: str | bytes) -> Sequence[Problem]:
         ("command: x\nsweep: {lr: 0.1}", "sweep", "lr: [0.1, 0.01]"),
         ("command: x\narray: 2\nsweep: {a: [1]}", "sweep", "do not go together"),
         ("command: x\nepochs: 3\nsteps: 900", "steps", "epochs and steps do not go together"),
+        ("command: x\ngpus: '9999999999'", "gpus", "is not a number of GPUs"),
+        ("command: x\n  name: y", "", "put text that contains ': ' into quotes"),
         ("command: x\ndepends_on: [prepare]", "depends_on", "no job named 'prepare'"),
         ("command: x\nprogress: ['(']", "progress[0]", "regular expression"),
         ("command: x\nprogress: ['a{99999999999}']", "progress[0]", "repetition number is too large"),
