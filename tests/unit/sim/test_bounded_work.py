@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from swell.core.state import State
-from swell.sim.forecast import FAR_JOBS, ROUND, Expected, _Enough, _interval_s, _Looks
+from swell.sim.forecast import FAR_JOBS, LOOKS, ROUND, Expected, _Enough, _interval_s, _Looks
 
 MANY = FAR_JOBS + 1
 
@@ -35,3 +35,8 @@ def test_a_sample_of_fewer_jobs_looks_until_all_have_ended() -> None:
 def test_rounds_are_a_part_of_what_a_job_takes_and_at_least_a_second(mean_s: float, interval_s: float) -> None:
     world = cast(Expected, SimpleNamespace(total_1_s=lambda _: mean_s * MANY))
     assert _interval_s(state_of(MANY), world) == pytest.approx(interval_s)
+
+
+def test_each_event_is_decided_on_while_that_takes_no_more_looks() -> None:
+    most = next(jobs for jobs in range(FAR_JOBS, 0, -1) if 4 * jobs <= LOOKS // jobs)
+    assert _interval_s(state_of(most), cast(Expected, None)) == 0.0

@@ -60,13 +60,15 @@ def test_pictures_are_drawn_in_both_forms(results: Path) -> None:
         assert (results / f"{name}.png").stat().st_size > 1000
 
 
-def test_every_picture_says_what_its_horizontal_axis_is(results: Path) -> None:
+def test_every_picture_says_what_its_axis_and_its_lines_are(results: Path) -> None:
     pytest.importorskip("matplotlib")
     figure, axes = pyplot().subplots(len(PICTURES))
     found = _read(results)
     for picture, own in zip(PICTURES.values(), axes, strict=True):
         assert picture(own, found).endswith(".")
         assert own.get_xlabel()
+    legends = [name for name, own in zip(PICTURES, axes, strict=True) if own.get_legend() is not None]
+    assert legends == [name for name in PICTURES if name not in ("gpus", "restarts")], "which line is which"
     pyplot().close(figure)
 
 
