@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import resource
 import signal
 import sys
 import time
@@ -23,6 +24,8 @@ LIBRARIES = (
 )
 BROKEN = 99
 """Exit code of a fork in which pytest itself could not run."""
+FILE_BYTES = 1 << 30
+"""A mutant may write a file without end; it must not fill the disk before its time is up."""
 QUIET = ("-q", "-p", "no:cacheprovider", "--tb=no", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
@@ -51,6 +54,7 @@ def run(tree: Path, arguments: Sequence[str], output: Path, limit_s: float) -> i
 def _pytest(tree: Path, arguments: Sequence[str], output: Path) -> int:
     try:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)

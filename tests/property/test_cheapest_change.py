@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from swell.core.events import JobSubmitted, NodeObserved
+from swell.core.events import JobSubmitted, JobUpdated, NodeObserved
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.lifecycle import apply
 from swell.core.snapshot import Options
@@ -107,7 +107,8 @@ def test_a_job_that_is_too_large_for_now_is_told_to_be_smaller() -> None:
     moment = Trial(state, Book(), policy, placer, OPTIONS, 3.0)
     advice = moment.cheapest(2).change
     assert advice is not None
-    assert advice.advice.startswith("ask for 2 GPUs instead of 4")
+    assert advice.advice == "ask for 2 GPUs instead of 4: swell update 2 gpus=2; it starts at once"
+    assert advice.events == (JobUpdated(job=2, gpus=GpuRequest(min=2, max=2), at_s=3.0),), "as inelastic as before"
     assert moment.cheapest(1).change is None  # it runs
 
 

@@ -296,6 +296,12 @@ def test_a_job_belongs_to_who_submits_it_whatever_their_client_claims(people: Pe
     assert (spec.user, spec.team) == ("tim", "vision")
 
 
+def test_without_an_idempotency_key_each_request_is_a_new_one(people: People) -> None:
+    answers = [people.clients["tim"].post("/v1/jobs", json={"command": "x"}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json()["ids"] != answers[1].json()["ids"]
+
+
 def test_an_idempotency_key_is_its_users_own(people: People) -> None:
     headers = {"Idempotency-Key": "k"}
     mine = people.clients["tim"].post("/v1/jobs", json={"command": "x"}, headers=headers).json()["ids"]

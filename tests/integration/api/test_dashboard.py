@@ -258,6 +258,22 @@ def test_a_page_that_comes_back_gets_what_it_missed_and_else_everything(server: 
     assert first_change(server, {"Last-Event-ID": "feedbeef-7"})[0][0] == "reset"
 
 
+def test_a_page_that_comes_back_after_a_time_without_pages_gets_everything(server: Server) -> None:
+    """Nobody has kept what happened meanwhile."""
+    (job,) = server.submit("command: x\nname: a")
+    threading.Timer(0.3, lambda: server.engine.start(job)).start()
+    last = first_change(server)[-1][2]
+    until_s = time.monotonic() + LIMIT_S
+    while server.app.state.live._readers:
+        assert time.monotonic() < until_s, "the page has been left"
+        time.sleep(0.01)
+    (missed,) = server.submit("command: x\nname: b")
+    threading.Timer(0.3, lambda: server.submit("command: x\nname: c")).start()
+    reset, jobs, *_ = first_change(server, {"Last-Event-ID": last})
+    assert reset[0] == "reset"
+    assert missed in [line["id"] for line in jobs[1]["jobs"]]
+
+
 def test_a_removed_job_leaves_the_page(server: Server) -> None:
     (job,) = server.submit("command: x")
     server.engine.end(server.engine.start(job))

@@ -210,3 +210,24 @@ def test_runs(server: Server) -> None:
     assert server.client.get(f"/v1/runs/{job}.9").status_code == 404
     assert server.client.get("/v1/runs/soup").status_code == 404
     assert get(server, f"/v1/jobs/{job}/explain")["summary"] == "behind 3 jobs"
+
+
+@pytest.mark.parametrize("change", [{"gpus": "2-4"}, {"time_limit": "2h"}, {"priority": "high"}])
+def test_one_thing_of_a_job_can_be_changed_and_the_rest_stays(server: Server, change: dict[str, str]) -> None:
+    (job,) = server.submit("command: x\ngpus: 1")
+    before = server.engine.state.jobs[job]
+    answer = server.client.post(f"/v1/jobs/{job}/update", json=change)
+    assert answer.status_code == 200, answer.text
+    after = server.engine.state.jobs[job]
+    changed = {
+        "gpus": after.spec.gpus != before.spec.gpus,
+        "time_limit": after.spec.time_limit_s != before.spec.time_limit_s,
+        "priority": after.priority != before.priority,
+    }
+    assert [name for name, differs in changed.items() if differs] == list(change)
+
+
+def test_a_change_of_nothing_is_refused_with_what_can_be_changed(server: Server) -> None:
+    (job,) = server.submit("command: x")
+    answer = server.client.post(f"/v1/jobs/{job}/update", json={})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "name gpus, time_limit or priority")

@@ -120,6 +120,10 @@ def cluster() -> Cluster:
     return made
 
 
+def test_nothing_is_kept_of_a_job_that_has_ended(cluster: Cluster) -> None:
+    assert set(cluster.metrics._held) == {3}
+
+
 def test_what_happened_is_counted(cluster: Cluster) -> None:
     value = cluster.value
     assert value("swell_jobs_submitted_total") == 5

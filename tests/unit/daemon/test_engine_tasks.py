@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -167,5 +168,43 @@ def test_runs_that_end_in_an_outage_are_recorded_after_it_though_watch_dies_in_i
             await one.until(lambda: one.engine.health()["ready"])
             await one.until(lambda: one.engine.state.jobs[job].state is JobState.COMPLETED)
             assert one.engine.state.jobs[job].attempts == 1
+
+    asyncio.run(main())
+
+
+def test_slots_that_are_declared_are_recorded_at_once() -> None:
+    async def main() -> None:
+        async with world() as one:
+
+            async def declare(gpus: int | None) -> Node:
+                return replace(NODE, gpus=tuple(Gpu(index=index) for index in range(gpus or 0)))
+
+            one.engine._declare = declare
+            await one.engine.declare_slots(5)
+            assert len(one.engine.state.nodes["n1"].gpus) == 5
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_leaves_on_purpose_waives_leases_first() -> None:
+    """So that no later daemon takes the machine for one whose leases end."""
+
+    async def main() -> None:
+        async with world() as one:
+            await one.engine.add_node(Node(name="far", lease_s=60.0, boot_id="b"))
+            await one.engine.let_go()
+            nodes = one.engine.state.nodes
+            assert {name: node.lease_waived for name, node in nodes.items()} == {"n1": False, "far": True}
+
+    asyncio.run(main())
+
+
+def test_there_is_nothing_to_look_ahead_from_before_a_policy_is_chosen() -> None:
+    async def main() -> None:
+        assert World().engine._explaining.moment() is None
+        async with world() as one:
+            now = one.engine._explaining.moment()
+            assert now is not None
+            assert list(now.state.nodes) == ["n1"]
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from swell.core.snapshot import Options
 from swell.core.state import JobRecord, State
 from swell.daemon import forecasts
 from swell.daemon.forecasts import Forecasts, _between, forecast_sentence, samples_of
+from swell.daemon.helper import Helper
 from swell.daemon.lookahead import Done
 from swell.daemon.moments import Moment
 from swell.sim.forecast import Forecast, Interval
@@ -72,6 +73,30 @@ def test_what_is_soon_is_told_however_uncertain_it_is_in_proportion() -> None:
         "starts within 40 s, ends in 1 s to 8 min (a guess: not every job specified, or showed, how long it takes)"
     )
     assert starts_s(waiting(), 0.0, interval((0.0, 40.0), (1.0, 500.0))) == [0.0, 40.0]
+
+
+def test_times_are_counted_from_now() -> None:
+    found = interval((1060.0, 1300.0), (1100.0, 1400.0))
+    words = forecast_sentence(waiting(), found, None, 1000.0)
+    assert words == said((60.0, 300.0), (100.0, 400.0), guessed=False)
+    assert words.startswith("starts in 60 s to 5 min, ends in ")
+
+
+def test_nothing_that_forecasts_started_outlives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[Helper] = []
+
+    async def stop(helper: Helper) -> None:
+        stopped.append(helper)
+
+    async def scene() -> None:
+        one = Forecasts()
+        await one.stop()
+        ours = [value for value in vars(one).values() if isinstance(value, Helper)]
+        assert len(ours) == 3
+        assert all(any(helper is own for helper in stopped) for own in ours)
+
+    monkeypatch.setattr(Helper, "stop", stop)
+    asyncio.run(scene())
 
 
 def test_a_forecast_is_never_left_to_grow_old_while_jobs_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from swell.core.snapshot import Options
 from swell.core.state import State
 from swell.daemon import helper as module
 from swell.daemon.helper import Helper, NoAnswer
-from swell.daemon.lookahead import Advice, Advise, Foresee, Simulate, Simulation
+from swell.daemon.lookahead import Advice, Advise, Desk, Done, Foresee, Request, Simulate, Simulation
 from swell.daemon.moments import Moment, Receiver, Sender, packed, unpacked
 from swell.policy import registry
 from swell.policy.custom import load_policy_file
@@ -93,6 +94,16 @@ def test_a_moment_arrives_as_it_was_and_what_did_not_change_is_not_sent_again() 
     last = receiver.moment(unpacked(packed(sender.difference(moment_of(state)))))  # type: ignore[arg-type]
     assert last.state == copy_of(state)
     assert set(last.answers) == set(state.active)
+
+
+def test_an_answer_says_what_processor_time_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((100.0, 103.0))
+    monkeypatch.setattr(time, "thread_time", lambda: next(times))
+    monkeypatch.setattr(Desk, "_do", lambda *_: Advice(text="wait"))
+    request = Request(moment=Sender().difference(moment_of(waiting(1))), task=Advise(job=1))
+    done = unpacked(Desk().handle(packed(request)))
+    assert isinstance(done, Done)
+    assert (done.failure, done.cpu_s) == ("", 3.0)
 
 
 @pytest.mark.parametrize("few", [0, 100], ids=["in a process", "in a thread"])

@@ -136,7 +136,15 @@ def test_a_run_that_resumed_from_an_older_checkpoint_sets_the_job_back_once() ->
 
 @pytest.mark.parametrize(
     ("before_mib", "now_mib", "told"),
-    [(0, 256, True), (2048, 2304, True), (2304, 2048, False), (2304, 1280, True), (256, 0, True), (2048, 2048, False)],
+    [
+        (0, 256, True),
+        (2048, 2304, True),
+        (2304, 2048, False),
+        (2304, 2303, False),
+        (2304, 1280, True),
+        (256, 0, True),
+        (2048, 2048, False),
+    ],
 )
 def test_measured_use_that_only_falls_a_little_is_no_event(before_mib: int, now_mib: int, told: bool) -> None:
     before, now = (replace(NODE, gpus=(Gpu(index=0, others_memory_mib=mib),)) for mib in (before_mib, now_mib))

@@ -87,3 +87,15 @@ def test_what_the_daemon_has_ended_is_ended_at_the_machine() -> None:
         await line.until(lambda: not line.link._tasks)
 
     asyncio.run(scene())
+
+
+def test_what_is_carried_ends_with_the_link() -> None:
+    async def scene() -> None:
+        line = Line()
+        line.link._relay(4, b"GET", end=False)
+        await line.until(lambda: line.near.data == [b"GET"])
+        line.link.close("the cable was cut")
+        await line.until(lambda: not line.link._tasks)
+        assert line.near.closed
+
+    asyncio.run(scene())

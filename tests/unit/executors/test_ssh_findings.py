@@ -71,6 +71,17 @@ def test_memory_in_use_without_a_process_that_is_shown_is_somebody_elses() -> No
     assert findings.gpus_in(fact)[0].others
 
 
+@pytest.mark.parametrize(
+    ("used_mib", "verdict", "words"), [(3, Verdict.OK, ""), (9000, Verdict.NOTE, "1 of 2 GPUs busy")]
+)
+def test_gpus_that_others_use_are_a_note_and_free_ones_are_fine(used_mib: int, verdict: Verdict, words: str) -> None:
+    rows = f"0, GPU-a, NVIDIA L4, 23034, 3\n1, GPU-b, NVIDIA L4, 23034, {used_mib}\n"
+    (check,) = findings.of({"fact": "gpus", "code": 0, "rows": rows, "apps": ""}, 0.0)
+    assert check.verdict is verdict
+    assert words in check.words
+    assert ("busy" in check.words) is bool(words)
+
+
 def test_what_a_person_declared_is_not_overwritten_by_what_was_measured() -> None:
     facts: list[dict[str, Any]] = [
         {"fact": "size", "cpus": 8, "memory_mib": 1000},

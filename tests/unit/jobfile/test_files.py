@@ -4,12 +4,14 @@ import io
 import os
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
 from swell.jobfile.choosing import Wanted, choose
 from swell.jobfile.files import (
+    ARCHIVE_S,
     Packed,
     adopt,
     copy_for_job,
@@ -267,3 +269,11 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"not a tar" * 200)
     with pytest.raises(SnapshotError, match="not a tar"):
         unpack(tmp_path / "x", tmp_path, 1 << 20)
+
+
+def test_archives_that_nobody_has_used_for_an_hour_go(tmp_path: Path) -> None:
+    for name, age_s in (("left", ARCHIVE_S + 60.0), ("under-way", ARCHIVE_S - 600.0)):
+        (tmp_path / f"{name}.tar").write_bytes(b"")
+        os.utime(tmp_path / f"{name}.tar", (0.0, time.time() - age_s))
+    assert sweep(tmp_path, (), 0.0) == []
+    assert [path.name for path in tmp_path.glob("*.tar")] == ["under-way.tar"]

@@ -1,6 +1,6 @@
 import pytest
 
-from swell.jobfile.units import format_duration, parse_duration_s, parse_size_mib
+from swell.jobfile.units import format_duration, format_size, parse_duration_s, parse_size_mib
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,11 @@ def test_durations_are_short_in_tables() -> None:
         "2h03m",
         "2d7h",
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (50, "50 B"), (999, "999 B"), (3482, "3.4 KiB"), (120 << 20, "120 MiB"), (5000 << 30, "5000 GiB")],
+)
+def test_sizes_are_told_with_as_many_digits_as_anybody_reads(count: float, words: str) -> None:
+    assert format_size(count) == words

@@ -52,3 +52,10 @@ def test_a_pair_that_a_full_disk_cut_short_is_written_over(tmp_path: Path) -> No
         file.write(b"half")
     LogTimes(str(tmp_path), 1.0).note(time.time() - 50.0, 4)
     assert (tmp_path / NAME).stat().st_size == 32
+
+
+def test_and_until_then_it_is_passed_over(tmp_path: Path) -> None:
+    written(tmp_path, (100.0, b"old\n"), (10.0, b"new\n"))
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b"half")
+    assert begin_of(str(tmp_path), 30.0) == 4

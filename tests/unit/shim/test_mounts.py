@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from swell.shim.containers import checked
+from swell.shim.containers import Failed, checked
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,14 @@ def test_what_has_to_be_there_already_is_not_made(tmp_path: Path) -> None:
     mount = {"source": str(tmp_path / "library"), "target": "/library", "make": ""}
     assert checked(mount, []) == mount
     assert not (tmp_path / "library").exists()
+
+
+def test_files_and_directories_are_mounted_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data.csv").write_text("1,2")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("data", "data.csv"):
+        mount = {"source": str(tmp_path / name), "target": "/data"}
+        assert checked(mount, [str(tmp_path)]) == mount
+    with pytest.raises(Failed, match="pipe is a device, pipe or socket"):
+        checked({"source": str(tmp_path / "pipe"), "target": "/data"}, [str(tmp_path)])

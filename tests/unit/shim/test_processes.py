@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
 import signal
@@ -9,6 +10,7 @@ import subprocess
 
 import pytest
 
+from swell.shim import processes
 from swell.shim.processes import send, stat_of
 from swell.shim.shim import _belong_to
 
@@ -60,3 +62,16 @@ def test_a_job_has_the_groups_of_its_user_and_none_of_the_daemons() -> None:
     with os.fdopen(read) as answer:
         has = answer.read()
     assert has == repr((account.pw_uid, account.pw_gid, sorted(os.getgrouplist(user, account.pw_gid))))
+
+
+def test_kills_for_want_of_memory_are_counted_wherever_a_cgroup_may_count_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_process = "4:cpu,memory:/box\n3:pids:/box\n0::/user.slice\n"
+    monkeypatch.setattr(processes, "open", lambda *_, **__: io.StringIO(of_process), raising=False)
+    assert processes._oom_counters() == [
+        "/proc/vmstat",
+        "/sys/fs/cgroup/memory/box/memory.oom_control",
+        "/sys/fs/cgroup/user.slice/memory.events",
+        "/sys/fs/cgroup/unified/user.slice/memory.events",
+    ]

@@ -33,6 +33,7 @@ def test_files_are_listed_with_sizes_and_read_by_offset(copies: WorkingCopies, t
     assert paths(copies, "sub") == ["file"]
     assert copies.read(7, "", "sub/file", 4, 3) == (b"456", 10, found.st_ino)
     assert copies.read(7, "sub", "file", 10, 3)[0] == b""
+    assert [copies.read(7, "sub", "file", 4, limit)[0] for limit in (0, -1)] == [b"", b""]
 
 
 @pytest.mark.parametrize(

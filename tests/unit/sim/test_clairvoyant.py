@@ -37,6 +37,7 @@ def test_a_job_that_is_left_alone_ends_when_it_was_told_to(
             assert job.run is not None
             speed = oracle.speed(job, {"gpu": 4}).rate(job.run.allocation.gpus, 1, "gpu")
             told_s.append(event.at_s + oracle.remaining(job).at_speed_1_s / speed)
+            assert oracle.remaining(job) is oracle.remaining(job), "worked out once"
         if isinstance(event, RunEnded):
             ended_s.append(event.at_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from swell.core.errors import SwellError
 from swell.core.job import GpuRequest, JobSpec, Launcher
 from swell.core.snapshot import Options
+from swell.core.state import JobRecord, State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.cluster import cluster_name, parse_cluster
-from swell.sim.comparison import Comparison, Simulated, Trace, encoded, of_queue, of_workload
+from swell.sim.comparison import Comparison, Simulated, Trace, _Ends, encoded, of_queue, of_workload
 from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.generate import Recipe
@@ -161,3 +163,9 @@ def test_a_cluster_has_a_name_that_makes_it_again() -> None:
 def test_a_cluster_beyond_measure_is_refused_before_it_is_made() -> None:
     with pytest.raises(SwellError, match="too large a cluster"):
         parse_cluster("100000000x100000000")
+
+
+@pytest.mark.parametrize(("first_s", "start_s"), [(1060.0, 60.0), (900.0, 0.0), (None, None)])
+def test_starts_of_the_present_queue_are_counted_from_now(first_s: float | None, start_s: float | None) -> None:
+    waits = JobRecord(id=1, spec=JobSpec(name="j", command=("x",)), submitted_s=800.0)
+    assert _Ends(State(), 1000.0)._start_s(replace(waits, first_started_s=first_s), waits) == start_s

@@ -63,3 +63,14 @@ def test_a_silent_job_ends_when_its_work_is_done_and_reports_nothing_before() ->
     state = Simulation(setup, world, TrueDurations(world), (lambda _, event: heard.append(event),)).run(workload)
     assert not any(isinstance(event, EpochEnded) for event in heard)
     assert state.jobs[1].ended_s == pytest.approx(HOURS_S + 30.0)
+
+
+def test_nothing_is_left_of_a_job_whose_last_epoch_has_ended() -> None:
+    world = Durations(noise=Noise(straggler=1.0, slowdown=0.5))
+    setup = Setup(nodes=parse_cluster("1x2"), policy=policy_named("fifo"), placer=placer_named("consolidated"))
+    spec = JobSpec(name="j", command=("x",), gpus=GpuRequest(min=2, max=2), uses_library=True)
+    workload = Workload(name="w", arrivals=(Arrival(at_s=0.0, spec=spec, truth={"duration_s": HOURS_S}),))
+    state = Simulation(setup, world, TrueDurations(world)).run(workload)
+    task = world.tasks[1]
+    assert (task.left_s, task.done_epochs()) == (0.0, task.epochs)
+    assert state.jobs[1].epochs_done == task.epochs

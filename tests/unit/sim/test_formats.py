@@ -12,7 +12,7 @@ from swell.core.errors import SwellError
 from swell.sim.generate import Recipe, generate
 from swell.sim.simulate import Case, format_of, simulate
 from swell.sim.swell_workloads import read_jobs, read_log, write_jobs
-from swell.sim.traces import cluster_for, read_trace
+from swell.sim.traces import Columns, _gpus, cluster_for, read_trace
 from swell.sim.workload import Arrival
 
 PHILLY = """timestamp,duration,num_gpus,gpu_time,cluster
@@ -109,3 +109,11 @@ def test_an_event_log_is_a_workload(tmp_path: Path) -> None:
     (arrival,) = read_log(path).arrivals
     assert arrival.at_s == 0.0
     assert arrival.truth["duration_s"] == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("percent", "instances", "gpus"), [("25", "1", 1), ("50", "3", 2), ("100", "2", 2), ("0", "5", 0), ("x", "1", None)]
+)
+def test_parts_of_gpus_of_all_instances_are_rounded_up_together(percent: str, instances: str, gpus: int | None) -> None:
+    columns = Columns(submitted="t", gpus="gpu", gpu_unit=0.01, instances="n")
+    assert _gpus({"gpu": percent, "n": instances}, columns) == gpus

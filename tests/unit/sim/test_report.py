@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from swell.cli.sim import names, parse_options, sim
 from swell.core.errors import SwellError
-from swell.sim.report import MARK, page_of, report
+from swell.sim.report import MARK, PICTURES, _read, page_of, pyplot, report
 
 SUMMARY_KEYS = {
     "workload",
@@ -58,6 +58,18 @@ def test_pictures_are_drawn_in_both_forms(results: Path) -> None:
     for name in ("completion", "gpus", "queue", "utilisation", "fairness", "restarts"):
         assert (results / f"{name}.svg").stat().st_size > 1000
         assert (results / f"{name}.png").stat().st_size > 1000
+
+
+def test_every_picture_says_what_its_axis_and_its_lines_are(results: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure, axes = pyplot().subplots(len(PICTURES))
+    found = _read(results)
+    for picture, own in zip(PICTURES.values(), axes, strict=True):
+        assert picture(own, found).endswith(".")
+        assert own.get_xlabel()
+    legends = [name for name, own in zip(PICTURES, axes, strict=True) if own.get_legend() is not None]
+    assert legends == [name for name in PICTURES if name not in ("gpus", "restarts")], "which line is which"
+    pyplot().close(figure)
 
 
 def test_the_page_holds_all_results_and_asks_nobody_for_anything(results: Path, tmp_path: Path) -> None:

@@ -200,6 +200,16 @@ def test_a_worker_that_was_resized_away_ends_nothing(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def test_a_run_whose_launcher_would_move_is_stopped_instead(tmp_path: Path) -> None:
+    async def scene(stage_: Stage, cluster: FakeCluster) -> None:
+        await started(stage_, cluster)
+        assert await stage_.executor.resize(order(Part(node="b", gpus=(0,)))) == Done()
+        assert JOB not in cluster.objects
+        assert "deletionTimestamp" in cluster.objects[LAUNCHER]["metadata"]
+
+    play(tmp_path, scene)
+
+
 def test_gpus_of_a_worker_on_its_way_out_may_be_planned_until_it_is_overdue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
 from swell.core.job import JobSpec, PodOptions, PodVolume
-from swell.core.observations import NodeGone, NodeHeard, NodeSeen, Observation, RunGone, RunUp
+from swell.core.observations import NodeGone, NodeHeard, NodeSeen, Observation, RunGone, RunProgress, RunUp
 from swell.core.resources import Allocation, Node, Part
 from swell.core.state import JobRecord, Run
 from swell.executors.kubernetes import executor as module
@@ -121,6 +121,22 @@ async def _here(work: Callable[..., object], *arguments: object) -> object:
 def gone(told: Observation) -> tuple[ExitReason, str]:
     assert isinstance(told, RunGone)
     return told.reason, told.message
+
+
+def test_how_far_a_training_came_is_told_by_its_last_word_before_its_end(tmp_path: Path) -> None:
+    epochs = {"resumed": 2, "done": 5, "total": 9, "began_ago": 30.0, "at_ago": 1.0}
+
+    async def scene(stage: Stage, cluster: FakeCluster) -> None:
+        assert await stage.executor.launch(order()) == Done()
+        cluster.report(POD, "Running", RUNNING)
+        await stage.until(RunUp)
+        cluster.report(POD, "Succeeded", terminated(0, word=last_word(epochs=epochs)))
+        await stage.until(RunGone)
+        (seen,) = [told for told in stage.told if isinstance(told, RunProgress)]
+        assert (seen.resumed, seen.epochs, seen.total, seen.unit) == (2, 5, 9, "epoch")
+        assert seen.at_s - seen.began_s == 29.0
+
+    play(tmp_path, scene)
 
 
 def test_a_run_is_gone_only_when_its_pod_is_and_then_nothing_of_it_is_left(tmp_path: Path) -> None:

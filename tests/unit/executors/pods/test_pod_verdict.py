@@ -47,6 +47,7 @@ def test_without_a_last_word_the_exit_code_says_it() -> None:
     assert ended(pod(terminated(0, reason="Completed"))) == (ExitReason.FINISHED, 0)
     assert ended(pod(terminated(2))) == (ExitReason.USER_ERROR, 2)
     assert ended(pod(terminated(137))) == (ExitReason.KILLED, None)
+    assert end(pod(terminated(139))).message == "ended by SIGSEGV"
 
 
 def test_who_ended_first_is_told_by_the_nodes_own_clock() -> None:
