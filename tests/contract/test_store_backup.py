@@ -15,6 +15,7 @@ from contract.postgres_server import Server
 from contract.test_store_compaction import LATE, LOG, compacted, fill, picture
 from contract.test_store_sql import change, opened, query
 from lives import moving_life, short_life, submitted
+from swell.core.database_mark import is_database
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError
 from swell.core.events import Event
 from swell.core.lifecycle import replay
@@ -42,6 +43,7 @@ def test_a_copy_restored_into_either_database_is_the_same(sql_url: str, elsewher
         compacted(store)
         before, cluster_id = picture(store), store.cluster_id
         copied = back_up(database_at(sql_url), tmp_path / "copy")  # while it is open
+        assert is_database(tmp_path / "copy"), "so that no snapshot takes it"
     assert (copied.events, copied.jobs) == (len(LOG), 32)
     assert (tmp_path / "copy").stat().st_mode & 0o077 == 0
     restore(tmp_path / "copy", database_at(elsewhere))

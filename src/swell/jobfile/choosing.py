@@ -1,5 +1,6 @@
 """Chooses the files of a directory that go into its snapshot: those that git would track, except virtual environments,
-caches, Swell's own homes, and files that may hold keys. `jobfile.files` calls it and reports what is left out.
+caches, Swell's own homes and databases, and files that may hold keys. `jobfile.files` calls it and reports what is
+left out.
 
 Standard library only, because the command line imports it."""
 
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from swell.core.database_mark import is_database
 from swell.jobfile.unpacking import MAX_FILES, SnapshotError
 
 IGNORE_NAME = ".swellignore"
@@ -108,6 +110,8 @@ class _Sieve:
             return ALWAYS
         if _private(path):
             return "it may hold keys"
+        if is_file and is_database(self._root / path):
+            return "a database of Swell, which may hold secrets"
         if self._leave_out and matches(path if is_file else f"{path}/x", self._leave_out):
             return "--exclude"
         if self._include and matches(path, self._include):

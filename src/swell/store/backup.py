@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from swell.core.database_mark import APPLICATION_ID
 from swell.core.errors import StoreDamaged, StoreError
 from swell.store.check import check, connection_to
 from swell.store.dialect import Connection, Database
@@ -124,6 +125,7 @@ def _copy_rows(database: Database, source: Connection, target: sqlite3.Connectio
         )
     target.execute("BEGIN")
     make_tables(target.cursor())
+    target.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     for (table,) in target.execute(NAMES).fetchall():
         copy_table(cursor, target.cursor(), table, fetch=f"FETCH {PAGE} FROM copied")
     target.execute("COMMIT")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from swell.core.database_mark import APPLICATION_ID
 from swell.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from swell.store.dialect import Connection, Dialect
 from swell.store.sqlite_file import check_file
@@ -143,7 +144,7 @@ class SqliteDatabase:
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA application_id = 0x5377656c")  # “Swel”; makes SQLite write the first page
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # makes SQLite write the first page
         new.rename(self._path)
         sync_directory(self._path.parent)
 

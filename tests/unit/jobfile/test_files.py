@@ -2,13 +2,16 @@
 
 import io
 import os
+import sqlite3
 import subprocess
 import tarfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from swell.core.database_mark import APPLICATION_ID
 from swell.jobfile.choosing import Wanted, choose
 from swell.jobfile.files import (
     ARCHIVE_S,
@@ -100,6 +103,16 @@ def test_what_git_ignores_is_told_and_can_be_included(tmp_path: Path) -> None:
 def test_keys_are_never_included(tmp_path: Path) -> None:
     tree(tmp_path, {"a.py": "1", ".ssh/id_rsa": "k", ".netrc": "k", "env/pyvenv.cfg": ""})
     assert choose(tmp_path, wanted=Wanted(include=[".ssh", ".netrc", "*"])).names == ["a.py", "env/pyvenv.cfg"]
+
+
+def test_a_copy_of_swells_database_is_never_included_and_other_databases_are(tmp_path: Path) -> None:
+    tree(tmp_path, {"a.py": "1"})
+    for name, mark in (("monday", APPLICATION_ID), ("scores.db", 7)):
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            connection.execute(f"PRAGMA application_id = {mark}")
+    chosen = choose(tmp_path, wanted=Wanted(include=["monday"]))
+    assert chosen.names == ["a.py", "scores.db"]
+    assert chosen.left_out == {"monday": "a database of Swell, which may hold secrets"}
 
 
 def test_of_a_home_directory_no_hidden_file_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
