@@ -92,8 +92,8 @@ class CheckpointCopies:
                 known.task = asyncio.create_task(self._copy(record, state, known), name=f"checkpoint of job {job}")
 
     async def _copy(self, record: JobRecord, state: State, known: _Copying) -> None:
-        """A new checkpoint was written since the last look, nobody knows when: it counts from that look on, lest a
-        stop that was requested in between take it for one that came after."""
+        """Copy it once. A new checkpoint was written at an unknown time since the last look. It gets the time of that
+        look, so that a stop requested in between does not take it for a later one."""
         assert record.run is not None
         since_s = known.looked_s if known.looked_s is not None else record.run.planned_s
         known.looked_s = self._clock.now_s()
@@ -132,7 +132,7 @@ def _waits_for_files(record: JobRecord) -> bool:
 
 
 def _seen(record: JobRecord, kept: CheckpointKept, at_s: float) -> list[Event]:
-    """A script without the library has written a checkpoint, where only its machine sees it."""
+    """The event that a script without the library has written a checkpoint: only its machine sees the files."""
     if record.uses_library or kept.problem or record.run is None:
         return []
     return [ev.CheckpointSeen(run=record.run.id, at_s=at_s)]

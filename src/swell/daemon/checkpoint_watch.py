@@ -1,10 +1,9 @@
 """Checkpoints of scripts without the library: watches their checkpoint directories and reports each new one.
 
-A checkpoint counts once files of the directory have changed and then rested for `SETTLE_S`: it may have several files,
-written one after the other, and a run that is stopped between two of them has lost it. Logs and files that are to be
-renamed are no part of one. Its time is that of the look that found the last change: the report may come later, and a
-stop that was requested in between still waits for the next one. The engine runs this beside its other tasks; it changes
-nothing.
+A checkpoint counts once files of the directory have changed and then stayed unchanged for `SETTLE_S`: it may consist of
+several files, and a run that is stopped between two of them has lost it. Logs and files that will be renamed do not
+belong to it. Its time is that of the look that found the last change. The report may come later, so a stop requested in
+between still waits for the next checkpoint. The engine runs this as a task; it only reads the directories.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from swell.shim.checkpoint_files import SETTLE_S
 
 EVERY_S = 1.0
 NEVER_QUIET_S = 60.0
-"""A script that has rested for `SETTLE_S` nowhere in this time, or writes a file again before it has, saves more
-frequently than that: its files count when they rest from one look to the next."""
+"""A script that never paused for `SETTLE_S` in this time, or that rewrites a file before such a pause, saves more often
+than that: its files count when they are unchanged from one look to the next."""
 REPORT_EVERY_S = 30.0
 """Minimum time between two reports of one script, except when a stop waits for its next checkpoint."""
 MAX_FILES = 10_000
@@ -37,12 +36,12 @@ _LOGS = re.compile(r"(?i).+\.(log|csv|tsv|jsonl|out|err|wandb)|events\.out\.tfev
 """Names of files, and of directories, that trackers write all the time beside the checkpoints."""
 
 SMALL = 1 << 20
-"""A file of fewer bytes is written in no time: it is written anew when it changes and keeps its size."""
+"""A smaller file (in bytes) is written at once: if it changes and keeps its size, it was rewritten."""
 
 File = tuple[int, int, int]
 """(inode, bytes, time of its last change in ns)."""
 Print = dict[str, File]
-"""The files of a directory, by path: two looks with the same ones saw the same."""
+"""The files of a directory, by path. Equal prints: nothing has changed between two looks."""
 
 
 @dataclass(slots=True)
@@ -50,10 +49,10 @@ class _Watched:
     latest: Print  # at first what an earlier attempt left
     found_s: float = 0.0  # when `latest` was found
     pending: bool = False  # it may still be written
-    unsettled_s: float = 0.0  # since when it changes and never rests for long
-    restless: bool = False  # it saves more frequently than its files could settle
+    unsettled_s: float = 0.0  # since when it changes without a pause of `SETTLE_S`
+    restless: bool = False  # it saves more often than its files could settle
     written: set[str] = field(default_factory=set)  # files that changed since `unsettled_s`
-    whole_s: float | None = None  # when the newest whole checkpoint was found that was not reported yet
+    whole_s: float | None = None  # when the newest complete checkpoint was found; None once it is reported
     reported_s: float = -REPORT_EVERY_S
 
 
@@ -75,7 +74,7 @@ class CheckpointWatch:
             await asyncio.sleep(EVERY_S)
 
     async def look(self) -> None:
-        """One look at every directory that counts."""
+        """Look once at the directory of every job that saves without the library."""
         records = [record for job in self._state().active if _saves_by_itself(record := self._state().jobs[job])]
         current = {record.run.id for record in records if record.run is not None}
         self._watched = {run: watched for run, watched in self._watched.items() if run in current}
@@ -99,8 +98,8 @@ class CheckpointWatch:
         return []
 
     async def ended(self, run: RunId, *, whole: bool) -> None:
-        """Report its last whole checkpoint before the end of the run is recorded: what it lost goes by that. `whole`:
-        the script left with exit code 0, so that what it wrote last is whole too."""
+        """Report the last complete checkpoint before the end of the run is recorded, because the lost work is counted
+        from it. `whole`: the script ended with exit code 0, so its last files are complete too."""
         watched, record = self._watched.pop(run, None), self._state().jobs.get(run.job)
         if watched is None:
             return
@@ -114,8 +113,8 @@ class CheckpointWatch:
 
 
 def _compare(watched: _Watched, seen: Print, now_s: float) -> None:
-    """Two looks, one after the other."""
-    # By size, not by time: a script that rewrites a small file several times a second rests at no look.
+    """Update `watched` by the next look."""
+    # By size, not by time: the times of a small file that is rewritten several times a second differ at every look.
     rests = _sizes(seen) == _sizes(watched.latest)
     if seen != watched.latest:
         if not watched.pending:
@@ -138,7 +137,7 @@ def _sizes(seen: Print) -> dict[str, int]:
 
 
 def _anew(before: File | None, after: File) -> bool:
-    """Was the file written once more, from its beginning? Then the save before was over."""
+    """Whether the file was rewritten from its beginning: then the save before was complete."""
     if before is None:
         return False
     return after[0] != before[0] or after[1] < before[1] or after[1] == before[1] < SMALL
@@ -158,8 +157,8 @@ def _saves_by_itself(record: JobRecord) -> bool:
 
 
 def fingerprint(directory: Path) -> Print:
-    """What may be checkpoints below this directory. Unreadable files count as missing; the next look is a second
-    later."""
+    """The files below this directory that may be checkpoints. Unreadable files count as missing until the next
+    look."""
     seen: Print = {}
     for root, folders, names in os.walk(directory):
         folders[:] = _of_checkpoints(folders)

@@ -19,7 +19,7 @@ from swell.ports import Executor, Record, Refused, Unknown
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-"""Twice as long each time."""
+"""Delay before the first retry; it doubles each time."""
 MAX_RETRY_S = 3600.0
 MAX_TRIES = 20
 """All retries together take about ten hours; after that only the next start of the daemon tries again."""
@@ -47,13 +47,13 @@ class Cleanup:
         self._state = state
         self._retry_s = retry_s
         self.undeleted: dict[JobId, Undeleted] = {}
-        self.unknown: Sequence[JobId] = ()  # jobs with files that are of another database: left alone
+        self.unknown: Sequence[JobId] = ()  # jobs of another database that have files here, which are not deleted
         self._waiting: asyncio.Queue[JobId | tuple[JobId, ...]] = asyncio.Queue()  # to delete, or to look at
         self._busy = False
         self._looked = False
 
     def happened(self, events: Sequence[Event]) -> None:
-        """Of events that are durable."""
+        """Queues the files of removed jobs. Called with durable events."""
         for event in events:
             if isinstance(event, JobRemoved):
                 self._waiting.put_nowait(event.job)
@@ -85,8 +85,8 @@ class Cleanup:
         self._looked = True
 
     async def _removed(self, kept: Sequence[JobId]) -> list[JobId]:
-        """Of these, jobs that were here and were removed. Nothing else takes a job out of the record; an id that was
-        never given here may be of another database with the same home."""
+        """Those of `kept` that were removed: only a removal takes a job out of the record. An id that was never given
+        here may belong to another database with the same home."""
         state = self._state()
         absent = [job for job in kept if was_given(state, job) and job not in state.jobs]
         return await asyncio.to_thread(lambda: [job for job in absent if self._record.job(job) is None])

@@ -2,7 +2,7 @@
 
 `now_s` is CLOCK_BOOTTIME plus an offset that an anchor file in the home keeps over restarts of the daemon. After a boot
 it continues from the system clock, or from the last anchor if that is later. When the two clocks differ, `now_s`
-approaches the system clock at a rate of at most `SLEW` (docs/adr: a clock that nobody sets).
+approaches the system clock at a rate of at most `SLEW` (ADR "a clock that nobody sets").
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Anchor:
     boot: str
     boot_s: float
     now_s: float
-    off_s: float  # the machine's clock was ahead by this
+    off_s: float  # the system clock was ahead by this
 
     def at_s(self, boot_s: float) -> float:
         passed_s = boot_s - self.boot_s
@@ -78,7 +78,7 @@ class SystemClock:
             await asyncio.to_thread(self.note)
 
     def note(self) -> None:
-        """Anchor again, here and now."""
+        """Set the anchor to the present time and write it to its file."""
         passed_s = self._passed_s()
         now_s = self._anchor.at_s(passed_s)
         self._anchor = Anchor(boot=self._boot(), boot_s=passed_s, now_s=now_s, off_s=self._wall_s() - now_s)
@@ -117,7 +117,7 @@ def _read(path: Path) -> Anchor | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:

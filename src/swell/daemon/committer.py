@@ -1,9 +1,9 @@
-"""State and log together: the one way to make an event true.
+"""Keeps state and log together: events become facts only by `Committer.commit`.
 
 `commit` applies events to the state at once and returns when they are on disk; nothing leaves the daemon (no answer, no
 effect) before that. When the store refuses a write, commits are refused with the reason until `keep_healthy`, a task of
-the daemon, has made a write work again and has read back what the store holds. That may take any length of time. Until
-then `state` may hold events that are on no disk: code that decides from it calls `check` first, or waits in `healthy`.
+the daemon, has made a write work again and has read back what the store holds, however long that takes. Until then
+`state` may hold events that are not on disk: code that decides from it calls `check` first, or waits in `healthy`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RECENT = 4096
 """Number of last events kept in memory for readers that follow; others read the store."""
 FIRST_RETRY_S = 0.25
 MAX_RETRY_S = 5.0
-"""The store is tried again after the first, then after twice as long each time, up to the second."""
+"""Delay before the store is tried again: it begins with the first and doubles up to the second."""
 BOOK_PAGE = 5_000
-"""Events that the speed book learns from at a time, when it is read back."""
+"""Events per page while the speed book is read back."""
 CHECKPOINT_EVERY = 20_000
 
 
@@ -45,13 +45,13 @@ class Committer:
         self._checkpoint_seq = 0
         self._closed = False
         self.listeners: list[Callable[[Sequence[Event]], None]] = []  # called with events once they are durable
-        self.found: list[Callable[[Sequence[Event]], None]] = []  # called with refused ones that are on disk
+        self.found: list[Callable[[Sequence[Event]], None]] = []  # called with refused events that are on disk
         self.state = State()
         self.durable_seq = 0
         self.failure: StoreError | None = None  # why nothing can be written or decided now
 
     async def open(self) -> None:
-        """Load the state, and the speed book as it was then."""
+        """Load the state and the speed book that belongs to it."""
         self.state = await self._journal.recover()
         self.durable_seq = self.state.seq
         await self._read_book_back()
@@ -67,28 +67,28 @@ class Committer:
 
     @property
     def first_seq(self) -> int:
-        """Of the first event that `follow` can give."""
+        """The number of the first event that `follow` can return."""
         return self._store.first_seq
 
     @property
     def silent_s(self) -> float:
-        """For how long the store has not answered a write; 0: it has."""
+        """How long a write has waited for the store; 0: no write waits."""
         return self._journal.silent_s
 
     async def commit(self, events: Sequence[Event]) -> None:
-        """Make these events true and durable, all or none. Raises InvalidTransition or StoreError."""
+        """Apply these events and make them durable, all or none. Raises InvalidTransition or StoreError."""
         if not events:
             return
         self.check()
         try:
             for event in events:
                 apply(self.state, event)
-                # With the state, not after the disk: a decision in between sees both or neither. What a refused write
-                # left in the book goes when the book is read back.
+                # Together with the state, before the write: a decision in between sees both or neither. If the write is
+                # refused, reading the book back removes what it learned here.
                 self._book.learn(event)
                 self._recent.append(Stored(seq=self.state.seq, event=event))
         except InvalidTransition as error:
-            # The events before it are in memory but will not be on disk: go back to what the disk has.
+            # The events before it are applied but will not be written: fall back to what the store has.
             self._fall_back(StoreError(f"a decision was inconsistent and was dropped: {error}"))
             raise
         last = self.state.seq
@@ -103,8 +103,8 @@ class Committer:
         self._checkpoint_if_due()
 
     async def fit_speeds(self, now_s: float) -> None:
-        """Fits speeds for a decision, if anything was measured since the last time. Where in the log that happened is
-        part of the log: after a kill the book is fitted at the same places, and the next plan is the same."""
+        """Fits speeds for a decision, if anything was measured since the last fit. An event marks the place in the log:
+        after a kill the book is fitted at the same places, so the next plan is the same."""
         if self._book.has_news:
             await self.commit([SpeedsFitted(at_s=now_s)])
 
@@ -123,7 +123,7 @@ class Committer:
     def check(self) -> None:
         """Raise if nothing can be written or decided now."""
         if self.failure is not None:
-            raise type(self.failure)(*self.failure.args)  # a new one: the same one would grow with each raise
+            raise type(self.failure)(*self.failure.args)  # a copy: the traceback of one object grows with each raise
 
     async def healthy(self) -> None:
         """Returns once state and store agree. Raises if they never will: the daemon is fenced off or closing."""
@@ -136,8 +136,8 @@ class Committer:
         return isinstance(self.failure, StoreFenced)
 
     def doubt(self, error: StoreError) -> None:
-        """Something else than a write says that the store does not work, or may be another daemon's by now: nothing is
-        written or decided until a write has worked."""
+        """Called when not a write but another check found that the store fails, or may belong to another daemon by now:
+        nothing is written or decided until a write has worked."""
         self._fall_back(error)
 
     def _fall_back(self, error: StoreError) -> None:
@@ -180,8 +180,8 @@ class Committer:
             raise error
 
     async def _read_back(self) -> None:
-        """Go on from what the store holds. A write whose answer was lost may be in it."""
-        await self._journal.prove_writable()  # first: it is cheap, reading all back is not
+        """Take over what the store holds. It may include a write whose answer was lost."""
+        await self._journal.prove_writable()  # first: it is cheap, reading everything back is not
         state = await self._journal.recover()
         if state.seq < self.durable_seq:
             raise StoreDamaged(
@@ -201,7 +201,7 @@ class Committer:
             self._checkpoint_due.set()
 
     async def keep_checkpoints(self) -> None:
-        """Until cancelled: a checkpoint each time a fixed number of events was written."""
+        """Until cancelled: write a checkpoint after every `CHECKPOINT_EVERY` events."""
         while True:
             await self._checkpoint_due.wait()
             self._checkpoint_due.clear()
@@ -215,7 +215,7 @@ class Committer:
             log.warning("no checkpoint of the state was kept; the next start replays more: %s", error)
 
     async def follow(self, after_seq: int) -> AsyncIterator[Stored]:
-        """Every durable event numbered above `after_seq`, then those to come."""
+        """Every durable event with a number above `after_seq`, then new ones as they come."""
         while True:
             for stored in await self._read(after_seq):
                 after_seq = stored.seq
@@ -235,13 +235,14 @@ class Committer:
         return found
 
     async def stop_waiting(self) -> None:
-        """From now on `healthy` raises while the store does not work: it would keep the daemon from ending."""
+        """From now on `healthy` raises while the store does not work, instead of keeping the daemon from ending."""
         async with self._news:
             self._closed = True
             self._news.notify_all()
 
     async def close(self) -> None:
-        """Nothing is committed any more. Stop `keep_healthy` and `keep_checkpoints` first."""
+        """Refuse further commits, write a last checkpoint and close the journal. Stop `keep_healthy` and
+        `keep_checkpoints` first."""
         if self.failure is None and self.durable_seq > self._checkpoint_seq:
             await self._checkpoint()
         self.failure = self.failure or StoreError("the daemon is stopping; send it again when it is back")

@@ -1,7 +1,7 @@
-"""Which machines answer: keeps when each was last heard, and makes facts of it by the rules of `core.contact`.
+"""Which machines answer: notes when each was last heard, and records changes by the rules of `core.contact`.
 
 Only machines that report a boot id can be away or lost. Owned by the engine. The times are in memory only: after a
-restart every wait begins anew, which makes each bound longer, never shorter.
+restart every time-out starts again, so it may be late, but never early.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVERY_S = 5.0
 
 @dataclass(slots=True)
 class _Heard:
-    """Monotonic times."""
+    """When a machine was last heard, and when its leases were last renewed; monotonic times."""
 
     last_s: float
     renewed_s: float
@@ -102,7 +102,8 @@ class Contacts:
         return self.over_by_s(node)
 
     def over_by_s(self, node: Node) -> float | None:
-        """Monotonic time at which all its runs have certainly ended, by their leases; None: never by themselves."""
+        """Monotonic time at which the leases of all its runs have expired, so that they have ended; None: they have no
+        leases that expire."""
         if not node.lease_s or node.lease_waived:
             return None
         return rules.over_by_s(

@@ -51,7 +51,7 @@ class Choice:
     policy: str
     placer: str
     made: tuple[Policy, TimedPlacer] | None = None
-    parts_s: tuple[float, float] = (0.0, 0.0)  # the policy, the placer: of the last plan
+    parts_s: tuple[float, float] = (0.0, 0.0)  # time of the policy and of the placer for the last plan
     running: threading.Thread | None = None
     since_s: float = 0.0
     took_s: float = 0.0  # the last decision, on time or late
@@ -83,11 +83,11 @@ class Decider:
 
     @property
     def parts_s(self) -> tuple[float, float]:
-        """Policy and placer, of the last plan."""
+        """Time of the policy and of the placer for the last plan."""
         return self._choice.parts_s if self._choice is not None else (0.0, 0.0)
 
     def choose(self, policy: str, placer: str) -> None:
-        """From the next pass on; one that is under way is abandoned."""
+        """Use these from the next pass on; a decision that is under way is abandoned."""
         self._choice = Choice(policy, placer)
         self.trouble = ""
         self._changed.set()
@@ -111,7 +111,7 @@ class Decider:
             self.trouble = str(error)
             raise
         except Exception as error:
-            choice.made = None  # what it has cached may be half done
+            choice.made = None  # its caches may be inconsistent
             self.trouble = (
                 f"policy {choice.policy} failed: {type(error).__name__}: {error}. Runs go on as last decided, nothing "
                 f"new starts, and it is asked again; {WAY_BACK}"
@@ -153,7 +153,7 @@ class Decider:
         if self._choice is not choice:
             raise Superseded(f"another policy was chosen while {choice.policy} was deciding")
         if not answer.done():
-            choice.made = None  # the thread goes on with what it has
+            choice.made = None  # the abandoned thread still uses it
             raise self._late(choice)
         choice.running = None
         return answer.result()

@@ -1,8 +1,8 @@
-"""What the daemon does to the world, after the decision is on disk: sends commands about runs to the executor.
+"""Sends the commands of a decision (launch, resize, signal) to the executor, after the decision is on disk.
 
-A command is owed until the executor answers done or refused, or until it is moot: the run has ended, or it was
-stopped before its launch was answered. One that ended unknown is sent again, after a while or as soon as one of its
-machines is back. Every command may be sent twice without harm. Called by the passes and the engine, from their loop.
+A command is owed until the executor answers done or refused, or until it is obsolete: the run has ended, or it was
+stopped before its launch was answered. After the answer unknown it is sent again, after a delay or as soon as one of
+its machines is back. Every command is idempotent. Called by the passes and the engine, from their loop.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class _Owed:
 
     nodes: tuple[str, ...] = ()
     launch: Order | None = None
-    tried: bool = False  # the executor was asked to launch it, and answers for it from then on
+    tried: bool = False  # the executor was asked to launch it, and reports about it from then on
     resize: Order | None = None
     force: Force = Force.ASK  # wanted
-    sent: Force = Force.ASK  # may have reached the run, whether or not that was answered
+    sent: Force = Force.ASK  # may have reached the run, with or without an answer
     answered: Force = Force.ASK
     over: bool = False
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,7 +118,7 @@ class Effects:
             owed.task = asyncio.create_task(self._settle(run, owed), name=f"commands of run {run}")
 
     async def _settle(self, run: RunId, owed: _Owed) -> None:
-        """Send what is owed until nothing is."""
+        """Send the owed commands until none is left."""
         wait_s = RETRY_S
         while owed.pending:
             owed.hurry.clear()
@@ -144,7 +144,7 @@ class Effects:
         a run that it does not know."""
         if owed.force > owed.answered and (owed.tried or owed.launch is None):
             return await self._signal(run, owed)
-        if not self._is_current(run):  # it ended otherwise: with its machine, say
+        if not self._is_current(run):  # it ended for another reason, for example with its machine
             owed.launch = owed.resize = None
             return Done()
         if owed.launch is not None:
@@ -167,10 +167,10 @@ class Effects:
 
     async def _launch(self, owed: _Owed, order: Order) -> Answer:
         async with AsyncExitStack() as slots:
-            # In order of name: two runs that need the same nodes never wait for each other.
+            # In order of name, so that two runs that need the same nodes cannot deadlock.
             for node in sorted(owed.nodes):
                 await slots.enter_async_context(self._slots[node])
-            if owed.launch is not order or not self._is_current(order.run):  # moot by now
+            if owed.launch is not order or not self._is_current(order.run):  # obsolete by now
                 owed.launch = None if owed.launch is order else owed.launch
                 return Done()
             owed.tried = True
@@ -195,7 +195,8 @@ class Effects:
         return answer
 
     def _order(self, record: JobRecord) -> Order:
-        """Names the nodes with their present boot ids: a machine that reboots must not start a run that it lost."""
+        """The order with the present boot ids of its nodes: a machine that reboots must not start a run that it
+        lost."""
         assert record.run is not None
         nodes = self._state().nodes
         used = {name: nodes[name] for name in record.run.allocation.nodes if name in nodes}
@@ -214,8 +215,8 @@ class Effects:
         return any(owed.task is not None and not owed.task.done() for owed in self._owed.values())
 
     async def settle(self) -> None:
-        """Wait for commands that are under way: at a graceful stop none is left half sent. What is still owed follows
-        from the state, and the next start sends it."""
+        """Wait for commands that are under way, so that a graceful stop leaves none half sent. The next start derives
+        from the state what is still owed, and sends it."""
         self._closing = True
         for owed in self._owed.values():
             owed.hurry.set()

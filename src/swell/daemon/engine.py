@@ -1,4 +1,4 @@
-"""The daemon without its edges: commands in, events on disk, effects out. The API and the command line call this."""
+"""The core of the daemon: takes commands, writes events, sends effects. The API calls it for commands and queries."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class Settings:
 
 
 class FarMachines(Protocol):
-    """Connects to machines that people declare, and lets go of those that they remove."""
+    """Connects to the machines that people declare, and disconnects from those that they remove."""
 
     def know(self, nodes: Mapping[str, Node]) -> None: ...
 
     async def waive(self) -> None:
-        """Lets the runs there go on without a daemon, with leases that do not expire."""
+        """Lets the runs there continue without a daemon, with leases that do not expire."""
         ...
 
 
@@ -173,14 +173,14 @@ class Engine:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load, choose the policy, look at what runs, and begin to decide."""
+        """Load the state, choose the policy, start the tasks: observe what runs, then decide."""
         await self._committer.open()
         await self._skip_ids(await asyncio.to_thread(self._kept_here))
         await self._choose_policy()
         if self._machines is not None:
             self._machines.know(self.state.nodes)
         for record in self._holding():
-            # Sent twice, done once: what was on disk but not started before a crash is started now.
+            # A launch is idempotent: this starts runs that were on disk but not started before a crash.
             self._effects.launch(record)
         self.tasks.start("recovery", self._committer.keep_healthy)
         self.tasks.start("checkpoints", self._committer.keep_checkpoints)
@@ -201,7 +201,7 @@ class Engine:
         return [self.state.jobs[job] for job in self.state.active if self.state.jobs[job].holding]
 
     async def _decide(self) -> None:
-        """What runs is looked at first: a training may have gone on, or ended, while no daemon was there."""
+        """Adopt the runs before the first pass: they may have progressed, or ended, while no daemon was there."""
         if self._holding():
             with suppress(TimeoutError):
                 async with asyncio.timeout(ADOPTION_S):
@@ -209,7 +209,7 @@ class Engine:
         await self._passes.run()
 
     def _found(self, events: Sequence[Event]) -> None:
-        """A write that the store seemed to refuse is on disk after all: what follows from it is done now."""
+        """A write that the store seemed to refuse is on disk after all: carry out its effects now."""
         self._passes.carry_out(events)
         self._observing.ended_with_their_machine(events)
         self._passes.wake()
@@ -232,7 +232,7 @@ class Engine:
         self._passes.decider.choose(name, placer_named(placer).name)
 
     async def stop(self) -> None:
-        """Graceful: jobs go on running; the next start adopts them."""
+        """Stop the daemon only: jobs keep running, and the next start adopts them."""
         await self.let_go()
         await self.tasks.stop()
         await self._forecasts.stop()
@@ -395,7 +395,7 @@ class Engine:
         return latest_order(await self.job(job), await self.runs(job), self.state.nodes)
 
     async def consumed_since(self, since_s: float) -> Sequence[Consumption]:
-        """By jobs that have ended."""
+        """What the jobs of each user and team consumed that ended since `since_s`."""
         return await asyncio.to_thread(self._record.consumed_since, since_s)
 
     async def runs_between(self, from_s: float, to_s: float, limit: int) -> Sequence[PastRun]:
@@ -440,7 +440,7 @@ class Engine:
         return await self._executor.log_since(run, rank, self.now_s() - since_s)
 
     def now_s(self) -> float:
-        """By the daemon's clock."""
+        """The time of the daemon's clock."""
         return self._clock.now_s()
 
     def health(self) -> dict[str, object]:

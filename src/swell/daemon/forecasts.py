@@ -31,24 +31,24 @@ log = logging.getLogger(__name__)
 
 SAMPLES = 4
 LOOKS_AT_JOBS = 800
-"""Most jobs over all samples of one forecast; at least one sample is made."""
+"""Maximum number of jobs over all samples of one forecast; at least one sample is made."""
 JOBS_AT_ONCE = 100
 """Intervals stored at a time before the event loop runs other tasks."""
 EVERY_S = 3.0
 AGAIN_S = 15.0
-"""A forecast is made again after so long though nothing happened: that a job has not ended yet says when it may."""
+"""Maximum age of a forecast, also without events: the longer a job runs, the later its expected end."""
 SHARE = 20.0
-"""A forecast that took t of CPU time is followed by the next after SHARE × t at the soonest."""
+"""After a forecast that took t of CPU time, the next one begins at the earliest SHARE × t later."""
 FORECAST_LIMIT_S = 300.0
 ASKED_LIMIT_S = 25.0
-"""For what a person asked and waits for."""
+"""Time limit of advice and what-if, for which a person waits."""
 SIMULATE_LIMIT_S = 60.0
 MOST_WAITING = 16
 TURN_S = 10.0
 """Maximum time that a what-if waits for its turn."""
 ADVICE_S = 0.05
-"""Maximum time that an explanation waits for advice. Later advice is ready for the next request: `swell explain` asks
-again, so that no other reader is kept waiting."""
+"""Maximum time that an explanation waits for advice, so that no other reader is kept waiting. Advice that takes longer
+is ready for the next request: `swell explain` asks again."""
 FRESH_S = 2.0
 """Maximum age of the moment that answers use."""
 ADVICE_WAITING = 3
@@ -82,7 +82,7 @@ class Forecasts:
             self._track.happened(event, state)
 
     async def run(self, moment: Callable[[], Moment | None]) -> None:
-        """Forecast again and again, as things change and time passes. Until cancelled."""
+        """Until cancelled: make a new forecast when something has changed or the last one is old."""
         while True:
             await self._due()
             cpu_s = 0.0
@@ -117,7 +117,7 @@ class Forecasts:
         for start in range(0, len(jobs), JOBS_AT_ONCE):
             some = {job: raw[job] for job in jobs[start : start + JOBS_AT_ONCE]}
             shown.update(self._track.shown(some, self._live, now.now_s, scales))
-            await asyncio.sleep(0)  # answers come first
+            await asyncio.sleep(0)  # requests of the API come first
         self.intervals, self.until_s = shown, done.result.until_s
         return done.cpu_s
 
@@ -188,8 +188,8 @@ GUESSED = "not every job specified, or showed, how long it takes"
 def forecast_sentence(
     record: JobRecord, interval: Interval | None, until_s: float | None, now_s: float, *, guessed: bool = False
 ) -> str:
-    """When it will start and end, for people; empty where there is no forecast. `guessed`: of jobs it depends on it is
-    not known how long they are."""
+    """When it will start and end, for people; empty if there is no forecast. `guessed`: the length of a job that it
+    depends on is unknown."""
     if record.ended:
         return ""
     if interval is None:
@@ -216,5 +216,5 @@ def _between(low_s: float, high_s: float) -> str:
 
 
 def samples_of(jobs: int) -> int:
-    """Fewer for more jobs, so that a forecast looks at about as many jobs in all; at least one."""
+    """The number of samples: fewer for more jobs, so that the cost of a forecast is bounded; at least one."""
     return max(1, min(SAMPLES, LOOKS_AT_JOBS // jobs))

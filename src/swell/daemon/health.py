@@ -17,7 +17,7 @@ DECIDES = ("recovery", "watch", "passes")
 """Tasks without which the daemon decides nothing, or decides from outdated state."""
 
 SLOW_S = 5.0
-"""A store that has not answered a write for so long does not work at present."""
+"""A store that has not answered a write for this long is reported as not working."""
 
 
 def health(
@@ -28,7 +28,7 @@ def health(
     findings: Sequence[Check],
     now_s: float,
 ) -> dict[str, object]:
-    """`findings`: what executors have found out about their clusters that a person should know."""
+    """The health of the daemon as a document. `findings`: checks of executors that a person should see."""
     state = committer.state
     works = committer.failure is None and committer.silent_s < SLOW_S
     return {
@@ -60,7 +60,7 @@ def _by_state(state: State) -> dict[str, int]:
 
 
 def _degraded(committer: Committer, tasks: Supervisor) -> str:
-    """What does not work now, in a sentence; empty if all does."""
+    """What does not work now, as a sentence; empty if everything works."""
     if committer.failure is not None:
         return f"nothing can be written or decided; running jobs go on: {committer.failure}"
     if committer.silent_s >= SLOW_S:
@@ -73,7 +73,7 @@ def _degraded(committer: Committer, tasks: Supervisor) -> str:
 
 
 def leftovers(cleanup: Cleanup, state: State) -> dict[str, object]:
-    """Files of jobs that are not in the record: what could not be deleted, and what is of another database."""
+    """Files of jobs that are not in the record: those that could not be deleted, and those of another database."""
     unknown = cleanup.unknown
     return {
         "undeleted": [

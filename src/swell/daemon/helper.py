@@ -35,7 +35,7 @@ class NoAnswer(Busy):
 
 
 class Helper:
-    """One at a time, in order. At most `most_waiting` wait for it."""
+    """Handles one request at a time, in order. At most `most_waiting` wait in its queue."""
 
     def __init__(self, *, niceness: int, most_waiting: int, limit_s: float) -> None:
         self._niceness = niceness
@@ -50,7 +50,7 @@ class Helper:
 
     @property
     def pid(self) -> int | None:
-        """Of the child, if there is one."""
+        """The process id of the child, if there is one."""
         return self._child[0].pid if self._child is not None else None
 
     @property
@@ -109,12 +109,12 @@ class Helper:
             await self.stop()
             raise NoAnswer(f"it took longer than {self._limit_s:g} s under policy {moment.state.policy}") from None
         except (OSError, asyncio.IncompleteReadError) as error:
-            if self._child is not None:  # else it was ended on purpose
+            if self._child is not None:  # else this module ended it
                 log.warning("the process that looks ahead has died; another is started when it is needed: %s", error)
             await self.stop()
             raise NoAnswer("the process that works it out has died; ask again") from error
         except BaseException:
-            await self.stop()  # half an answer may be in the pipe
+            await self.stop()  # part of an answer may be in the pipe
             raise
         finally:
             self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._end_idle)
@@ -135,7 +135,7 @@ class Helper:
     async def _started(self) -> tuple[Process, Sender]:
         if self._child is None:
             self._here, self._sent = None, None
-            # -P: never a module of the directory that the daemon was started in, which others may write to.
+            # -P: import no module from the daemon's working directory, to which others may write.
             arguments = ("-P", "-m", "swell.daemon.lookahead_process", str(self._niceness), *custom_files())
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, stdin=PIPE, stdout=PIPE, start_new_session=True
@@ -153,7 +153,7 @@ class Helper:
             return None
         self._sent = None
         if child[0].returncode is None:
-            with suppress(ProcessLookupError):  # by its number: Process.kill would reap one that has just ended
+            with suppress(ProcessLookupError):  # by its id: Process.kill would reap a process that has just ended
                 os.kill(child[0].pid, signal.SIGKILL)
         return child[0]
 

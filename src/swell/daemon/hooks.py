@@ -1,5 +1,5 @@
-"""Notices to people: webhooks (signed), Slack-compatible ones and e-mail. Each hook follows the log from where it was
-last, so that a restart or an outage of the other side loses nothing and repeats at most one notice."""
+"""Sends notices to people: by webhooks (signed or Slack-compatible) and e-mail. Each hook continues in the log where it
+stopped, so a restart or an outage of the receiver loses no notice and repeats at most one."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ SIGNATURE = "Swell-Signature"
 
 @dataclass(slots=True)
 class Delivery:
-    """How a hook is doing."""
+    """The progress of one hook."""
 
-    seq: int = 0  # of the last event that was dealt with
+    seq: int = 0  # of the last event that was handled
     sent: int = 0
     dropped: int = 0
-    trouble: str = ""  # why the last one was not taken; empty: all is well
+    trouble: str = ""  # why the receiver did not accept the last notice; empty: it did
     starving: dict[int, float] = field(default_factory=dict)  # jobs already reported, with the start of their wait
     idle: frozenset[JobId] = frozenset()  # jobs with idle GPUs already reported
 
 
 class Hooks:
-    """One task per hook: one that does not answer delays only itself. `follow` is the log from an event on."""
+    """Two tasks per hook, so that a receiver that does not answer delays only its own hook. `follow` reads the log from
+    an event on."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Hooks:
                         delivery.seq = stored.seq
                         await asyncio.to_thread(self._keep)
                     delivery.seq = stored.seq
-            except NotFound as error:  # compacted while the hook was behind: there is nothing left to tell
+            except NotFound as error:  # the events were compacted while the hook was behind
                 log.warning("hook %s: %s; it goes on with what happens now", name, error)
                 delivery.seq = self._state().seq
 
@@ -104,14 +105,14 @@ class Hooks:
             await asyncio.sleep(WATCH_EVERY_S)
 
     def _idling(self, delivery: Delivery) -> list[Notice]:
-        """Once per time that a job begins to hold GPUs idle."""
+        """A notice for each job that began to hold GPUs idle since the last call."""
         state, now_s, found = self._state(), self._now_s(), self._idle()
         news = [job for job in found if job not in delivery.idle]
         delivery.idle = frozenset(found)
         return [idle(state.jobs[job], found[job].words(now_s), now_s) for job in news]
 
     def _starving(self, delivery: Delivery) -> list[Notice]:
-        """Once per wait."""
+        """A notice for each starving job, once per wait."""
         state, now_s = self._state(), self._now_s()
         waiting = [job for job in map(state.jobs.__getitem__, state.active) if job.state is JobState.QUEUED]
         found = []
@@ -123,14 +124,14 @@ class Hooks:
         return found
 
     async def _deliver(self, name: str, hook: Hook, notice: Notice, seq: int) -> None:
-        """Until it is taken, or given up."""
+        """Send it until it is accepted or given up."""
         delivery, wait_s = self.deliveries[name], FIRST_RETRY_S
         loop = asyncio.get_running_loop()
         until_s = loop.time() + GIVE_UP_S
         while True:
             try:
                 await asyncio.to_thread(send, hook, notice, seq, self._now_s())
-            except Exception as error:  # whatever is wrong with the other side
+            except Exception as error:  # any failure of the receiver
                 delivery.trouble = f"{type(error).__name__}: {error}"[:300]
                 log.warning("hook %s did not take a notice (%s); it is sent again", name, delivery.trouble)
             else:
@@ -144,7 +145,7 @@ class Hooks:
             wait_s = min(MAX_RETRY_S, 2 * wait_s)
 
     async def test(self, name: str, *, by: str) -> str:
-        """Send a notice now, once. Returns why it was not taken; empty: it was."""
+        """Send a notice now, once. Returns why it was not accepted; empty: it was."""
         who = f" by {by}" if by else ""
         notice = Notice(kind=NoticeKind.MACHINE, text=f"a test{who}: Swell reaches this hook", at_s=self._now_s())
         try:
@@ -154,8 +155,8 @@ class Hooks:
         return ""
 
     async def replay(self, name: str, after_seq: int) -> tuple[int, str]:
-        """Send the notices of the events after `after_seq` again, up to now, each once. Returns how many were taken,
-        and why the next one was not; empty: all were. Notices without an event (starving, idle) are not among them."""
+        """Send the notices of the events after `after_seq` again, up to now, each once. Returns how many were accepted,
+        and why the next one was not (empty: all were). Notices without an event (starving, idle) are not repeated."""
         hook, sent, until_seq = self._hooks[name], 0, self._state().seq
         if after_seq >= until_seq:
             return 0, ""
@@ -175,7 +176,7 @@ class Hooks:
         write_private(self._kept, json.dumps({name: delivery.seq for name, delivery in self.deliveries.items()}))
 
     def view(self) -> list[dict[str, object]]:
-        """For people: how each hook is doing."""
+        """The progress of each hook, for people."""
         return [
             {
                 "name": name,
@@ -202,7 +203,7 @@ def _kept_seq(kept: Path, name: str, newest: int) -> int:
 
 
 def send(hook: Hook, notice: Notice, seq: int, now_s: float) -> None:
-    """Raises if it was not taken."""
+    """Send one notice. Raises if it was not accepted."""
     if hook.url.startswith("smtp:"):
         _mail(hook, notice)
     else:
@@ -215,7 +216,7 @@ def body_of(hook: Hook, notice: Notice, seq: int) -> bytes:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """HMAC over the time of sending and the body, `t=…,v1=…`; the time lets receivers refuse what others recorded."""
+    """HMAC over the time of sending and the body, `t=…,v1=…`. By the time, receivers can refuse replayed requests."""
     found = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at_s},v1={found}"
 
@@ -247,7 +248,7 @@ def _mail(hook: Hook, notice: Notice) -> None:
     message["From"], message["To"] = query["from"][0], ", ".join(query["to"])
     message.set_content(notice.text)
     with smtplib.SMTP(parts.hostname or "localhost", parts.port or 25, timeout=TIMEOUT_S) as server:
-        server.ehlo_or_helo_if_needed()  # before, what it can do is unknown
+        server.ehlo_or_helo_if_needed()  # `has_extn` needs it
         if server.has_extn("starttls"):
             server.starttls(context=ssl.create_default_context())
         server.send_message(message)

@@ -43,7 +43,7 @@ class Hourly:
             await asyncio.sleep(EVERY_S)
 
     async def once(self) -> int:
-        """How many were removed."""
+        """Do the work of this hour. Returns how many were removed."""
         if not self._keep_s:
             return 0
         before_s, removed = self._clock.now_s() - self._keep_s, 0

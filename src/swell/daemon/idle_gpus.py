@@ -1,7 +1,7 @@
-"""How much GPUs are used, as machines measure it, and what follows for jobs that hold them idle (`plan.idle`).
+"""GPU utilisation as machines measure it, and the remedies for jobs that hold GPUs idle (`plan.idle`).
 
 Fed by `daemon.observing`, read by the API, the hooks and `explain`. In memory only: a measurement is no event and wakes
-no pass, and a restart of the daemon begins each wait anew.
+no pass; after a restart of the daemon every idle time counts from zero.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from swell.ports import Clock
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
-"""Means over this time are shown; what is to be done about idle GPUs is done so often."""
+"""Interval of the displayed means, and between two checks for idle GPUs."""
 STALE_S = 60.0
-"""A GPU that was not measured for this long is neither shown nor judged: its machine may be away."""
+"""A GPU without a measurement for this long is neither shown nor counted as idle: its machine may be away."""
 BY = "swell"
-"""Who shrinks and suspends, in the record."""
+"""The name under which the record shows that the daemon shrank or suspended a job."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class IdleGpus:
         self._rules = rules
         self._gpus: dict[GpuKey, _Gpu] = {}
         self.use: Mapping[GpuKey, GpuUse] = {}
-        """As it is shown: another object whenever it has changed."""
+        """The displayed use. Replaced by a new object when it changes."""
 
     def measured(self, seen: GpusMeasured) -> None:
         for index, use in seen.use.items():
@@ -72,7 +72,7 @@ class IdleGpus:
             known.percents += [] if use.percent is None else [use.percent]
 
     def jobs(self) -> dict[JobId, Idle]:
-        """Those with GPUs that were idle for long enough to speak of it."""
+        """Jobs with GPUs that were idle for longer than `warn_after_s`."""
         return idle_jobs(self._state(), self._quiet(), self._rules.warn_after_s, self._clock.now_s())
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class IdleGpus:
             await self.look()
 
     async def look(self) -> None:
-        """Show the means since the last look, and do what is due."""
+        """Update the displayed means since the last look, and apply the remedies that are due."""
         now_s = self._clock.now_s()
         self._gpus = {key: gpu for key, gpu in self._gpus.items() if now_s - gpu.at_s <= STALE_S}
         use = {key: self._shown(key, gpu) for key, gpu in self._gpus.items()}

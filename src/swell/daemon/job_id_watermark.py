@@ -23,14 +23,14 @@ EVERY_S = 0.2
 
 class JobIdWatermark:
     def __init__(self, path: Path | None) -> None:
-        """Without a path nothing is remembered."""
+        """Without a path nothing is kept over a restart."""
         self._path = path
         self._reached: JobId = 0
         self._written: JobId = 0
         self._news = asyncio.Event()
 
     def read(self) -> JobId:
-        """0 if there is none, or none that makes sense."""
+        """The id in the file; 0 if there is none or it is invalid."""
         try:
             text = self._path.read_text(encoding="ascii") if self._path is not None else ""
         except (OSError, ValueError):
@@ -52,7 +52,7 @@ class JobIdWatermark:
         return through
 
     def happened(self, events: Sequence[Event]) -> None:
-        """Of events that are durable."""
+        """Notes the ids of submitted jobs. Called with durable events."""
         for event in events:
             if isinstance(event, JobSubmitted):
                 self.reached(event.job)

@@ -12,7 +12,7 @@ from swell.ports import Order
 
 
 def latest_order(record: JobRecord, runs: Sequence[Run], nodes: Mapping[str, Node]) -> Order:
-    """Of the latest attempt. Its first node is there; others may have been removed since."""
+    """An order for the latest attempt. Raises NotFound if its first node was removed; others may be missing."""
     if not runs:
         raise NotFound(f"job {record.id} has no files: it has not started yet")
     run = runs[-1]

@@ -30,7 +30,7 @@ def _found(state: State, query: JobQuery) -> Iterator[JobRecord]:
 
 
 def lately_ended(state: State, query: JobQuery) -> Sequence[JobRecord]:
-    """Those that ended last come first, whatever their ids. As far back as memory goes."""
+    """Ended jobs that are still in memory, the last to end first, regardless of their ids."""
     ended = (state.jobs[job] for job in reversed(state.ended))
     found = (
         record

@@ -1,4 +1,4 @@
-"""Progress of jobs without the library, from what they print: reads on in their logs and reports epochs or steps.
+"""Progress of jobs without the library, from what they print: follows their logs and reports epochs or steps.
 
 It reads only the log of rank 0 of running jobs that do not report through the library, a bounded piece at a time. A
 job's own patterns are matched by a process beside the daemon, and disabled if they are slow: no log and no pattern can
@@ -37,7 +37,7 @@ BUDGET_S = 0.1
 PIECE = 64 * 1024
 LAST_PIECES = 16
 LATE_S = 5.0
-"""A run older than this at its first read began before this daemon: its earlier lines have no known times."""
+"""A run older than this at its first read began before this daemon: the times of its earlier lines are unknown."""
 
 _WORTH_A_LOOK = re.compile(rb"(?i)epoch|step|iter|%\||loss|acc|speed|throughput|f1|auc|perplexity|mae|mse|entropy")
 
@@ -86,7 +86,7 @@ class LogWatch:
             await self.stop()
 
     async def stop(self) -> None:
-        """Ends the process that matches patterns. The next that is needed starts another."""
+        """Ends the process that matches patterns. The next request starts another."""
         await self._patterns.stop()
 
     async def _round(self, watched: Sequence[JobRecord]) -> None:
@@ -164,7 +164,8 @@ class LogWatch:
             return nothing
 
     async def _report(self, record: JobRecord, reading: _Reading, now_s: float) -> None:
-        """One event for all new progress, if the pause is over; at once where a stop waits for the end of an epoch."""
+        """Commit one event for all new progress once the pause is over, or at once if a stop waits for the end of an
+        epoch."""
         found, waits = report(reading.track), record.state is JobState.STOPPING and self._saves_each_epoch(record)
         if found is None or (now_s < reading.report_at_s and not waits):
             return
@@ -193,9 +194,9 @@ class LogWatch:
         if found is None or record.run is None or record.unit not in ("epoch", "step"):
             return []
         if found.done < record.epochs_done or (found.count and found.done == record.epochs_done):
-            return []  # reported before: by an attempt that came further, or by the daemon that was here then
+            return []  # reported before: by an attempt that came further, or by an earlier daemon
         allocation = record.run.allocation
-        timed = reading.track.reported_s > reading.timed_from_s  # else the beginning was read long after it happened
+        timed = reading.track.reported_s > reading.timed_from_s  # else the first lines were read long after their time
         return [
             EpochEnded(
                 run=run,
@@ -215,7 +216,8 @@ class LogWatch:
         ]
 
     def _saves_each_epoch(self, record: JobRecord) -> bool:
-        """A line proves no checkpoint. The end of an epoch is taken for one only where nobody sees the files."""
+        """Whether the end of an epoch counts as a checkpoint. A line of the log proves none, so it does only if the
+        daemon cannot see the files."""
         if record.unit != "epoch" or not record.spec.checkpoint_dir or record.run is None:
             return False
         nodes = self._state().nodes

@@ -1,9 +1,9 @@
-"""What is worked out beside the daemon: forecasts, what-if, simulations, and what would let a job
-start. Pure but for its clock.
+"""Computes forecasts, what-if answers, simulations, and advice on what would let a job start, off the event loop. Pure
+except for its clock.
 
-`Desk` takes requests as bytes and answers with bytes. It runs in a thread of the daemon where that is cheap, else in a
-process of its own (`daemon.lookahead_process`), started and bounded by `daemon.helper`. Policies and placers
-are made here for each moment: what they cache is shared with no live decision.
+`Desk` takes requests as bytes and answers with bytes. `daemon.helper` runs it in a thread of the daemon if that is
+cheap, else in a process of its own (`daemon.lookahead_process`), with a time limit. Each moment gets new policies and
+placers, which share no cache with live decisions.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Advise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What would let the job start, in words; empty if nothing would, or it starts anyway."""
+    """The change that would let the job start, in words; empty if there is none, or it starts anyway."""
 
     text: str = ""
-    missing: str = ""  # what is missing of the answer, if anything is
+    missing: str = ""  # a sentence about the part of the answer that is missing; empty: it is complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare:
-    """`change` with policy and placer by name; `answers` of the jobs that it submits."""
+    """A what-if: `change` with its policy and placer by name; `answers` of the speed book for the jobs it submits."""
 
     change: Change
     policy: str = ""
@@ -58,7 +58,7 @@ class Foresee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulate:
-    """Several policies on the same jobs. `source` None: the jobs there are."""
+    """Several policies on the same jobs. `source` None: the present jobs."""
 
     policies: tuple[str, ...]
     placer: str = ""  # empty: the present one
@@ -81,7 +81,7 @@ Result = Advice | Sequence[Effect] | Forecast | Simulation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`moment` is None if it is the one sent before."""
+    """`moment` is None if it is the same as in the request before."""
 
     moment: Difference | None
     task: Task
@@ -89,7 +89,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """`failure` is empty, or what went wrong."""
+    """The answer to a request. `failure`: why there is no result; empty: there is one."""
 
     result: Result | None = None
     failure: str = ""
@@ -109,7 +109,7 @@ class Desk:
             assert isinstance(request, Request)
             if request.moment is not None:
                 self._moment, self._trial = self._receiver.moment(request.moment), None
-            assert self._moment is not None  # the first request brings one
+            assert self._moment is not None  # the first request has one
             result = self._do(request.task, self._moment)
         except Exception as error:
             self._trial = None

@@ -1,7 +1,7 @@
-"""The process beside the daemon that looks ahead: `python -m swell.daemon.lookahead_process NICENESS POLICY_FILE…`.
+"""The child process for forecasts and simulations: `python -m swell.daemon.lookahead_process NICENESS POLICY_FILE…`.
 
-Requests come on stdin, answers go to stdout, each with its length first. It ends when stdin does, also in the middle of
-its work: the daemon is gone then. `daemon.helper` starts it.
+Requests come on stdin, answers go to stdout, each after its length. It exits when stdin ends, also in the middle of its
+work, because the daemon is gone then. `daemon.helper` starts it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
     niceness, *policy_files = arguments
     os.nice(int(niceness))
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a policy prints must not be taken for an answer
+    os.dup2(2, 1)  # what a policy prints must not mix with the answers
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_all, args=(sys.stdin.buffer, requests.put), daemon=True).start()
     load_policy_files(policy_files)

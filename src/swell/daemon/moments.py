@@ -1,7 +1,7 @@
 """A snapshot of the daemon for forecasts: sent as bytes, so that nothing mutable is shared.
 
-`Sender` and `Receiver` are the two ends. Records are frozen, so what has not changed since the last moment is the same
-object and is not sent again: at 10,000 jobs of which ten changed a moment is some kilobytes.
+`Sender` and `Receiver` are the two ends. Records are frozen, so a record that has not changed since the last moment is
+the same object and is not sent again: with 10,000 jobs, ten of them changed, a moment takes some kilobytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Answers = Mapping[JobId, tuple[Speed, Remaining]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Everything a look ahead needs. `state` is a copy (`sim.forecast.copy_of`); policy and placer are its names."""
+    """The input of a forecast. `state` is a copy (`sim.forecast.copy_of`) and names policy and placer. `answers` are
+    those of the speed book."""
 
     state: State
     answers: Answers
@@ -69,7 +70,8 @@ def answers_for(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """From the moment sent before. `rest` is without jobs and nodes; `jobs` and `nodes` say which there are."""
+    """The difference to the moment sent before. `rest` has no jobs and nodes; `jobs` and `nodes` list those that
+    exist."""
 
     rest: Moment
     jobs: tuple[JobId, ...]
@@ -81,14 +83,14 @@ class Difference:
 
 @dataclass(slots=True)
 class Sender:
-    """Remembers what the other end has. A new other end needs a new sender."""
+    """Remembers what its receiver has. Each receiver needs its own sender."""
 
     _records: Mapping[JobId, JobRecord] = field(default_factory=dict)
     _answers: Answers = field(default_factory=dict)
     _nodes: Mapping[str, Node] = field(default_factory=dict)
 
     def difference(self, moment: Moment) -> Difference:
-        """The sender pickles it; pieces must be sent in order."""
+        """What to send for this moment; differences must arrive in order."""
         state, answers = moment.state, moment.answers
         sent = Difference(
             rest=replace(moment, state=replace(state, jobs={}, nodes={}), answers={}),

@@ -1,4 +1,4 @@
-"""What machines and trainings report becomes events: each fact is recorded once, however often it is reported.
+"""Records what machines and trainings report as events: each fact once, however often it is reported.
 
 The engine hands over what executors observe (`observed`) and what the in-job library sends (`report`).
 """
@@ -70,8 +70,8 @@ class Observing:
         self.contacts = Contacts(lambda: self._state, self._commit_contact, effects.kill_old, effects.reached, clock)
         self.series = RecentSeries()
         self.idle_gpus = IdleGpus(lambda: self._state, do, self.series, clock, idle)
-        self.adopted = asyncio.Event()  # what ran at the start of the daemon has been looked at
-        self._reported: dict[RunId, int] = {}  # epochs that a run reported itself, where its own record was ahead
+        self.adopted = asyncio.Event()  # executors have reported what ran at the start of the daemon
+        self._reported: dict[RunId, int] = {}  # epochs that a run's library reported, if the run's own record was ahead
 
     @property
     def _state(self) -> State:
@@ -91,7 +91,7 @@ class Observing:
         if isinstance(seen, RunGone):
             await self._read_to_the_end(seen)
         while True:
-            await self._committer.healthy()  # before that the state may hold this, though no disk does
+            await self._committer.healthy()  # before that, the state may hold events that are not on disk
             try:
                 signalled = isinstance(seen, RunGone) and self._effects.signalled(seen.run)
                 events = events_seen(self._state, seen, signalled=signalled)
@@ -108,20 +108,20 @@ class Observing:
         if isinstance(seen, Adopted):
             self.adopted.set()
         if isinstance(seen, RunGone):
-            if seen.reason is ExitReason.FINISHED and not events:  # of a run that had been given up
-                with suppress(StoreError):  # then its work is done again
+            if seen.reason is ExitReason.FINISHED and not events:  # the run had been given up, but finished its job
+                with suppress(StoreError):  # without this event its work is repeated
                     await self._do(commands.result_stands(self._state, seen.run, now_s=self._clock.now_s()))
             self._effects.ended(seen.run)
             self._stops.ended(seen.run)
             self._reported.pop(seen.run, None)
 
     async def _read_to_the_end(self, seen: RunGone) -> None:
-        """What a script without the library did last, before its end is recorded."""
+        """Record the last progress of a script without the library before its end is recorded."""
         record = self._state.jobs.get(seen.run.job)
         stopping = record is not None and record.state is JobState.STOPPING
         if stopping or seen.reason in (ExitReason.FINISHED, ExitReason.STOPPED):
             await self._logs.ended(seen.run, well=seen.reason is ExitReason.FINISHED)
-        with suppress(StoreError):  # then its last checkpoint is taken for older than it is
+        with suppress(StoreError):  # without this event an earlier checkpoint counts as its last
             await self._checkpoints.ended(seen.run, whole=seen.exit_code == 0)
 
     async def _commit_contact(self, events: Sequence[Event]) -> None:
@@ -138,12 +138,12 @@ class Observing:
             if isinstance(event, ev.RunEnded):
                 self._effects.ended(event.run)
                 if event.reason is ExitReason.NODE_LOST:
-                    self._effects.kill_old(event.run)  # where else it had workers
+                    self._effects.kill_old(event.run)  # its workers on other machines
                 self._stops.ended(event.run)
                 self._reported.pop(event.run, None)
 
     async def report(self, run: RunId, report: RunReport) -> None:
-        """What one rank of a run reports: durable when this returns."""
+        """Record what one rank of a run reports; durable on return."""
         now_s = self._clock.now_s()
         record = self._state.jobs.get(run.job)
         events: list[Event] = []
@@ -154,7 +154,7 @@ class Observing:
             began = report.began
             place = ev.TrainingBegan(run=run, at_s=now_s, unit=began.unit, epoch=began.epoch, epochs=began.epochs)
             events.append(place)
-            done = began.epoch  # also where that sets the job back
+            done = began.epoch  # even if that is less than the job had done
         epochs = [epoch.event(run, now_s) for epoch in report.epochs if epoch.epoch > done or not epoch.count]
         if run in self._reported:
             self._reported[run] = max([done, *(epoch.epoch for epoch in epochs)])

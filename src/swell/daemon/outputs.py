@@ -1,6 +1,6 @@
 """Copies the outputs of ended jobs to where their users want them: in the background, one job after the other.
 
-The end of a job is on disk before the copy begins, and the result of the copy is an event; so the next start finishes
+The end of a job is on disk before the copy begins, and the result of the copy is an event, so the next start finishes
 what a crash interrupted. `Collect` copies the files."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Outputs:
         self._waiting: asyncio.Queue[JobId] = asyncio.Queue()
 
     def happened(self, events: Sequence[Event]) -> None:
-        """Of events that are durable."""
+        """Queues jobs that ended. Called with durable events."""
         for event in events:
             if isinstance(event, RunEnded | JobCancelled) and (job := job_of(event)) is not None:
                 self._want(job)
@@ -67,5 +67,5 @@ class Outputs:
             await self._commit([OutputsCopied(job=job, at_s=self._now_s(), copied=copied)])
         except InvalidTransition:
             log.info("job %d was removed, or queued again, while its outputs were copied", job)
-        except StoreError:  # it is copied again, to the same place, which changes nothing
+        except StoreError:  # copying again to the same place is harmless
             asyncio.get_running_loop().call_later(RETRY_S, self._want, job)

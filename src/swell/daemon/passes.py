@@ -1,7 +1,7 @@
-"""When to decide: soon after an event, when a deadline is due, and periodically.
+"""Runs passes: soon after an event, when a deadline is due, and periodically. The engine starts it as a task.
 
-Events close together are one pass. A pass is: what is due, a snapshot, the pure cycle (`deciding`), the events of the
-plan on disk, and only then the effects. While a decision takes long, what is due is done all the same.
+Events close together share one pass. A pass handles due deadlines, takes a snapshot, asks for a plan (`deciding`),
+writes its events to disk, and only then carries out the effects. Deadlines are also handled during a long decision.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TROUBLE_S = 1.0
 MEANWHILE_S = 1.0
 """Interval of the checks for due deadlines while a decision is under way."""
 COMPANY_S = 2.0
-"""Maximum time that an event waits for others, to share one pass."""
+"""Maximum time that an event waits for others to share its pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +68,12 @@ class Passes:
         self.decider = Decider(timing.decision_s)
         self.count = 0
         self.watchers: list[Callable[[PassTimes], None]] = []
-        self._explain: Explain = no_reasons  # of the last plan; made at the first request
+        self._explain: Explain = no_reasons  # of the last plan; computed at the first request
         self._held_back: Mapping[JobId, Reason] = {}
-        self._in_trouble = False  # there was no decision from the last pass
+        self._in_trouble = False  # the last pass yielded no decision
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
-        """Of the last pass; none if it did not see the job."""
+        """Why the last pass decided so for the job; empty if it did not see the job."""
         held_back = self._held_back.get(job)
         return self._explain().get(job, ()) if held_back is None else (held_back,)
 
@@ -178,7 +178,7 @@ class Passes:
         return outcome(asked, plan, self._committer.state, self._clock.now_s())
 
     async def _meanwhile(self, asked: Coroutine[None, None, Plan]) -> Plan:
-        """Time limits and signals do not wait for a decision that takes long."""
+        """Handle time limits and signals while a long decision is under way."""
         deciding = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({deciding}, timeout=MEANWHILE_S))[0]:
@@ -189,7 +189,7 @@ class Passes:
         return deciding.result()
 
     def carry_out(self, events: Sequence[Event]) -> None:
-        """The effects of events that are on disk."""
+        """Carry out the effects of events that are on disk."""
         for event in events:
             if isinstance(event, ev.RunPlanned | ev.RunResized):
                 record = self._committer.state.jobs.get(event.run.job)

@@ -1,8 +1,8 @@
-"""The process beside the daemon that lets jobs' own patterns loose on their logs.
+"""The child process that matches jobs' own patterns against their logs.
 
-No regular expression of a user may be compiled or matched in the daemon: one written for it (`(a|aa)+b`) takes longer
-than the age of the universe, and nothing else runs meanwhile. Here the kernel ends the process instead.
-`daemon.patterns` starts it and asks; requests and answers are JSON, each with its length first.
+No regular expression of a user may be compiled or matched in the daemon: a malicious one (`(a|aa)+b`) takes practically
+for ever and blocks everything else. Here the kernel ends the process instead. `daemon.patterns` starts it and sends
+requests; requests and answers are JSON, each after its length.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # by which the kernel ends us, in the middle of a match too
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the kernel ends the process, also in the middle of a match
     while len(head := sys.stdin.buffer.read(LENGTH_BYTES)) == LENGTH_BYTES:
         request = json.loads(sys.stdin.buffer.read(int.from_bytes(head, "big")))
         signal.setitimer(signal.ITIMER_PROF, LIMIT_S)

@@ -1,4 +1,4 @@
-"""Asks the process beside the daemon (`daemon.pattern_process`) what jobs' own patterns find in lines of their logs."""
+"""Matches jobs' own patterns against lines of their logs, in a child process (`daemon.pattern_process`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from swell.core.progress import MAX_OWN_LINE
 from swell.daemon.pattern_process import LENGTH_BYTES, LIMIT_S
 
 PATIENCE_S = 30.0
-"""For a process that takes no CPU time: of a machine that is overloaded, or suspended."""
+"""Time-out for a process that gets no CPU time because the machine is overloaded or suspended."""
 
 Groups = Mapping[str, str | None]
 
 
 class Unusable(Exception):
-    """These patterns are too slow, or none; the message says which."""
+    """These patterns are too slow or invalid; the message says which."""
 
 
 class Patterns:
@@ -32,7 +32,7 @@ class Patterns:
         self._process: Process | None = None
 
     async def find(self, patterns: Sequence[str], lines: Sequence[str]) -> list[Groups | None]:
-        """For each line what the first pattern that matches found, None: nothing. Raises Unusable."""
+        """For each line the groups of the first pattern that matches; None: no match. Raises Unusable."""
         request = {"patterns": list(patterns), "lines": [line[:MAX_OWN_LINE] for line in lines]}
         async with self._turn:
             try:
@@ -42,7 +42,7 @@ class Patterns:
                 await self.stop()
                 raise Unusable(f"it took longer than {LIMIT_S:g} s for {len(lines)} lines") from error
             except BaseException:
-                await self.stop()  # half an answer may be in the pipe
+                await self.stop()  # part of an answer may be in the pipe
                 raise
         if "error" in answer:
             raise Unusable(f"it is not valid: {answer['error']}")
@@ -59,7 +59,7 @@ class Patterns:
         return await process.stdout.readexactly(length)
 
     async def _started(self) -> Process:
-        # -P: never a module of the directory that the daemon was started in, which others may write to.
+        # -P: import no module from the daemon's working directory, to which others may write.
         arguments = ("-P", "-m", "swell.daemon.pattern_process")
         return await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 24
@@ -70,6 +70,6 @@ class Patterns:
         if process is None:
             return
         if process.returncode is None:
-            with suppress(ProcessLookupError):  # by its number: Process.kill would reap one that has just ended
+            with suppress(ProcessLookupError):  # by its id: Process.kill would reap a process that has just ended
                 os.kill(process.pid, signal.SIGKILL)
         await process.wait()

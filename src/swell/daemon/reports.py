@@ -1,4 +1,4 @@
-"""What the in-job library reports to the daemon, and what it is answered: plain values of the wire protocol.
+"""Reports of the in-job library to the daemon, and its answers: plain values of the wire protocol.
 
 The API decodes a request's body into `RunReport`; the engine answers with `StopView`. Positions are (epoch, step).
 """
@@ -28,7 +28,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochReport:
-    """`core.events.EpochEnded` without what the daemon knows better: which run, and when."""
+    """`core.events.EpochEnded` without the run and the time, which the daemon adds."""
 
     epoch: int
     count: int = 1
@@ -52,19 +52,19 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStatus:
-    """Where one rank of a run is. `ack` is the proposed stop position that this rank has heard of."""
+    """The position of one rank of a run. `ack` is the proposed stop position that this rank has received."""
 
     rank: int = 0
-    world_size: int = 0  # 0: as this rank, or another one, reported it before
+    world_size: int = 0  # 0: as a rank of this run reported it before
     position: Position = (0, 0)
     ack: Position | None = None
     steps: bool = False  # this rank can stop at a step, not only at an epoch
-    terminating: bool = False  # this rank was sent SIGTERM: the ranks have to agree on where to stop
+    terminating: bool = False  # this rank got SIGTERM, so the ranks have to agree on where to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport(RankStatus):
-    """One rank's news, with where it is."""
+    """What one rank reports, with its position."""
 
     world_size: int = 1
     began: Began | None = None

@@ -1,5 +1,5 @@
-"""Removes jobs that ended long ago, with all they left on disk, if the configuration says after how many days; if not,
-nothing is removed. `swell rm --ended --older-than` does the same by hand, and shows first what would go."""
+"""Removes jobs that ended long ago, with all their files, after the number of days in the configuration; if that is
+unset, none. `swell rm --ended --older-than` does the same by hand, and first shows what it would remove."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def retention(
     pause_s: float = PAUSE_S,
 ) -> Hourly:
     async def step(before_s: float) -> int:
-        """A job that cannot go yet, because another one wants its files, is not counted: else it would come again and
-        again within this hour."""
+        """A job that cannot be removed yet, because another one needs its files, is not counted: otherwise this step
+        would repeat without end."""
         removed = 0
         for job in await asyncio.to_thread(record.ended_before, before_s, BATCH):
             try:

@@ -1,7 +1,7 @@
-"""Leases that runs ask for themselves: pods, whose machines the daemon cannot renew. What follows from their silence is
-decided by `core.contact`, as for machines.
+"""Leases that runs renew themselves: those of pods, on whose nodes the daemon cannot renew them. `core.contact` decides
+what their silence means, as for machines.
 
-It renews a lease only for a current attempt and while the database is this daemon's own. Owned by the engine; the
+A lease is renewed only for a current attempt and while the database belongs to this daemon. Owned by the engine; the
 API passes the requests of pods on.
 """
 
@@ -19,10 +19,10 @@ from swell.daemon.contacts import Contacts
 from swell.ports import Clock
 
 ROUNDS = 20
-"""A lease is renewed so often before it would end, but not more often than every MIN_S nor less than every MAX_S."""
+"""Number of renewals within the length of a lease. The interval between two is at least MIN_S and at most MAX_S."""
 MIN_S, MAX_S = 0.5, 5.0
 LET_GO_S = 2 * MAX_S + 1.0
-"""Maximum time that a leaving daemon waits for its runs to renew once more."""
+"""Maximum time that a stopping daemon waits for its runs to renew once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ async def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leasing:
-    """How leases are given. `lease_s`: 0 if no machine has leases of this kind. `epoch`: of this daemon's store.
-    `leased` is called with each run and node that asks, before it is answered."""
+    """How leases are granted. `lease_s`: 0 if no machine has leases of this kind. `epoch`: of this daemon's store.
+    `leased` is called with each run and node that asks, before the answer."""
 
     lease_s: float = 0.0
     epoch: int = 0
@@ -62,11 +62,11 @@ class RunLeases:
         self._how = how
         self._waived = False
         self._asked_s: dict[tuple[RunId, str], float] = {}
-        self._has_end: set[tuple[RunId, str]] = set()  # those whose latest lease, by this daemon, has an end
+        self._has_end: set[tuple[RunId, str]] = set()  # those whose latest lease of this daemon expires
         self._asked = asyncio.Event()
 
     async def renew(self, run: RunId, node: str, boot_s: float) -> LeaseView | None:
-        """None: the run is no current attempt there, and has to leave."""
+        """Renew the lease of a run on this node. None: the run is not a current attempt there and has to end."""
         if not self._holds(run, node):
             return None
         if not await self._how.still_ours():
@@ -77,7 +77,7 @@ class RunLeases:
         self._note(run, node)
         if self._waived or not self._how.lease_s:
             return LeaseView(until_s=None, epoch=self._how.epoch, every_s=MAX_S)
-        lease_s = max(self._how.lease_s, self._state().nodes[node].lease_s)  # a shorter one holds once the log says so
+        lease_s = max(self._how.lease_s, self._state().nodes[node].lease_s)  # shortened only once that is in the log
         await self._contacts.renewed(node, whole=self._all_have_an_end(node))
         return LeaseView(until_s=lease_until_s(boot_s, lease_s), epoch=self._how.epoch, every_s=every_s(lease_s))
 
@@ -93,9 +93,9 @@ class RunLeases:
         self._asked.set()
 
     async def let_go(self) -> None:
-        """The daemon leaves on purpose, and this is on disk: from now on every renewal is without an end.
+        """The daemon stops as planned, and this is on disk: from now on every renewed lease never expires.
 
-        Returns when all runs that asked recently have such a lease, or after a while; runs that did not ask end when
+        Returns when all runs that asked recently have such a lease, or after `LET_GO_S`; runs that did not ask end when
         their leases expire."""
         self._waived = True
         now_s = self._clock.monotonic_s()

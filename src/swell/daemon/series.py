@@ -1,9 +1,9 @@
-"""Recent measurements of jobs (losses, step times) as their library shipped them, for people to look at.
+"""Recent measurements of jobs (losses, step times) as their library reported them, for people to look at.
 
 Fed by `daemon.observing` with each report and by `daemon.idle_gpus` with what machines measure, read by the API.
-Bounded: a job keeps `MAX_NAMES` series of `MAX_POINTS` points, thinned out evenly as they grow, and `MAX_JOBS` jobs are
-kept, those that reported last. In memory only: decisions never depend on measurements, so they are no events, and a
-restart of the daemon begins them anew.
+Bounded: `MAX_NAMES` series per job, `MAX_POINTS` points per series, thinned out evenly as they grow, and `MAX_JOBS`
+jobs, those that reported last. In memory only: decisions never depend on them, so they are no events, and they are lost
+when the daemon restarts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from swell.daemon.reports import Series
 SAMPLES = "samples/s"
 GPU_PERCENT = "GPU utilisation (%)"
 GPU_MEMORY = "GPU memory (MiB)"
-"""Series that the daemon adds to what the library ships; their names are read by people."""
+"""Names of the series that the daemon adds to those of the library; people read them."""
 MAX_POINTS = 400
 MAX_NAMES = 32
 MAX_JOBS = 1000
@@ -28,7 +28,7 @@ class RecentSeries:
         self._jobs: dict[JobId, dict[str, list[tuple[float, float]]]] = {}
 
     def add(self, job: JobId, series: Series) -> None:
-        """Append what one report brought. Points that are not newer than the last one came before."""
+        """Append the points of one report. Points that are not newer than the last one were reported before."""
         if not series:
             return
         kept = self._jobs.pop(job, {})
@@ -40,7 +40,7 @@ class RecentSeries:
             del self._jobs[next(iter(self._jobs))]
 
     def happened(self, events: Sequence[Event]) -> None:
-        """Throughput is measured with every epoch, by the library or from the log."""
+        """Adds the throughput of each epoch, which comes from the library or from the log."""
         for event in events:
             if isinstance(event, EpochEnded) and event.samples_per_s > 0.0:
                 self.add(event.run.job, {SAMPLES: ((event.at_s, event.samples_per_s),)})

@@ -1,4 +1,4 @@
-"""Checks before each renewal of leases that the database is still this daemon's, once for many machines."""
+"""Checks that the database still belongs to this daemon, before each renewal of leases. Calls share one query."""
 
 from __future__ import annotations
 

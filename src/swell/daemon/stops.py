@@ -1,4 +1,5 @@
-"""Stops of running trainings: the (pure) agreement of each run, its durable verdict, the ranks that wait for it."""
+"""Stops running trainings: holds the agreement of each run (`core.agreement`), writes its result to disk, and answers
+the ranks that wait for it. The engine passes the requests of ranks on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from swell.plan.snapshotter import DEFAULT_RESTART_COST_S
 from swell.ports import Clock
 
 MAX_WAIT_S = 30.0
-"""A long poll is answered at the latest after this."""
+"""Maximum duration of a long poll."""
 
 
 class Stops:
@@ -44,16 +45,14 @@ class Stops:
             steps=status.steps,
             epochs=epochs,
         )
-        if (
-            status.terminating
-        ):  # its ranks got SIGTERM from elsewhere: they leave together, as if the daemon had asked them
+        if status.terminating:  # SIGTERM came from elsewhere: the ranks stop together, as if the daemon had asked them
             after = after.ask(terminating=True)
         self._keep(run, before, after)
         await self._make_durable(run)
         return self._view(run)
 
     async def wait(self, run: RunId, status: RankStatus, wait_s: float) -> StopView:
-        """Answer at once if there is news for this rank, else when there is, at the latest after `wait_s`."""
+        """Answer as soon as there is news for this rank, at the latest after `wait_s`."""
         known = self._agreements.get(run)
         size = status.world_size or (known.world_size if known is not None else 0)
         if size:
@@ -89,14 +88,15 @@ class Stops:
     def _agreement(self, run: RunId, current: Run) -> Agreement:
         agreement = self._agreements.get(run, Agreement())
         at = current.agreed if current.stop is None else current.stop.agreed
-        if at is not None and agreement.decided is None:  # the verdict of before a restart holds
+        if at is not None and agreement.decided is None:  # decided before a restart, and still valid
             return Agreement(world_size=agreement.world_size, asked=True, proposal=at, decided=at, confirmed=True)
         if current.stop is None:
             return agreement.withdraw() if at is None else agreement
         return agreement.ask(spare=self._spare(run, current))
 
     def _spare(self, run: RunId, current: Run) -> int:
-        """A voluntary stop does not interrupt the last epoch if that is over sooner than a restart would be."""
+        """How many epochs before the end a voluntary stop no longer interrupts: 1 if an epoch takes less time than a
+        restart, else 0."""
         if current.stop is None or current.stop.why not in VOLUNTARY:
             return 0
         cost_s = self._committer.state.jobs[run.job].restart_cost_s
@@ -122,7 +122,7 @@ class Stops:
             latest, current = self._agreements.get(run, agreement), self._run(run)
             if current is not None:
                 latest = self._agreement(run, current)
-            if latest.decided is not None:  # else it was withdrawn before any rank learned the verdict
+            if latest.decided is not None:  # else it was withdrawn before any rank received the position
                 self._keep(run, latest, latest.confirm())
 
     def _has_news(self, run: RunId, ack: Position | None) -> bool:

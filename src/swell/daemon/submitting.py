@@ -1,5 +1,5 @@
 """Takes submissions: checks each job against the cluster and its user's limits, and gives it an id. The engine calls
-it. A job is answered with its id once its event is on disk."""
+it. It returns the ids once their events are on disk."""
 
 from __future__ import annotations
 

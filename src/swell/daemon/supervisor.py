@@ -1,8 +1,8 @@
-"""One group for all background tasks of the daemon. The engine starts them here and nowhere else.
+"""Runs all background tasks of the daemon. The engine starts them here and nowhere else.
 
 A task that dies, or returns although it should run until it is cancelled, is logged with its cause, shown in health and
 by `swell doctor`, and started again after a pause that doubles with each death in a row. Cancellation passes through.
-`StoreFenced` is not mended by trying again: it ends the group, and whoever waits in `lost` gets it.
+`StoreFenced` cannot be cured by a restart: the task stays down, and `lost` returns the error to its caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 STEADY_S = 60.0
-"""A task that ran so long before it died is started again after the first pause."""
+"""After a task has run for this long, its next pause is the first one again."""
 
 Work = Callable[[], Awaitable[None]]
 
@@ -87,14 +87,14 @@ class Supervisor:
             if loop.time() - began_s >= STEADY_S:
                 pause_s = self._first_pause_s
             self._died(name, error, pause_s)
-            del error  # with its traceback it would keep what the dead task had open
+            del error  # its traceback would keep open what the dead task had opened
             await asyncio.sleep(pause_s)
             pause_s = min(self._max_pause_s, 2.0 * pause_s)
             death = self.deaths[name]
             self.deaths[name] = Death(task=name, why=death.why, deaths=death.deaths, down=False)
 
     async def _once(self, name: str, work: Work) -> BaseException | None:
-        """Run the work to its end; what it died of, None if it just returned."""
+        """Run the work to its end. Returns the exception that ended it, None if it just returned."""
         task = self._work[name] = asyncio.ensure_future(_run(work))
         try:
             await asyncio.wait({task})

@@ -13,7 +13,7 @@ from swell.ports import Placed, Placer, Random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:
-    """Of one pass. `policy_s` and `placement_s` are the two parts of the decision; the rest is looking and writing."""
+    """The times of one pass. `policy_s` and `placement_s` are the decision; the rest is the snapshot and the log."""
 
     policy: str
     whole_s: float
@@ -22,7 +22,7 @@ class PassTimes:
 
 
 class TimedPlacer:
-    """The same placer; `took_s` says how long its last answer took."""
+    """Wraps a placer; `took_s` is the time of its last placement."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer

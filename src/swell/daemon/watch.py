@@ -1,4 +1,5 @@
-"""From what executors see to events: started, ended and why, nodes that came or changed."""
+"""Turns what executors observe into events: runs that started or ended and why, nodes that came or changed. Pure;
+`daemon.observing` calls it."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ from swell.core.resources import Gpu, Node
 from swell.core.state import JobRecord, State
 
 FALL_MIB = 1024
-"""Memory that others use on a GPU is recorded anew only when it falls by this much, or to nothing."""
+"""A fall of the memory that others use on a GPU is recorded only if it is at least this large, or to zero."""
 
 
 def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Event]:
-    """The events that one observation brings. Nothing for what is known already. `signalled`: the run it is about was,
-    or may have been, sent a signal by this daemon."""
+    """The events of one observation; none if it is known already. `signalled`: this daemon sent, or may have sent, a
+    signal to the run."""
     if isinstance(seen, NodeSeen):
         return _node(state, seen)
     if isinstance(seen, NodeGone):
@@ -67,7 +68,7 @@ def events_seen(state: State, seen: Observation, *, signalled: bool) -> list[Eve
 
 
 def checkpoint_kept(state: State, seen: CheckpointKept) -> list[Event]:
-    """Empty if it is known already: executors report the same problem at every look."""
+    """The event of a copied checkpoint; none if it is known, because executors repeat the same problem."""
     record = state.jobs.get(seen.job)
     if record is None:
         return []
@@ -112,7 +113,7 @@ def _node(state: State, seen: NodeSeen) -> list[Event]:
 
 
 def _gone(state: State, seen: NodeGone) -> list[Event]:
-    """Whatever ran there is over, and continues elsewhere."""
+    """End the runs of a node that has left its cluster, and remove the node."""
     if seen.node not in state.nodes:
         return []
     why = f"{seen.node} has left its cluster"
@@ -125,7 +126,8 @@ def _gone(state: State, seen: NodeGone) -> list[Event]:
 
 
 def _steadied(known: Node, seen: Node) -> Node:
-    """Also what is recorded: else a rise on one GPU would make news of the next rise on each of the others."""
+    """`seen` with the memory use of others as `_steadied_gpu` keeps it. The result is what is recorded, so that a
+    change on one GPU does not record the noise of the others."""
     if len(seen.gpus) != len(known.gpus):
         return seen
     return replace(seen, gpus=tuple(map(_steadied_gpu, known.gpus, seen.gpus)))
