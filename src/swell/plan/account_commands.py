@@ -1,4 +1,4 @@
-"""Users and tokens: what people ask for, turned into events. Pure, as `commands`.
+"""Commands about users and tokens: each function turns one into events. `daemon.accounts` calls them. Pure.
 
 Raises NotFound or Conflict, with what to do instead, when the command does not apply.
 """
@@ -20,7 +20,7 @@ def user_in(state: State, name: str) -> User:
 
 
 def set_user(state: State, name: str, role: Role | None, team: str | None, *, by: str, now_s: float) -> list[Event]:
-    """Add a user, or change what is given (None: stays as it is). Nothing if nothing changes."""
+    """Add a user, or change the specified fields (None: unchanged). No event if nothing changes."""
     known = state.users.get(name)
     wanted = User(
         name=name,
@@ -34,7 +34,7 @@ def set_user(state: State, name: str, role: Role | None, team: str | None, *, by
 
 
 def remove_user(state: State, name: str, *, by: str, now_s: float) -> list[Event]:
-    """Refused while they have jobs that have not ended: only operators could stop them afterwards."""
+    """Refused while the user has jobs that have not ended: only operators could stop these afterwards."""
     user_in(state, name)
     active = [job for job in state.active if state.jobs[job].spec.user == name]
     if active:
@@ -55,7 +55,7 @@ def issue_token(
     by: str,
     now_s: float,
 ) -> list[Event]:
-    """A token narrows: it never gives more than its user has."""
+    """Issue a token. Its role is at most that of its user."""
     known = user_in(state, user)
     if role is not None and not known.role.includes(role):
         raise Conflict(f"{user} is {known.role}; a token cannot give them the role {role}")

@@ -1,4 +1,4 @@
-"""Can this job ever run here? Checked once, at submit, so that an infeasible job is refused at once, not left pending.
+"""Whether a job can ever run here. Checked at submit, so that an infeasible job is refused and not left pending.
 
 Called by the daemon's engine and the simulator. The rules are those of the placers (`core.capacity`), applied to the
 known nodes as if they were idle.
@@ -31,8 +31,8 @@ from swell.core.resources import Gpu, Node, NodeCondition, Share
 def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
     """Raise Infeasible if no set of the known nodes, all idle and ready, could hold the job at its minimum.
 
-    Cordoned and draining nodes count: they may come back. While no node is known at all nothing is refused, and the job
-    waits for the first one."""
+    Cordoned and draining nodes count, because they may come back. While no node is known, no job is refused; it waits
+    for the first node."""
     check_container(spec)
     check_pods(spec)
     nodes = tuple(nodes)
@@ -52,7 +52,7 @@ def check_feasible(spec: JobSpec, nodes: Iterable[Node]) -> None:
 
 
 def _accepted(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
-    """Nodes that the job may use by their names, labels and what runs containers there. Raises Infeasible for none."""
+    """Nodes whose names, labels and container runtime the job accepts. Raises Infeasible if there are none."""
     named = [node for node in nodes if not spec.nodes or node.name in spec.nodes]
     if not named:
         there = ", ".join(sorted(node.name for node in nodes))
@@ -70,7 +70,7 @@ def _accepted(spec: JobSpec, nodes: Sequence[Node]) -> list[Node]:
 
 
 def at_once(spec: JobSpec, node: Node) -> int:
-    """How many such jobs, at their smallest, this node could run at the same time if nothing else ran there."""
+    """How many such jobs of minimum size the node could run at the same time if it were idle."""
     need = need_of_spec(spec, max(1, spec.gpus.min), "")
     if not node.schedulable or not need.accepts(node):
         return 0
@@ -102,7 +102,7 @@ def _beside(need: Need, gpu: Gpu) -> int:
 
 
 def elasticity_note(spec: JobSpec) -> str:
-    """A note at submit for a job with several sizes that cannot be resized yet; empty: it can."""
+    """A note at submit for a job that has several sizes but cannot be resized; empty if it can."""
     if spec.gpus.min == spec.gpus.max or spec.may_be_stopped or spec.scales_in_place:
         return ""
     keeps = f"it keeps {_gpus(spec.gpus.first_size)} until it ends"
@@ -120,7 +120,7 @@ def _gpus(count: int) -> str:
 
 
 def _idle(node: Node) -> Node:
-    """The node as configured: what others use now may be free later."""
+    """The node without the GPU memory that others use now, because it may be free later."""
     if not any(gpu.others_memory_mib for gpu in node.gpus):
         return node
     return replace(node, gpus=tuple(replace(gpu, others_memory_mib=0) for gpu in node.gpus))
@@ -140,7 +140,7 @@ def _check_cpu_and_memory(spec: JobSpec, nodes: Sequence[Node]) -> None:
 
 
 def _check_processes(spec: JobSpec, nodes: Sequence[Node], need: Need, what: str) -> None:
-    """All processes of a job that runs on one node fit on one of the nodes."""
+    """Raise Infeasible if no node can hold all processes of a job that runs on one node."""
     if not any(need.hosted_by(cpus_of(node), node.memory_mib, need.gpus) for node in nodes):
         count = need.processes(need.gpus, need.servers)
         raise Infeasible(
@@ -194,7 +194,7 @@ def _check_whole_gpus(spec: JobSpec, least: int, nodes: Sequence[Node], roomy: S
 
 
 def _hosted(need: Need, nodes: Sequence[Node], counts: Sequence[int]) -> int:
-    """How many whole GPUs the job could have on these nodes, by their CPUs and memory as well."""
+    """How many whole GPUs the job could have on these nodes, given also their CPUs and memory."""
     each = [need.most(count, cpus_of(node), node.memory_mib) for node, count in zip(nodes, counts, strict=True)]
     return most_together(nodes, each, one_node=need.one_node)
 

@@ -1,4 +1,4 @@
-"""Machines that a waiting job could use and that take nothing new: what people find out last when their job waits."""
+"""Names the machines that a pending job could use but that take no new jobs. `plan.explain` calls it. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from swell.core.resources import Contact, Node, NodeCondition
 from swell.core.state import JobRecord, State
 
 NAMED = 5
-"""At most so many machines have a sentence."""
+"""At most this many machines get a sentence of their own."""
 _BY_HAND = (NodeCondition.CORDONED, NodeCondition.DRAINING, NodeCondition.QUARANTINED)
 
 
 def closed_nodes(state: State, record: JobRecord) -> list[str]:
-    """A sentence for each, with what opens it again. None for those that lack what the job needs in any case."""
+    """A sentence per machine, with the command that opens it again. Machines that cannot hold the job are left out."""
     closed = [node for _, node in sorted(state.nodes.items()) if not node.schedulable and _could_use(record, node)]
     more = len(closed) - NAMED
     said = [_takes_nothing(node) for node in closed[:NAMED]]

@@ -1,4 +1,4 @@
-"""What people ask for, turned into events. Pure: each function reads the state and returns the facts to append.
+"""Commands of people: each function reads the state and returns the events to append. The engine calls them. Pure.
 
 Raises NotFound or Conflict, with what to do instead, when the command does not apply.
 """
@@ -56,8 +56,8 @@ def cancel(state: State, job: JobId, *, by: str, reason: str, now_s: float, at_o
 
 
 def result_stands(state: State, run: RunId, *, now_s: float) -> list[Event]:
-    """A run that was given up because its machine was lost turns out to have finished. No event if that is on record or
-    the job has ended."""
+    """A run that was given up because its machine was lost has finished after all: its job completes. No event if that
+    is recorded already or the job has ended."""
     record = state.jobs.get(run.job)
     if record is None or record.run is None or record.ended or record.result_of:
         return []
@@ -103,7 +103,7 @@ def set_priority(state: State, job: JobId, priority: int, *, by: str, now_s: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What a user wants changed of a job that has not ended; None: as it is."""
+    """The fields of a job that a user wants to change; None: unchanged."""
 
     gpus: GpuRequest | None = None
     time_limit_s: float | None = None
@@ -130,7 +130,7 @@ def update(state: State, job: JobId, wanted: Update, *, by: str, now_s: float) -
 
 
 def _check_new_size(record: JobRecord, gpus: GpuRequest) -> None:
-    """A run that cannot be resized keeps what it has until it ends; so its new sizes must have that one among them."""
+    """A run that cannot be resized keeps its size until it ends, so the new sizes must include it."""
     held = record.allocation
     if held is None:
         return
@@ -158,7 +158,7 @@ def _check_new_limit(record: JobRecord, time_limit_s: float, now_s: float) -> No
 
 
 def requeue(state: State, job: JobId, *, by: str, now_s: float) -> list[Event]:
-    """Back into the queue: an ended job to run again, a running one to go on later from its checkpoint."""
+    """Queue a job again: an ended one runs again, a running one is preempted and resumes from its checkpoint."""
     if was_given(state, job) and job not in state.jobs:
         raise Conflict(f"job {job} ended too long ago to be queued again; submit it anew")
     record = job_in(state, job)
@@ -176,8 +176,8 @@ def requeue(state: State, job: JobId, *, by: str, now_s: float) -> list[Event]:
 
 
 def remove(state: State, job: JobId, *, by: str, now_s: float, dirs: Sequence[str] = ()) -> list[Event]:
-    """Delete: an ended job leaves the record; one that has not ended is stopped now. `dirs`: where nodes keep a
-    directory per job, named by its id. One whose files another job may still want is not removed."""
+    """Delete an ended job from the record, or cancel one that has not ended. Refused if another job may still need its
+    files. `dirs`: where nodes keep a directory per job, named by its id."""
     record = None if was_given(state, job) and job not in state.jobs else job_in(state, job)
     if record is not None and not record.ended:
         return cancel(state, job, by=by, reason="deleted", now_s=now_s)
@@ -186,7 +186,7 @@ def remove(state: State, job: JobId, *, by: str, now_s: float, dirs: Sequence[st
 
 
 def _check_not_wanted(state: State, job: JobId, dirs: Sequence[str]) -> None:
-    """Raises Conflict if another job may want its files: it depends on it, names them, or keeps its own among them."""
+    """Raises Conflict if another job may need its files: it depends on the job, or has paths among its files."""
     own = [f"{path}/{job}" for path in dirs]
     for other in state.active:
         spec = state.jobs[other].spec
@@ -221,13 +221,13 @@ def _all_paths(spec: JobSpec) -> str:
 
 
 def _names(text: str, own: Sequence[str]) -> bool:
-    """`work/1` is not named by `work/12`."""
+    """Whether the text contains one of these paths; `work/12` does not contain `work/1`."""
     return any(path in text and re.search(rf"{re.escape(path)}(?![0-9])", text) for path in own)
 
 
 def add_node(node: Node, *, now_s: float) -> list[Event]:
-    """Declare a machine, or declare it anew. One over a network has a lease: nothing else bounds what its silence
-    means."""
+    """Declare a machine, or change its declaration. One that is reached over SSH gets a lease, so that its runs have
+    certainly ended some time after it fell silent."""
     if node.executor == "ssh":
         if node.ssh is None:
             raise Conflict(f"node {node.name} is to be reached over SSH, but nothing says how; set `ssh`")

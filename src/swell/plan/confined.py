@@ -1,7 +1,7 @@
 """Hands GPUs to other jobs when the policy granted them to a job whose allowed nodes have none free.
 
-A policy counts GPUs by type, not by node: a hundred jobs that name one full machine would be granted what is free on
-all others, and leave it idle. Pure. Called by `plan.cycle` after each placement.
+A policy counts GPUs by type, not by node: it would grant the free GPUs of all nodes to a hundred jobs that may only run
+on one full machine, and the GPUs would stay idle. Pure. Called by `plan.cycle` after each placement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Confinement = tuple[object, ...]
 
 
 def confinement(view: JobView, snapshot: Snapshot) -> Confinement | None:
-    """What keeps a job off some of the nodes that take jobs; None: nothing does."""
+    """The requirements that keep a job off some of the nodes that take jobs; None: it may use all of them."""
     need = need_of_spec(view.spec, 1, "")
     if all(need.accepts(node) for node in snapshot.nodes if node.schedulable):
         return None
@@ -36,9 +36,8 @@ def _key(need: Need) -> Confinement:
 def spare(
     snapshot: Snapshot, grants: Mapping[JobId, Grant], layout: Layout, handed_on: Mapping[JobId, Grant]
 ) -> Snapshot | None:
-    """Jobs that got nothing, with what confined ones were granted and cannot have. None: there is nothing to hand on.
-
-    `handed_on`: what earlier rounds gave away of it."""
+    """A snapshot of the jobs without a grant, with the GPUs that were granted to confined jobs which cannot use them.
+    None: there are no such GPUs. `handed_on`: grants that earlier rounds made of these GPUs."""
     by_id = snapshot.by_id
     shut_out = {job: by_id[job] for job in layout.unplaced if job in grants and by_id[job].allocation is None}
     keys = {job: confinement(view, snapshot) for job, view in shut_out.items()}

@@ -1,4 +1,4 @@
-"""The brain: `cycle(snapshot, …) -> Plan`. Pure. The daemon, the simulator and the forecast all call this function."""
+"""One decision: `cycle(snapshot, …) -> Plan`. Pure. The daemon, the simulator and the forecast all call it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _make_placed = maker(Placed)
 
 
 def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[str, object], rng: Random) -> Plan:
-    """Sizes by the policy, GPUs by the placer, then the least disruptive changes that lead there."""
+    """The policy decides sizes, the placer chooses GPUs, and `reconcile` finds the least disruptive changes."""
     before = _without_withdrawn(targets_in(memory), snapshot)
 
     def decided(seen: Snapshot, keep: Targets) -> tuple[Decision, Layout]:
         decision = layers.decide(policy, seen, memory, rng, keep)
         layout = placer.place(seen, in_precedence(seen, decision, keep), rng)
         handed_on: dict[JobId, Grant] = {}
-        for _ in range(0 if seen.options.quotas else ROUNDS):  # quotas count what all jobs of a team have
+        for _ in range(0 if seen.options.quotas else ROUNDS):  # with quotas, all jobs of a team count
             rest = spare(seen, decision.grants, layout, handed_on)
             more = layers.decide(policy, rest, memory, rng).grants if rest else {}
             if not more:
@@ -40,7 +40,7 @@ def cycle(snapshot: Snapshot, policy: Policy, placer: Placer, memory: Mapping[st
         return decision, layout
 
     decision, layout = decided(snapshot, NO_TARGETS)
-    if before.missed_by(layout.allocations):  # a job would have been stopped for nothing
+    if before.missed_by(layout.allocations):  # an earlier pass would have stopped a job for nothing
         decision, layout = decided(snapshot, before)
     if moot := _moot(snapshot, layout, before):
         snapshot, before = _as_running(snapshot, moot), before.without(moot)
@@ -63,18 +63,18 @@ def _moot(snapshot: Snapshot, layout: Layout, before: Targets) -> set[JobId]:
 
 
 def _as_running(snapshot: Snapshot, moot: set[JobId]) -> Snapshot:
-    """As if they had not been asked to stop."""
+    """The snapshot as if these jobs had not been asked to stop."""
     jobs = tuple(replace(job, stopping=False) if job.id in moot else job for job in snapshot.jobs)
     return snapshot.restricted(jobs, snapshot.capacity)
 
 
 def in_precedence(snapshot: Snapshot, decision: Decision, keep: Targets = NO_TARGETS) -> list[Placed]:
-    """Granted jobs: those that keep their place first, then by priority, then in order of submission; with the places
-    to keep to, for those that were granted the same again."""
+    """Granted jobs in order of precedence: pinned ones first, then by priority, then by submission. Jobs that got the
+    same grant as before come with the places that an earlier pass chose."""
     grants, by_id = decision.grants, snapshot.by_id
     granted = [by_id[job] for job in sorted(grants)]
     if len(set(map(_priority, granted))) > 1:
-        granted.sort(key=_priority, reverse=True)  # those of one priority stay in order
+        granted.sort(key=_priority, reverse=True)  # stable: equal priorities keep their order
     if any(map(_pinned, granted)):
         granted.sort(key=_pinned, reverse=True)
     kept = {job: place for job, place in keep.places.items() if job in grants and _is(grants[job], place)}

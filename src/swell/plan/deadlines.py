@@ -1,6 +1,6 @@
 """Deadlines: exceeded time limits, stops that need a signal, pending jobs that can never run.
 
-Pure: the caller appends the events, sends the signals and comes back at `next_s`.
+Pure: the caller appends the events, sends the signals and calls again at `next_s`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from swell.plan import quarantine
 from swell.plan.explain import duration
 
 UNKNOWN_BOUNDARY_S = 300.0
-"""A preempted run whose next checkpoint cannot be foreseen is expected to write it within this time."""
+"""A preempted run whose next checkpoint cannot be predicted is expected to write it within this time."""
 AFTER_LAST_EPOCH_S = 900.0
-"""A run is not preempted for this long after its last epoch: it is about to end by itself."""
+"""A preempted run gets no signal for this long after its last epoch, because it is about to end."""
 LEAST_WAIT_S = 60.0
 """Minimum time that a resize or move waits for a checkpoint."""
 URGENT = frozenset({StopWhy.CANCELLED, StopWhy.TIMED_OUT, StopWhy.NOT_WHOLE})
@@ -34,12 +34,12 @@ class Patience:
     """How long the daemon waits for others. Settings of the configuration."""
 
     gang_timeout_s: float = 120.0  # for the workers of a run to be up
-    preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a run that was preempted or paused
-    resize_wait_s: float = 3600.0  # for a checkpoint that cannot be foreseen, of a run that is to be resized or moved
+    preempt_wait_s: float = 3600.0  # at most, for the next checkpoint of a preempted or paused run
+    resize_wait_s: float = 3600.0  # for the next checkpoint of a run to resize or move, if it cannot be predicted
 
 
 class Force(IntEnum):
-    """How hard a stopping run is pushed."""
+    """By what means a stopping run is asked or forced to end."""
 
     ASK = 0  # through the in-job library
     TERM = 1
@@ -82,7 +82,7 @@ def _in_reach(run: Run, state: State) -> bool:
 
 
 def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> tuple[Force, float | None]:
-    """How hard to push now, and when to look again."""
+    """The force to use now, and when to call again."""
     term_s = _term_s(record, run, patience)
     if term_s is None:
         return Force.ASK, None
@@ -98,13 +98,13 @@ def force_of(record: JobRecord, run: Run, now_s: float, patience: Patience) -> t
 
 
 def kill_at_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
-    """When a stopping run is killed if it has not left by then; None: never."""
+    """When a stopping run is killed if it has not ended by then; None: never."""
     term_s = _term_s(record, run, patience)
     return None if term_s is None else term_s + record.spec.grace_s
 
 
 def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
-    """When a stopping run is sent SIGTERM; None: never, it leaves by itself at its next checkpoint, or goes on."""
+    """When a stopping run gets SIGTERM; None: never, it leaves at its next checkpoint or the stop is withdrawn."""
     stop = run.stop
     if stop is None:
         return None
@@ -115,7 +115,7 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
     if not has_boundaries(record, run):
         return stop.at_s
     if run.began_s is None and run.saved_s is not None and run.saved_s > stop.at_s:
-        return run.saved_s  # a script without the library has just saved: the next moment is the best one
+        return run.saved_s  # a script without the library has just saved: now it loses least
     if stop.why in VOLUNTARY:
         return None
     wait_s = min(patience.preempt_wait_s, 1.5 * _boundary_in_s(run, stop.at_s) + 5.0)
@@ -124,7 +124,7 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
 
 def _withdrawal(run: Run, now_s: float, patience: Patience, events: list[Event], times: list[float]) -> None:
     """Withdraws a resize or move that reached no checkpoint in time, because other jobs wait for its GPUs. The run is
-    left alone for the same time again, or until its next checkpoint."""
+    not resized or moved again for the same time, or until its next checkpoint."""
     assert run.stop is not None  # `may_be_withdrawn`
     every_s = run.boundary_every_s
     wait_s = max(LEAST_WAIT_S, 2.0 * every_s) if every_s > 0.0 else patience.resize_wait_s
@@ -136,13 +136,13 @@ def _withdrawal(run: Run, now_s: float, patience: Patience, events: list[Event],
 
 
 def _last_epoch_s(run: Run) -> float:
-    """When the last epoch ended. The code after it has no checkpoint and would start over if it were stopped."""
+    """When the last epoch ended. The code after it has no checkpoint, so a stop would make it start over."""
     times_s = (run.last_epoch_s, run.began_s, run.started_s)
     return next((at_s for at_s in times_s if at_s is not None), run.planned_s)
 
 
 def _boundary_in_s(run: Run, now_s: float) -> float:
-    """How long until the run's next checkpoint is expected."""
+    """The expected time until the run's next checkpoint."""
     known_s = unsaved_of(run, now_s).boundary_in_s(now_s)
     return UNKNOWN_BOUNDARY_S if known_s is None else known_s
 

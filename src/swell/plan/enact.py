@@ -1,4 +1,4 @@
-"""From a plan to the events that record it. Pure; shared by the daemon and the simulator."""
+"""Turns a plan into the events that record it. Pure; `plan.one_pass` calls it for the daemon and the simulator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from swell.core.state import JobState, State, may_be_withdrawn
 
 
 def events_of(plan: Plan, state: State, now_s: float) -> list[Event]:
-    """Withdrawals, stops, resizes, starts. What no longer applies (the job ended, was paused or cancelled
-    while the plan was made, its node went away) is left out; the next pass sees it as it is."""
+    """Withdrawals, stops, resizes, starts. Parts that no longer apply (the job ended, was paused or cancelled while the
+    plan was made, or its node went away) are left out; the next pass decides about them."""
     stops = [*_withdrawals(plan, state, now_s), *_stops(plan, state, now_s)]
     events: list[Event] = [*stops, *_resizes(plan, state, now_s), *_starts(plan, state, now_s)]
     if plan.memory is not state.policy_memory and plan.memory != state.policy_memory:
@@ -60,6 +60,6 @@ def _starts(plan: Plan, state: State, now_s: float) -> list[Event]:
 
 
 def _ready(allocation: Allocation, state: State) -> bool:
-    """The nodes of a start still take new runs."""
+    """Whether the nodes of a start still take new runs."""
     nodes = state.nodes
     return all((node := nodes.get(part.node)) is not None and node.schedulable for part in allocation.parts)

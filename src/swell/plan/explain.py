@@ -1,4 +1,5 @@
-"""Why a job waits, or has what it has: reasons turned into sentences with numbers, for people."""
+"""Explains why a job waits or has its allocation: turns reasons into sentences with numbers. Pure; the daemon's
+`explaining` and the API's lists call it."""
 
 from __future__ import annotations
 
@@ -18,16 +19,16 @@ WAITS_FOR_CHECKPOINT = frozenset({StopWhy.PREEMPTED, StopWhy.PAUSED, StopWhy.RES
 AHEAD_LISTED = 100
 """At most this many of the jobs ahead are named; all are counted."""
 HOLDERS_NAMED = 3
-"""Of jobs that keep GPUs until they end."""
+"""At most this many of the jobs that keep their GPUs until they end are named."""
 JOBS_NAMED = 5
-"""Of jobs that it depends on."""
+"""At most this many of the jobs that it depends on are named."""
 NODES_NAMED = 5
-"""Of nodes that run no containers."""
+"""At most this many of the nodes that run no containers are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """A job that holds, or will get, what this one waits for."""
+    """A job that holds, or comes first for, what this one waits for."""
 
     job: JobId
     name: str
@@ -45,9 +46,9 @@ class Explanation:
     ahead: tuple[Ahead, ...] = ()  # the first AHEAD_LISTED of them
     ahead_count: int = 0
     advice: str = ""  # the cheapest change that would let it start
-    missing: str = ""  # what of this answer is not worked out yet, or was too much to work out
+    missing: str = ""  # the part of this answer that is not computed yet, or took too long
     starts: str = ""  # when it will start and end, by the forecast
-    trouble: str = ""  # why nothing is decided at present; the rest is then of the last decision
+    trouble: str = ""  # why there are no decisions at present; the rest is then from the last one
 
 
 def sentence(reason: Reason) -> str:
@@ -55,7 +56,7 @@ def sentence(reason: Reason) -> str:
 
 
 def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
-    """One line for tables: what is, or the first thing in the way."""
+    """One line for tables: the job's situation, or the first reason why it waits."""
     if record.ended:
         return record.message
     if record.state is JobState.STOPPING and record.run and record.run.stop:
@@ -72,7 +73,7 @@ def summary(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> str:
 
 
 def of_now(record: JobRecord, reasons: Sequence[Reason], now_s: float) -> Sequence[Reason]:
-    """The reasons of the last decision, updated: without those that no longer hold, with a pause since then."""
+    """The reasons of the last decision, without those that no longer hold, and with a pause since then."""
     if record.paused and not record.holding:
         return (Reason(code=ReasonCode.PAUSED),)
     return [reason for reason in reasons if not _over(reason, now_s)]
@@ -114,7 +115,7 @@ def _standing(record: JobRecord, now_s: float) -> str:
 
 
 def _leaves(record: JobRecord, now_s: float) -> str:
-    """Until when a stopping run goes on, if it waits for a checkpoint."""
+    """When a stopping run will leave, if it waits for a checkpoint."""
     run = record.run
     stop = run.stop if run is not None and record.state is JobState.STOPPING else None
     if run is None or stop is None or stop.why not in WAITS_FOR_CHECKPOINT or not has_boundaries(record, run):
@@ -139,7 +140,7 @@ def _stays(state: State, record: JobRecord) -> str:
 
 
 def _withdrawn(record: JobRecord, now_s: float) -> list[str]:
-    """A change that did not come about, until the next checkpoint."""
+    """The last resize or move that was withdrawn, until the next checkpoint."""
     withdrawn = record.run.withdrawn if record.run and record.state is JobState.RUNNING else None
     if withdrawn is None:
         return []
@@ -152,7 +153,7 @@ def _withdrawn(record: JobRecord, now_s: float) -> list[str]:
 
 
 def _left_out(state: State, record: JobRecord) -> list[str]:
-    """Nodes that it never gets, by what it asks for."""
+    """Nodes that its own requirements exclude."""
     spec = record.spec
     sentences = [f"it names its nodes: {', '.join(spec.nodes)}; no other is considered"] if spec.nodes else []
     unable = [node for node in state.nodes.values() if node.no_containers and spec.image]
@@ -166,7 +167,7 @@ def _for(seconds: float) -> str:
 
 
 def _held_for_good(state: State, record: JobRecord) -> list[str]:
-    """Jobs that hold GPUs it could use and that cannot be preempted: waiting for them lasts until they end."""
+    """Jobs that cannot be preempted and hold GPUs it could use: it waits for their end."""
     holders = [
         other
         for other in map(state.jobs.__getitem__, state.active)
@@ -185,8 +186,8 @@ def _holds_for_good(other: JobRecord) -> str:
 
 
 def _ahead(state: State, record: JobRecord, now_s: float) -> tuple[tuple[Ahead, ...], int]:
-    """Jobs that hold what it waits for, or wait for it with more priority or for longer: the first, and how many.
-    Never one of lower priority: that is stopped for it, or reported to hold it for good."""
+    """The first of the jobs that hold what it waits for, or that come before it in the queue, and their number. Jobs of
+    lower priority do not count: they are preempted for it, or `_held_for_good` names them."""
     listed: list[Ahead] = []
     count = 0
     priority, since = record.priority, (record.submitted_s, record.id)
@@ -218,8 +219,8 @@ def _as_ahead(other: JobRecord) -> Ahead:
 
 
 def _competes(record: JobRecord, other: JobRecord) -> bool:
-    """What the other one holds, or would take, could be used by this one as well. A job without GPUs competes with
-    others without."""
+    """Whether this job could use what the other one holds or would get. A job without GPUs competes only with other
+    such jobs."""
     if record.spec.cpu_only or other.spec.cpu_only:
         return record.spec.cpu_only and other.spec.cpu_only
     mine, theirs = record.spec.gpus.types, other.spec.gpus.types
@@ -232,7 +233,7 @@ def _competes(record: JobRecord, other: JobRecord) -> bool:
 
 
 def _with_now(reason: Reason, now_s: float) -> Reason:
-    """Replace absolute times by how long they are away."""
+    """Add the time that is left until an absolute time."""
     until = reason.detail.get("until_s")
     if until is None:
         return reason
@@ -256,7 +257,7 @@ def gpus(count: Detail) -> str:
 
 
 def _behind(ahead: Detail, first: Detail | None) -> str:
-    """Which job it is comes early: tables cut what is long."""
+    """The job's number comes early in the text, because tables cut long texts."""
     if first is None:
         return "one job comes first" if ahead == 1 else f"{ahead} jobs come first"
     return f"job {first} comes first" if ahead == 1 else f"job {first} and {int(ahead) - 1} more come first"
@@ -280,7 +281,7 @@ def _settles(detail: Mapping[str, Detail]) -> str:
 
 
 def _not_worth(detail: Mapping[str, Detail]) -> str:
-    """The policy weighs time saved against the restart and against what the GPUs are worth to other jobs."""
+    """A change is not worth it if it saves less than the restart and the GPUs' worth to other jobs."""
     if "cost_s" not in detail:
         return "a change would cost more than it brings"
     cost_s, gain_s = float(detail["cost_s"]), float(detail.get("gain_s", 0.0))

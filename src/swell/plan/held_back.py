@@ -1,4 +1,4 @@
-"""Why queued jobs may not be considered now, whatever is free. Pure; asked by the snapshotter and by explain."""
+"""Why pending jobs may not start now even if GPUs are free. Pure; the snapshotter and `plan.explain` call it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Needs = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class HeldBack:
-    """One per look at a state. Thousands of jobs may wait for the same others (an array): these are looked at once."""
+    """Made anew for each state. Caches unmet dependencies: thousands of jobs (an array) may wait for the same ones."""
 
     def __init__(self, state: State, now_s: float) -> None:
         self._state, self._now_s = state, now_s
         self._unmet: dict[_Needs, Reason | None] = {}
 
     def reason(self, record: JobRecord) -> Reason | None:
-        """None: it may be considered."""
+        """Why the job may not start now; None: it may."""
         if record.paused:
             return Reason(code=ReasonCode.PAUSED)
         if record.not_before_s > self._now_s:
@@ -49,8 +49,8 @@ def lost_a_machine(record: JobRecord) -> bool:
 
 
 def may_live_on(record: JobRecord, state: State) -> list[str]:
-    """Machines on which workers of a job's last run may live on, though the run ended with another machine: those that
-    have not answered since, and those that are being cleaned."""
+    """Machines on which workers of a job's last run may still be alive, though the run ended with another machine:
+    those that have not answered since, and those that are being cleaned."""
     nodes = [state.nodes[name] for name in (record.run.allocation.nodes if record.run else ()) if name in state.nodes]
     return [node.name for node in nodes if node.contact in (Contact.AWAY, Contact.RETURNING)]
 

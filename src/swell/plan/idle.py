@@ -1,7 +1,7 @@
-"""Which jobs hold GPUs that are idle, and what is done about it: pure.
+"""Which jobs hold idle GPUs, and the remedies. Pure.
 
-`daemon.idle_gpus` measures and asks; lists, notices and the dashboard show the answer. How many GPUs a job gets depends
-on it only through a command (`remedies`), which becomes an event as a user's does.
+`daemon.idle_gpus` calls it with measurements; lists, notices and the dashboard show the result. It changes the size of
+a job only through a command (`remedies`), which becomes an event like a user's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from swell.plan.explain import duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """All of these `gpus`, of those that the job holds, have been idle since then."""
+    """`gpus` of the `held` GPUs of the job have all been idle since `since_s`."""
 
     job: JobId
     gpus: int
@@ -37,8 +37,8 @@ class Remedy(StrEnum):
 
 
 def idle_jobs(state: State, quiet: Mapping[GpuKey, float], after_s: float, now_s: float) -> dict[JobId, Idle]:
-    """Running jobs with GPUs that were idle for at least this long. `quiet`: since when each GPU that was measured
-    lately has been idle."""
+    """Running jobs with GPUs that were idle for at least this long. `quiet`: since when each recently measured GPU has
+    been idle."""
     found = (_idle(state.jobs[job], quiet, after_s, now_s) for job in state.active) if after_s and quiet else ()
     return {idle.job: idle for idle in found if idle is not None}
 
@@ -54,7 +54,7 @@ def _idle(record: JobRecord, quiet: Mapping[GpuKey, float], after_s: float, now_
 
 
 def remedies(state: State, quiet: Mapping[GpuKey, float], rules: IdleRules, now_s: float) -> dict[JobId, Remedy]:
-    """What is to be done now, for jobs that can follow. To suspend goes before to shrink."""
+    """The remedies that are due, for jobs that can be stopped or resized. Suspend takes precedence over shrink."""
     asleep = idle_jobs(state, quiet, rules.suspend_after_s, now_s)
     found = {
         job: Remedy.SUSPEND
@@ -69,6 +69,6 @@ def remedies(state: State, quiet: Mapping[GpuKey, float], rules: IdleRules, now_
 
 
 def smaller(record: JobRecord, idle: Idle) -> int:
-    """The largest size that such a job should have: the least of its sizes that holds what it uses."""
+    """The maximum size to shrink the job to: the smallest of its sizes that covers the GPUs it uses."""
     used = idle.held - idle.gpus
     return next((size for size in record.spec.gpus.sizes() if size >= max(1, used)), record.spec.gpus.max)

@@ -14,7 +14,7 @@ from swell.core.state import JobRecord, State
 
 
 def check_queue(state: State, specs: Sequence[JobSpec], options: Options) -> None:
-    """Raise Conflict if these submissions would let a user have more waiting jobs than they may."""
+    """Raise Conflict if a user would have more pending jobs than allowed."""
     for user, more in sorted(Counter(spec.user for spec in specs).items()):
         most = options.limits_for(user).queued
         if not most:
@@ -37,8 +37,8 @@ def _jobs(count: int) -> str:
 
 
 def over_running(records: Iterable[JobRecord], options: Options) -> dict[JobId, Reason]:
-    """Waiting jobs that may not start because their user runs as many as they may. Which of a user's own jobs come
-    first is decided by priority, then by order of submission. `records`: those that could start, and all that hold."""
+    """Pending jobs that may not start because their user already runs the allowed number. A user's own jobs are ordered
+    by priority, then by submission. `records`: jobs that could start, and all that hold GPUs."""
     by_user: dict[str, list[JobRecord]] = {}
     for record in records:
         by_user.setdefault(record.spec.user, []).append(record)
@@ -54,8 +54,8 @@ def limits_running(options: Options) -> bool:
 
 
 def last_starts_s(records: Iterable[JobRecord], options: Options) -> dict[str, float]:
-    """For each user whose running jobs are limited: when the newest of their runs was planned. A job that had to wait
-    for its user's limit became free to start no earlier than that, or shortly after."""
+    """For each user with a limit of running jobs: when the newest of their runs was planned. A job that waited for this
+    limit could not start before that time."""
     found: dict[str, float] = {}
     for record in records:
         user, run = record.spec.user, record.run

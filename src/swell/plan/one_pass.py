@@ -1,7 +1,7 @@
-"""One pass, for both of its callers: what to ask (`question`), `plan.cycle` in between, what comes of it (`outcome`).
+"""The parts of a pass that daemon and simulator share: `question`, then `plan.cycle`, then `outcome`.
 
-`sim.engine` calls the three one after the other; `daemon.passes` has the decision made where a long one does not hold
-up its loop. Nothing of a pass is written twice, so that the two decide alike. Pure: the caller commits the events.
+`sim.engine` calls the three in turn; `daemon.passes` runs a long `plan.cycle` outside its event loop. Both use the same
+code, so that they decide alike. Pure: the caller commits the events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Question:
 
     snapshot: Snapshot
     memory: Mapping[str, object]
-    seed: int  # of the randomness that solvers are handed: the number of the last event
+    seed: int  # of the solvers' random numbers: the number of the last event
     held_back: Mapping[JobId, Reason]
 
 
@@ -42,7 +42,7 @@ def question(snapshotter: Snapshotter, state: State, now_s: float, options: Opti
 
 
 def outcome(asked: Question, plan: Plan, state: State, now_s: float) -> Outcome:
-    """`state` and `now_s` as they are when the plan is there; they may be later than those it was asked about."""
+    """`state` and `now_s`: those when the plan is ready, which may be later than those of the question."""
     waits = [float(reason.detail["until_s"]) for reason in asked.held_back.values() if "until_s" in reason.detail]
     wakes = waits if plan.wake_s is None else [*waits, plan.wake_s]
     later = [wake_s for wake_s in wakes if wake_s > asked.snapshot.now_s]

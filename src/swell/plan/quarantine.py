@@ -1,7 +1,7 @@
-"""Cordons machines on which runs keep failing to start. Pure; called by `deadlines` at every pass.
+"""Quarantines machines on which runs keep failing to start. Pure; called by `deadlines` at every pass.
 
-One job that cannot start is that job's trouble. Three different ones in a row on one machine are the machine's: a disk
-that turned read-only, an environment that is gone. It takes nothing new until a person has looked (`node uncordon`).
+If one job cannot start, the cause is the job. If three different jobs in a row cannot, it is the machine: a disk that
+turned read-only, a missing environment. It takes no new runs until a person has looked (`node uncordon`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STARTS = 3
 
 
 def due(state: State, now_s: float) -> list[Event]:
-    """Only machines with a boot id: the daemon's own is never cordoned for mistakes in a command."""
+    """Only machines with leases: the daemon's own is never quarantined for mistakes in a command."""
     found = ((node, _failed(state, node)) for node in state.nodes.values() if node.failed_starts and node.lease_s)
     return [
         ev.NodeConditionChanged(
@@ -32,7 +32,7 @@ def _failed(state: State, node: Node) -> list[JobRecord]:
 
 
 def _different(jobs: list[JobRecord]) -> int:
-    """The same command of the same user, submitted again or as an array, counts once: it may just be wrong."""
+    """The number of different jobs. The same command of the same user counts once: the command may be wrong."""
     return len({(job.spec.user, job.spec.command) for job in jobs})
 
 

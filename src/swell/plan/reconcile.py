@@ -1,8 +1,8 @@
-"""From where things are to where they should be, least disruptive first.
+"""Finds the least disruptive way from the current allocations to the wanted ones. Pure; `plan.cycle` calls it.
 
-A run whose allocation is right is left alone. A queued job starts when everything it was given is free now; what others
-still hold it waits for, with a reason. A running job that should hold something else is stopped (or resized in place if
-its launcher can); a later pass starts it again.
+A run that has its wanted allocation continues. A pending job starts if its whole allocation is free now; otherwise it
+waits, with a reason, for the jobs that hold it. A running job with another wanted allocation is stopped (or resized in
+place if its launcher can); a later pass starts it again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _id = attrgetter("id")
 
 @dataclass(slots=True)
 class _Draft:
-    first: dict[JobId, tuple[Reason, ...]] = field(default_factory=dict)  # reasons that go before the decision's
+    first: dict[JobId, tuple[Reason, ...]] = field(default_factory=dict)  # these come before the policy's reasons
     withdrawals: list[Withdraw] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
@@ -98,7 +98,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, layout: Layout, before: Ta
 
 def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Targets:
     """Targets that later passes keep: those of stopping jobs, and of jobs that wait only for stopping jobs. A job that
-    waits for any other job is decided anew; otherwise it might never start."""
+    waits for any other job gets a new decision; otherwise it might never start."""
     if not draft.not_yet and not draft.stops:
         return NO_TARGETS
     staying = {withdrawn.job for withdrawn in draft.withdrawals}
@@ -114,7 +114,7 @@ def _targets_after(snapshot: Snapshot, draft: _Draft, before: Targets) -> Target
 
 
 def _changing(snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> list[JobView]:
-    """All but those that go on with what they hold and those that go on waiting, in order of submission."""
+    """Jobs that do not simply keep their allocation or keep waiting, in order of submission."""
     by_id = snapshot.by_id
     changing = [job for job in snapshot.holding if _asked(job) or places.get(job.id) is not job.allocation]
     changing += [job for job in map(by_id.__getitem__, places) if not job.held_n]
@@ -122,7 +122,7 @@ def _changing(snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> list[Jo
 
 
 def _reasons(snapshot: Snapshot, decision: Decision, first: Mapping[JobId, tuple[Reason, ...]]) -> Reasons:
-    """For every job in the snapshot (a policy of one's own may have some for jobs that are not there)."""
+    """Reasons for the jobs of the snapshot only: a custom policy may return some for other jobs."""
     given = decision.why()
     return {job.id: (*first.get(job.id, ()), *given.get(job.id, ())) for job in snapshot.jobs}
 
@@ -168,7 +168,7 @@ def _running(
 
 
 def _asked(job: JobView) -> bool:
-    """It is stopping, whether or not this plan was made as if it were not (`plan.cycle`)."""
+    """Whether it is stopping, even if `plan.cycle` presents it as running."""
     return job.stopping or job.withdrawable
 
 
@@ -184,7 +184,7 @@ def _waiting(draft: _Draft, job: JobView, target: Allocation, held: Held, capped
 
 
 class _Capped:
-    """What jobs under a cap on their namespace hold now: one on its way out still counts."""
+    """What jobs hold now under the caps of their namespaces. A stopping job still counts."""
 
     def __init__(self, snapshot: Snapshot, places: Mapping[JobId, Allocation]) -> None:
         self._left = Left(snapshot.caps)
@@ -196,7 +196,7 @@ class _Capped:
                     self._leaving.append(job.id)
 
     def bars(self, draft: _Draft, job: JobView, target: Allocation, held: Held) -> bool:
-        """Whether a cap keeps the job from having this now: then it waits for those that leave, or with the reason."""
+        """Whether a cap forbids this allocation now. Then the job waits for stopping jobs, or with the reason."""
         if not self._left.concerns(job.spec):
             return False
         had = held_by(job.allocation) if job.allocation is not None else None
@@ -231,9 +231,9 @@ def _start_reason(job: JobView, target: Allocation) -> str:
 
 
 class Held:
-    """Who holds what right now, so that nothing is given twice: GPUs (whole, or by share), CPUs and memory.
+    """Which jobs hold which GPUs (whole or shared), CPUs and memory now, so that nothing is allocated twice.
 
-    A shared job is accounted for what was measured of it, once something was."""
+    A job on a shared GPU counts with its measured use as soon as there is a measurement."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Lazy: reads only the nodes that a query names."""
@@ -289,7 +289,7 @@ class Held:
         return tuple(sorted(blockers))
 
     def free_at_s(self, jobs: Sequence[JobId]) -> float | None:
-        """When the last of these comes to its next checkpoint, as far as that is foreseen."""
+        """When the last of these jobs is expected to reach its next checkpoint; None: unknown."""
         now_s, by_id = self._snapshot.now_s, self._snapshot.by_id
         unsaved = [job.unsaved for job in map(by_id.__getitem__, jobs) if job.unsaved is not None]
         waits_s = [wait_s for one in unsaved if (wait_s := one.boundary_in_s(now_s)) is not None]
@@ -305,8 +305,8 @@ class Held:
         return fits_beside(share, used, gpu, self._overload_milli)
 
     def _hosts(self, job: JobId, part: Part) -> bool:
-        """The node's CPUs and memory take this part beside what others hold there. Alone it is always let on: a node
-        whose inventory shrank must not hold back what was placed before."""
+        """Whether the node has the CPUs and memory for this part beside other jobs. Alone on the node it always fits: a
+        node whose inventory shrank must not hold back a job that was placed before."""
         node = self._nodes.get(part.node)
         mine = self._parts.get(part.node, {}).get(job)
         cpus, memory_mib = self._used.get(part.node, (0, 0))

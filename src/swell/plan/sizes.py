@@ -1,4 +1,5 @@
-"""Why a running job has as many GPUs as it has: what more would bring it, who has those, and what would change it."""
+"""Explains the size of a running job: what more GPUs would gain, which jobs hold them, what would change it. Pure;
+`daemon.explaining` calls it."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ from swell.ports import Remaining
 HOLDERS = 3
 """At most this many of the jobs that hold the other GPUs are named."""
 NOTHING = 0.01
-"""Of its speed: a gain below is none that anybody would see."""
+"""A relative gain of speed below this counts as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """From the size a job has to the next one it may have."""
+    """The gain from a job's present size to its next larger one."""
 
     size: int
     more: int
-    faster: float  # 0.5: half as fast again
-    per_gpu: float  # of what its first GPU is worth to it
-    saved_s: float | None  # None: how much is left is unknown
+    faster: float  # 0.5: 1.5 times as fast
+    per_gpu: float  # speed per further GPU, relative to its speed on one GPU
+    saved_s: float | None  # None: its remaining time is unknown
 
 
 def of_size(
@@ -55,7 +56,7 @@ def of_size(
 
 
 def _limited(state: State, record: JobRecord) -> str:
-    """More than there are would be refused, so more is advised only where there are more."""
+    """Advises a larger maximum only if the cluster has more GPUs for it; otherwise that would be refused."""
     limit = record.spec.gpus.max
     asked = f"it asked for no more than {gpus(limit)}"
     need = need_of_spec(record.spec, limit, record.allocation.gpu_type if record.allocation else "")
@@ -72,7 +73,7 @@ def _fixed(record: JobRecord) -> str:
 
 
 def _rate(record: JobRecord, speed: Speed, size: int) -> float:
-    """On as many nodes as it has now, where that many fit; a larger one on no fewer."""
+    """The speed at this size, on as many nodes as it has now (at most one per GPU)."""
     held = record.allocation
     assert held is not None
     return speed.rate(size, max(1, min(len(held.parts), size)), held.gpu_type)
@@ -102,7 +103,7 @@ def _worth(gain: Gain, restart_cost_s: float) -> str:
 
 
 def _whose(state: State, record: JobRecord, gain: Gain, speed_of: Callable[[JobRecord], Speed]) -> list[str]:
-    """Which jobs hold what it lacks, or that none does."""
+    """Which jobs hold the GPUs it lacks, or that enough are free."""
     holders = [
         other
         for other in map(state.jobs.__getitem__, state.active)

@@ -1,4 +1,4 @@
-"""From what is true (state, speed book) to what the brain sees (a snapshot). Pure; views are reused while unchanged."""
+"""Takes the snapshot that a pass decides on, from the state and the speed book. Pure; unchanged views are reused."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _make_view = maker(JobView)
 
 
 def as_scheduled(node: Node) -> Node | None:
-    """A node as decisions see it. One that does not answer keeps what it runs, as if it were cordoned: nothing there is
-    stopped, moved or resized, and nothing new is placed. So does one that its own manager has closed, unless Swell
-    drains it. One that is lost is not there."""
+    """A node as decisions see it. One that does not answer counts as cordoned: no run there is stopped, moved or
+    resized, and no new one is placed. So does one that its own cluster manager has closed, unless Swell drains it.
+    None: the node is lost."""
     if node.condition is NodeCondition.LOST or node.contact is Contact.LOST:
         return None
     closed = bool(node.closed) and node.condition is NodeCondition.READY
@@ -41,13 +41,13 @@ def as_scheduled(node: Node) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What of a view stays as long as the job's spec and the nodes do."""
+    """The part of a view that depends only on the job's spec and the nodes."""
 
     team: str
     sizes: tuple[int, ...]
     requested: int
     gpu_types: tuple[str, ...]
-    whole: bool  # it has whole GPUs, neither a share of one nor none
+    whole: bool  # it uses whole GPUs, not a share of one or none
     resizable: bool = True
 
 
@@ -56,8 +56,7 @@ _NO_FRAME: tuple[None, None] = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What of the nodes views are made of. Of two between which only measured use or a condition changed it is the
-    same."""
+    """The facts about nodes that views depend on. It stays equal if only measured use or a condition changes."""
 
     gpus_per_node: dict[str, int]
     gpu_memory_mib: int  # of the smallest GPU; 0: not known
@@ -68,11 +67,10 @@ class Cluster:
 
 
 class Snapshotter:
-    """Takes snapshots. Holds nothing but a cache: a fresh one gives the same answers.
+    """Takes snapshots. It holds only a cache: a new snapshotter gives the same answers.
 
-    A view is made anew when something in its job's record has changed that views are made of, or when the book answers
-    with other objects. A book whose answers change only when the record does says so (`follows_records = True`) and is
-    asked only then."""
+    A view is rebuilt when a field of its job's record that views depend on has changed, or when the book returns other
+    objects. A book with `follows_records = True` changes its answers only with the record, so it is asked only then."""
 
     def __init__(
         self, book: SpeedBook, restart_cost_s: float = DEFAULT_RESTART_COST_S, *, charge_unsaved: bool = True
@@ -82,13 +80,13 @@ class Snapshotter:
         self._charge_unsaved = charge_unsaved
         self._ask_always = not book.follows_records
         self._restart_cost_s = restart_cost_s
-        self._records: dict[JobId, JobRecord] = {}  # that views were made of, in the order of `State.active`
+        self._records: dict[JobId, JobRecord] = {}  # those of the views, in the order of `State.active`
         self._views: dict[JobId, JobView] = {}  # in the same order
         self._frames: dict[JobId, tuple[JobSpec, Frame]] = {}
-        self._matters: dict[JobId, tuple[object, ...]] = {}  # of those records
-        self._answers: dict[JobId, tuple[Speed, Remaining]] = {}  # of the book, that views were made of
-        self._conditional: dict[JobId, None] = {}  # may have to wait whatever is free
-        self._state: State | None = None  # of the last snapshotter
+        self._matters: dict[JobId, tuple[object, ...]] = {}  # the fields of those records that views depend on
+        self._answers: dict[JobId, tuple[Speed, Remaining]] = {}  # of the book, as used in the views
+        self._conditional: dict[JobId, None] = {}  # may have to wait even if GPUs are free
+        self._state: State | None = None  # of the last snapshot
         self._seq = 0  # of the last event in it
         self._known: tuple[Node, ...] | None = None
         self._nodes: tuple[Node, ...] = ()
@@ -98,8 +96,8 @@ class Snapshotter:
         self._cluster = Cluster({}, 0)
 
     def branch(self, state: State, book: SpeedBook) -> Snapshotter:
-        """One for a copy of the state that was last taken: what does not change there is not made again. `book` must
-        know of all that has not changed what the book of this one knows."""
+        """A snapshotter for a copy of the last state, with the same cache. `book` must give the same answers as the
+        book of this one for everything that has not changed."""
         other = copy(self)
         other._book, other._state = book, state
         other._ask_always = not book.follows_records
@@ -109,11 +107,11 @@ class Snapshotter:
         return other
 
     def answers(self) -> dict[JobId, tuple[Speed, Remaining]]:
-        """What the book has answered, of the jobs in the last snapshot and those held back from it."""
+        """The book's answers for the jobs in the last snapshot and those held back from it."""
         return dict(self._answers)
 
     def take(self, state: State, now_s: float, options: Options) -> tuple[Snapshot, dict[JobId, Reason]]:
-        """The snapshot of all jobs that may run now, and why each of the others may not."""
+        """The snapshot of all jobs that may run now, and for each other job why it may not."""
         self._look_at_nodes(state)
         self._look_at_jobs(state)
         held_back = self._held_back(state, now_s)
@@ -126,13 +124,12 @@ class Snapshotter:
         return taken, held_back
 
     def _look_at_nodes(self, state: State) -> None:
-        """A node that changed is looked at again, the others are not; views are made anew only if what they are made
-        of has changed."""
+        """Read the nodes that changed. Views are rebuilt only if the facts about nodes that they depend on changed."""
         known = tuple(state.nodes.values())
         if known == self._known:
             return
         self._known = known
-        self._caps = caps_of(known)  # also if the node that brings them is lost
+        self._caps = caps_of(known)  # also those that a lost node reported
         nodes = tuple(seen for _, node in sorted(state.nodes.items()) if (seen := as_scheduled(node)) is not None)
         if nodes == self._nodes:
             return
@@ -159,11 +156,11 @@ class Snapshotter:
         return (self._records, self._views, self._frames, self._matters, self._answers, self._conditional)
 
     def _look_at_jobs(self, state: State) -> None:
-        """Make the views that have changed: those of jobs that had an event since the last snapshot."""
+        """Rebuild the views of jobs that had an event since the last snapshot."""
         active, records = state.active, self._records
         since = state.seq - self._seq
         if state is not self._state or not records or not 0 <= since <= len(state.recent):
-            self._forget_all()  # another state than last time, or too long ago
+            self._forget_all()  # another state, or more events than `recent` holds
             touched: Iterable[JobId | None] = list(active)
         else:
             touched = dict.fromkeys(state.recent[len(state.recent) - since :])
@@ -235,7 +232,8 @@ class Snapshotter:
         return held_back
 
     def _hold_to_limits(self, held_back: dict[JobId, Reason], state: State, options: Options) -> None:
-        """Jobs beyond what their users may run wait; no other job has passed them over meanwhile."""
+        """Hold back jobs beyond the limits of their users. The time that they waited for a limit does not count as
+        waiting."""
         if not limits_running(options):
             return
         could = [record for job, record in self._records.items() if job not in held_back]
@@ -288,13 +286,13 @@ _of_run = attrgetter("allocation", "planned_s", "started_s", "changed_s", "stop"
 
 
 def _matter(record: JobRecord) -> tuple[object, ...]:
-    """All of a record that its view is made of. Of two between which only an epoch ended it is the same."""
+    """The fields of a record that its view depends on. They stay equal if only an epoch ended."""
     return _of_job(record) if record.run is None else _of_job(record) + _of_run(record.run)
 
 
 def frame_of(record: JobRecord, types: tuple[str, ...], gpus_per_node: Mapping[str, int]) -> Frame:
-    """What it is given it keeps, if it cannot be resized: then its first size is the only one, and not all it could
-    take while nobody else is there."""
+    """The frame of a job. One that cannot be resized has only its first size: it would otherwise keep all GPUs that
+    happen to be free at its start until it ends."""
     spec, resizable = record.spec, record.may_be_resized
     whole = not spec.gpus.share and not spec.cpu_only
     sizes = spec.gpus.sizes() if resizable else (spec.gpus.first_size,)
@@ -310,7 +308,7 @@ def frame_of(record: JobRecord, types: tuple[str, ...], gpus_per_node: Mapping[s
 
 
 def on_one_node(frame: Frame, gpus_per_node: Mapping[str, int]) -> Frame:
-    """One process cannot span nodes: sizes beyond the largest node are of no use to it, so nobody grants them."""
+    """One process cannot span nodes, so sizes beyond the largest node are dropped."""
     largest = max((gpus_per_node.get(gpu_type, 0) for gpu_type in frame.gpu_types), default=0)
     sizes = tuple(size for size in frame.sizes if size <= largest)
     if not sizes or len(sizes) == len(frame.sizes):
@@ -319,8 +317,7 @@ def on_one_node(frame: Frame, gpus_per_node: Mapping[str, int]) -> Frame:
 
 
 def _waiting_since_s(record: JobRecord, ends_s: Iterable[float] = ()) -> float:
-    """Since when a queued job could have run: nobody passed it over in a back-off, nor before the jobs that it depends
-    on had ended."""
+    """Since when a pending job could have run: a back-off and the wait for its dependencies do not count."""
     return max(record.queued_since_s, record.not_before_s, *ends_s)
 
 
@@ -398,7 +395,7 @@ def view_of(
 
 
 def _share_milli(record: JobRecord, gpu_memory_mib: int) -> int:
-    """What a job costs of one GPU if it shares one; nothing if it needs none."""
+    """The part of one GPU that a job on a shared GPU takes, in thousandths; 0 for a job without GPUs."""
     if not record.spec.gpus.share:
         return 0
     return share_milli(_share_memory_mib(record), record.spec.gpus.utilisation_milli, gpu_memory_mib)
@@ -412,7 +409,7 @@ def _share_memory_mib(record: JobRecord) -> int:
 
 
 def restart_cost_s(record: JobRecord, remaining: Remaining, default_s: float = DEFAULT_RESTART_COST_S) -> float:
-    """As its own restarts have cost; before the first, as starts of its family took; else the default."""
+    """The measured cost of its own restarts; before the first, the start time of its family; else the default."""
     return 0.0 if record.spec.scales_in_place else start_cost_s(record, remaining.start_s, default_s)
 
 
