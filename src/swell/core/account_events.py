@@ -1,4 +1,4 @@
-"""Facts about users and their tokens. `core/events.py` lists them among all events; `plan/account_commands.py` makes
+"""Events about users and their tokens. `core/events.py` lists them among all events; `plan/account_commands.py` makes
 them, `core/cluster_changes.py` applies them.
 """
 
@@ -11,7 +11,7 @@ from swell.core.accounts import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSet:
-    """A user was added, or has another role or team from now on."""
+    """A user was added, or got another role or team."""
 
     name: str
     role: Role
@@ -22,7 +22,7 @@ class UserSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRemoved:
-    """Their tokens go with them; their jobs stay."""
+    """A user was removed, with their tokens. Their jobs remain."""
 
     name: str
     at_s: float

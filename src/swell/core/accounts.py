@@ -1,6 +1,6 @@
-"""Who may do what: users with a role and a team, tokens that stand for them, and the rules about jobs. Pure.
+"""Access control: users with a role and a team, tokens of users, and the rules about jobs. Pure.
 
-The API asks these rules for every request. A daemon without users belongs to one person, who may do everything."""
+The API applies these rules to every request. A daemon without users belongs to one person, who may do everything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """Each may do all that the one before it may."""
+    """Each role includes the rights of the one before it."""
 
     VIEWER = "viewer"  # sees the queue and the machines
     SUBMITTER = "submitter"  # submits jobs, and acts on those of their own
@@ -33,7 +33,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """Stands for its user, with at most `role`. Its text is never kept, only the digest."""
+    """A token of a user, with at most `role`. Only the digest of its text is kept."""
 
     id: str
     user: str
@@ -45,9 +45,9 @@ class Token:
 
 
 class Way(StrEnum):
-    """How the daemon knows who is calling."""
+    """How the daemon knows the user of a request."""
 
-    OWNER = "owner"  # the daemon's own token: anyone who can read its home; they name themselves
+    OWNER = "owner"  # the daemon's own token, for all who can read its home; the request names the user
     TOKEN = "token"  # noqa: S105 - a way, not a secret
     SOCKET = "socket"  # the kernel names the peer of a Unix socket
     OIDC = "oidc"  # an OpenID provider, for the dashboard
@@ -63,7 +63,7 @@ class Caller:
     way: Way
     team: str = ""
     session: bool = False  # a page of the dashboard: it cannot open another session
-    token: str = ""  # id of the token that stands for them, if one does
+    token: str = ""  # id of the token that was used, if any
 
     @property
     def is_owner(self) -> bool:
@@ -71,7 +71,7 @@ class Caller:
 
 
 def holder(token: Token, user: User | None, now_s: float) -> Caller | None:
-    """Whom a token stands for now; None: its user is gone, or it has expired."""
+    """The caller that a token identifies now; None: its user was removed, or it has expired."""
     if user is None or user.name != token.user or (token.expires_s and now_s >= token.expires_s):
         return None
     role = token.role if user.role.includes(token.role) else user.role
@@ -79,14 +79,15 @@ def holder(token: Token, user: User | None, now_s: float) -> Caller | None:
 
 
 def may_read(caller: Caller, owner: str, team: str) -> bool:
-    """Command, environment, output, files and measurements of a job. The queue itself is open to every user."""
+    """Whether the caller may read a job's command, environment, output, files and measurements. Every user may read the
+    queue itself."""
     if caller.is_owner or caller.role.includes(Role.OPERATOR) or caller.user == owner:
         return True
     return bool(team) and caller.team == team
 
 
 def may_act(caller: Caller, owner: str) -> bool:
-    """Cancel, pause, change or remove a job."""
+    """Whether the caller may cancel, pause, change or remove a job."""
     if caller.is_owner or caller.role.includes(Role.OPERATOR):
         return True
     return caller.role.includes(Role.SUBMITTER) and caller.user == owner

@@ -1,14 +1,14 @@
-"""Where all ranks of a run stop: one answer, or none.
+"""The stop agreement: all ranks of a run stop at one position, or none stops (ADR 2).
 
-The daemon proposes to stop *before* a position P (epoch, step) that no rank has begun. A rank that hears it in time
-promises (acks) to wait at P for the verdict. When every rank has promised and none has begun P, P is decided; it is
-made durable (`StopAgreed`) and only then told to the ranks, who leave on nothing else. A rank that began P before it
-heard of it voids P, and a later position is proposed, twice as far ahead: so it ends, however short the epochs are.
+The daemon proposes to stop *before* a position P (epoch, step) that no rank has begun. A rank that receives it in time
+promises (acks) to wait at P for the result. When every rank has promised and none has begun P, P is decided; it is made
+durable (`StopAgreed`) and only then sent to the ranks, which leave only on that. If a rank began P before it received
+the proposal, P is void, and a later position is proposed, twice as far ahead; so it converges even with short epochs.
 
-Positions proposed to one run only ever grow, so an ack names its proposal and a late or doubled message is harmless.
-Ranks that never speak (no library in them) keep anything from being proposed: nobody waits in vain.
+Positions proposed to one run only grow, so an ack identifies its proposal, and late or repeated messages are harmless.
+If a rank never reports (it does not use the library), nothing is proposed, so no rank waits in vain.
 
-One value per run, kept by the daemon's loop: pure, rebuilt from the ranks' next messages after a restart.
+One value per run, kept by `daemon.stops`. Pure; rebuilt from the ranks' next messages after a restart.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Position = tuple[int, int]
 FIRST_AHEAD_STEPS = 2
 MAX_DOUBLINGS = 16
 CROSSINGS = 3
-"""For ranks that can stop at steps: after this many proposals that were overrun by the end of their epoch, the ranks
-stop at an epoch instead. One overrun is chance (the next epoch may take an hour); three mean that epochs are short."""
+"""For ranks that can stop at steps: after this many proposals whose epoch ended first, the ranks stop at an epoch
+instead. Once may be chance (the next epoch may take an hour); three times mean that epochs are short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """The latest known of one rank."""
+    """The latest report of one rank."""
 
     position: Position
     ack: Position | None = None
@@ -37,7 +37,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopPoint:
-    """Where all ranks stop: before `at`. They leave only once that is `agreed`."""
+    """All ranks stop before `at`. They leave only once that is `agreed`."""
 
     at: Position
     agreed: bool = False
@@ -47,25 +47,25 @@ class StopPoint:
 class Agreement:
     world_size: int = 0
     ranks: Mapping[int, Heard] = field(default_factory=dict)
-    asked: bool = False  # the run is to stop
-    terminating: bool = False  # its own ranks asked, after a SIGTERM: that cannot be withdrawn
+    asked: bool = False  # the run has to stop
+    terminating: bool = False  # its own ranks requested it after a SIGTERM: it cannot be withdrawn
     spare: int = 0  # number of last epochs not to interrupt: a resize would cost more than it brings
-    epochs: int = 0  # as the training code knows it; 0: unset
+    epochs: int = 0  # as reported by the training code; 0: unset
     proposal: Position | None = None
     tried: int = 0  # proposals so far
-    crossed: int = 0  # those that a rank had passed by beginning another epoch
-    highest: Position = (-1, 0)  # of all proposals: the next one lies above
-    decided: Position | None = None  # every rank has promised: final, to be made durable
+    crossed: int = 0  # proposals that failed because a rank began another epoch
+    highest: Position = (-1, 0)  # of all proposals; the next one is higher
+    decided: Position | None = None  # every rank has promised: final, but not yet durable
     confirmed: bool = False  # durable: ranks may leave
 
     def ask(self, *, spare: int = 0, terminating: bool = False) -> Agreement:
-        """The run shall stop. Asked twice, the stricter wish holds (a preemption after a resize spares nothing)."""
+        """The run has to stop. Of two requests the stricter one holds (a preemption after a resize spares nothing)."""
         spare = min(spare, self.spare) if self.asked else spare
         return replace(self, asked=True, spare=spare, terminating=self.terminating or terminating)._advance()
 
     def withdraw(self) -> Agreement:
-        """The run shall go on. Ranks that have promised hear that nothing is proposed, and go on; what they promised
-        before counts for nothing, since the next proposal lies above. A verdict that is durable stands."""
+        """The run continues. Ranks that have promised learn that there is no proposal, and continue; their promises are
+        void, because the next proposal is higher. A durable decision stands."""
         if self.confirmed or self.terminating or not self.asked:
             return self
         return replace(self, asked=False, proposal=None, decided=None)
@@ -80,7 +80,7 @@ class Agreement:
         steps: bool = False,
         epochs: int = 0,
     ) -> Agreement:
-        """A message of a rank. Late, doubled and reordered ones do no harm."""
+        """A message of a rank. Late, repeated and reordered messages are harmless."""
         known = self.ranks.get(rank)
         if known is not None:
             position, ack = max(position, known.position), _later(ack, known.ack)
@@ -95,18 +95,18 @@ class Agreement:
         return replace(self, confirmed=True)
 
     def view(self) -> StopPoint | None:
-        """What to tell any rank that asks."""
+        """The answer to any rank."""
         if self.proposal is None:
             return None
         return StopPoint(at=self.proposal, agreed=self.confirmed)
 
     def news_for(self, ack: Position | None) -> bool:
-        """Must a rank that has promised `ack` be answered at once, or may its long poll wait?"""
+        """Whether a rank that has promised `ack` gets an answer at once; otherwise its long poll waits."""
         return self.confirmed or self.proposal != ack
 
     @property
     def complete(self) -> bool:
-        """Every rank has spoken."""
+        """Whether every rank has reported."""
         return self.world_size > 0 and all(rank in self.ranks for rank in range(self.world_size))
 
     def _advance(self) -> Agreement:
@@ -121,7 +121,7 @@ class Agreement:
         return self._propose()
 
     def _propose(self) -> Agreement:
-        """The next position to try: above all that was begun, promised or proposed before."""
+        """Propose the next position, above all that were begun, promised or proposed before."""
         begun = max(h.position for h in self.ranks.values())
         crossed = self.crossed + (self.proposal is not None and begun[0] > self.proposal[0])
         at = self._next(begun, crossed)
@@ -141,18 +141,18 @@ class Agreement:
         return at if self._allowed(at) else None
 
     def _epoch_ahead(self, begun: Position, ahead: int) -> Position:
-        """`ahead` epochs on, but rather sooner than beyond the end of the training."""
+        """`ahead` epochs later, but before the end of the training."""
         wanted = begun[0] + ahead
         last = self.epochs - 1 - self.spare
         return (max(begun[0] + 1, min(wanted, last)) if self.epochs else wanted, 0)
 
     def _allowed(self, at: Position) -> bool:
-        """After the last epoch there is nothing to stop: the training ends by itself."""
+        """Whether to stop there: not after the last epoch, where the training ends by itself."""
         return not self.epochs or at[0] < self.epochs - self.spare
 
 
 def _later(ack: Position | None, known: Position | None) -> Position | None:
-    """Promises only ever move on: an old one that arrives late is no news."""
+    """The later of two promises: an old one that arrives late is ignored."""
     if ack is None or known is None:
         return ack if known is None else known
     return max(ack, known)

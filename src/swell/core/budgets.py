@@ -13,12 +13,12 @@ from swell.core.state import Run, State, team_of
 
 
 def month_start_s(at_s: float) -> float:
-    """When the calendar month of that moment began."""
+    """When the calendar month of `at_s` began."""
     return _month(at_s).timestamp()
 
 
 def next_month_s(at_s: float) -> float:
-    """When the next one begins."""
+    """When the next calendar month begins."""
     begin = _month(at_s)
     return begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1).timestamp()
 

@@ -1,8 +1,8 @@
-"""What fits where: the rules about GPU types, labels, memory, CPUs, shares and processes, each stated once.
+"""Which job fits on which node: the rules about GPU types, labels, memory, CPUs, shares and processes, each once.
 
-Admission, the policies' stock, the placers, reconcile, explain and relax all ask here. Pure functions of values:
-nothing is counted here (the ledgers are `policy.base.Purse`, `placement.room` and `plan.reconcile.Held`), and none of
-those states a rule of its own.
+Admission, the policies' stock, the placers, reconcile, explain and relax all call it. Pure functions of values: the
+ledgers that count (`policy.base.Purse`, `placement.room`, `plan.reconcile.Held`) use these rules and have none of their
+own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WHOLE_GPU = Share(memory_mib=0, milli=GPU_MILLI)
 
 
 def accepts_type(request: GpuRequest, gpu_type: str) -> bool:
-    """`types` lists the only ones, unless it is empty; `exclude` wins over both."""
+    """Whether the request allows this type: it is in `types` (empty: any) and not in `exclude`."""
     return (not request.types or gpu_type in request.types) and gpu_type not in request.exclude
 
 
@@ -32,8 +32,8 @@ def has_labels(node: Node, labels: Iterable[tuple[str, str]]) -> bool:
 
 
 def kind_of(node: Node, named: Collection[str]) -> tuple[object, ...]:
-    """Every job that may use one node of a kind may use any other, GPUs and room aside. `named`: nodes that some job
-    names; each of them is a kind of its own."""
+    """A job that may use one node of a kind may use any other of it, apart from GPUs and free room. `named`: nodes that
+    some job names; each of them is a kind of its own."""
     own = node.name if node.name in named else ""
     return own, realm_of(node), node.rack, tuple(sorted(node.labels.items())), bool(node.no_containers)
 
@@ -57,38 +57,38 @@ def most_together(nodes: Iterable[Node], counts: Iterable[int], *, one_node: boo
 
 
 def free_mib(gpu: Gpu) -> int:
-    """GPU memory that runs of ours may use: all but what processes of others were seen to use."""
+    """GPU memory for Swell's runs: all of it except what processes of others were measured to use."""
     return gpu.memory_mib - gpu.others_memory_mib
 
 
 def has_memory(gpu: Gpu, memory_mib: int) -> bool:
-    """An unknown amount of memory (declared slots without a driver) is taken on trust."""
+    """Whether the GPU has this much memory for runs. An unknown amount (slots without a driver) counts as enough."""
     return not gpu.memory_mib or free_mib(gpu) >= memory_mib
 
 
 def cpus_of(node: Node) -> int:
-    """CPUs to account. A node that declares more GPUs than CPUs still drives each GPU with one: the default of one CPU
-    per process must not leave a GPU idle."""
+    """CPUs to account: at least one per GPU, so that on a node with more GPUs than CPUs the default of one CPU per
+    process leaves no GPU idle."""
     return max(node.cpus, len(node.gpus))
 
 
 def share_milli(memory_mib: int, utilisation_milli: int, gpu_memory_mib: int) -> int:
-    """What a job that shares takes of a GPU's compute: the larger of its specified utilisation and its part of the
-    GPU's memory. With neither known, what else would fit is unknown, so it has the GPU alone."""
+    """The part of a GPU's compute that a job with a share takes: the larger of its specified utilisation and its part
+    of the GPU's memory. If both are unknown, it gets the GPU alone."""
     by_memory = -(-GPU_MILLI * memory_mib // gpu_memory_mib) if gpu_memory_mib else 0
     return min(GPU_MILLI, max(utilisation_milli, by_memory) or GPU_MILLI)
 
 
 def fits_beside(share: Share, used: Share, gpu: Gpu | None, overload_milli: int) -> bool:
-    """Does the share fit on a GPU of which other shares use `used` in all? Not beside a whole GPU, nor as one. `gpu`
-    is None when the GPU is no longer known: then its memory is taken on trust."""
+    """Whether the share fits on a GPU on which other shares use `used` in total. A whole GPU is never shared. `gpu` is
+    None if the GPU is no longer known: then its memory counts as enough."""
     if share.milli >= GPU_MILLI or used.milli + share.milli > max(GPU_MILLI, overload_milli):
         return False
     return gpu is None or has_memory(gpu, used.memory_mib + share.memory_mib)
 
 
 def one_process_per_gpu(spec: JobSpec) -> bool:
-    """Only runs of whole GPUs can have more than one worker process per node."""
+    """Whether the job runs one process per GPU: only with whole GPUs, and by its launcher."""
     return not spec.gpus.share and not spec.cpu_only and spec.launcher not in ONE_PROCESS_PER_NODE
 
 
@@ -107,20 +107,20 @@ def processes_of(spec: JobSpec, n: int) -> int:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What one job asks of the nodes it is put on. `gpus` is 0 for a job that needs a piece of a GPU (`shared`) or
-    none at all. Made by `need_of_spec` (idle nodes) and `placement.need` (a granted job)."""
+    """What one job needs of its nodes. `gpus` is 0 for a job that needs a share of a GPU (`shared`) or none. Made by
+    `need_of_spec` (from the spec alone) and `placement.need` (for a granted job)."""
 
     job: JobId
     gpus: int
     gpu_type: str = ""
-    gpu_memory_mib: int = 0  # each GPU must have so much
+    gpu_memory_mib: int = 0  # needed on each GPU
     shared: bool = False
     share_memory_mib: int = 0
     share_milli: int = 0  # utilisation specified by its user; 0: by memory alone
     cpus: int = 0  # per process
     memory_mib: int = 0  # per process
     per_gpu: bool = False  # one process per GPU, else one per node
-    servers: int = 0  # processes beside those, going round its nodes
+    servers: int = 0  # further processes, distributed round-robin over its nodes
     one_node: bool = False  # a single process cannot span nodes
     labels: tuple[tuple[str, str], ...] = ()
     nodes: tuple[str, ...] = ()  # names of the only ones; empty: any
@@ -164,7 +164,7 @@ class Need:
 
 
 def need_of_spec(spec: JobSpec, n: int, gpu_type: str, *, job: JobId = 0) -> Need:
-    """What the job needs with n GPUs (1 for a piece of a GPU, or for a job that needs none), by its spec alone."""
+    """What the job needs with n GPUs (1 for a share of a GPU, or for a job without GPUs), by its spec alone."""
     request = spec.gpus
     whole = not request.share and not spec.cpu_only
     return Need(

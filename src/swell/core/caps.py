@@ -24,12 +24,13 @@ def caps_of(nodes: Iterable[Node]) -> tuple[Cap, ...]:
 
 
 def under(spec: JobSpec, cap: Cap) -> bool:
-    """A job that names no namespace runs in that of the daemon, whose caps are the only ones that are read."""
+    """Whether the cap applies to the job. A job without a namespace runs in the daemon's, and caps of other namespaces
+    are not read."""
     return spec.kubernetes is not None and spec.kubernetes.namespace in ("", cap.namespace)
 
 
 def needs_of(spec: JobSpec, n: int, gpus_per_node: int) -> Amounts:
-    """Of a job with n GPUs, before its nodes are known: on as few as possible."""
+    """What a job with n GPUs needs before its nodes are known: on as few nodes as possible."""
     gpus = 0 if spec.cpu_only else n
     processes = processes_of(spec, n)
     return {
@@ -56,7 +57,7 @@ def held_by(allocation: Allocation) -> Amounts:
 
 
 class Left:
-    """What is left of each cap: a ledger."""
+    """A ledger of what is left of each cap."""
 
     def __init__(self, caps: Iterable[Cap]) -> None:
         self._caps = tuple(caps)
@@ -66,7 +67,7 @@ class Left:
         return any(under(spec, cap) for cap in self._caps)
 
     def short(self, spec: JobSpec, needs: Amounts) -> Reason | None:
-        """Which cap does not leave it this much; None: all do. An amount of 0 is always left."""
+        """The reason if a cap does not leave this much; None: all do. An amount of 0 is always left."""
         for cap, left in zip(self._caps, self._left, strict=True):
             if needs[cap.what] > max(0, left) and under(spec, cap):
                 return beyond(cap, needs[cap.what], max(0, left))

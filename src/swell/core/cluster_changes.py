@@ -1,4 +1,4 @@
-"""What events about the cluster make true: its machines, its policy, its users and their tokens.
+"""Applies events about the cluster to the state: its machines, policy, users and tokens.
 
 `core.lifecycle.apply` looks up `CLUSTER_CHANGES`; events about jobs and runs are in `core.lifecycle` itself.
 """
@@ -30,7 +30,8 @@ def _node_condition(state: State, event: ev.NodeConditionChanged) -> None:
 
 
 def kept_facts(known: Node, seen: Node) -> Node:
-    """A node as it is seen now, with what measuring does not change: what people decided about it, and its contact."""
+    """The node as observed now, with the facts that no observation changes: people's decisions about it and its
+    contact."""
     return evolve(
         _with_declared(known, seen),
         condition=known.condition,
@@ -45,8 +46,7 @@ def kept_facts(known: Node, seen: Node) -> Node:
 
 
 def _with_declared(known: Node, seen: Node) -> Node:
-    """A machine over SSH is declared by a person (with `ssh`) and measured by a look (without): neither forgets what
-    only the other knows."""
+    """Merges the declaration of a machine over SSH (which has `ssh`) with its measured inventory (which has not)."""
     if known.ssh is None:
         return seen
     declared = known if seen.ssh is None else seen
@@ -81,7 +81,7 @@ def _policy_set(state: State, event: ev.PolicySet) -> None:
 
 
 def _nothing(state: State, event: ev.SpeedsFitted) -> None:
-    """What it changes is in the speed book."""
+    """Nothing to do: this event changes only the speed book."""
 
 
 def _policy_remembered(state: State, event: ev.PolicyRemembered) -> None:

@@ -1,7 +1,7 @@
-"""What may be concluded when a machine is silent, and what when it answers again. Pure.
+"""The rules for machines that do not answer, or answer again. Pure. `daemon.contacts` calls it.
 
-Almost nothing follows from silence: a run counts as over only when its machine must have ended it by itself (its
-lease), when the machine was booted again, or when a person says that it is off. Called by the daemon's `contacts`.
+Silence alone proves almost nothing: a run counts as ended only when its machine must have ended it by itself (its lease
+has expired), when the machine was rebooted, or when a person reports that it is off.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ AWAY_AFTER_S = 15.0
 CLOCK_DRIFT = 1.01
 """Two clocks differ by less than this factor."""
 SWEEP_S = 10.0
-"""What is left of a run after its grace is swept within this time."""
+"""Remaining processes of a run are killed within this time after its grace."""
 
 
 def lease_until_s(boot_s: float, lease_s: float) -> float:
-    """Until when a machine may go on by itself, in its own clock (`boot_s`, as reported at the look that is answered).
-    Absolute: a renewal that is delayed on its way extends nothing."""
+    """Until when a machine may keep runs alive, in its own clock (`boot_s`: as it reported in the request that this
+    answers). Absolute, so that a delayed renewal extends nothing."""
     return boot_s + lease_s
 
 
 def over_by_s(renewed_s: float, lease_s: float, grace_s: float) -> float:
-    """When the runs of a machine are over for certain, in the daemon's monotonic clock. `renewed_s`: when it received
-    the last look that it answered with a renewal, whether or not that was delivered; after a restart, its start."""
+    """When the runs of a machine have certainly ended, in the daemon's monotonic clock. `renewed_s`: when the daemon
+    received the last request that it answered with a renewal, delivered or not; after a restart, its start."""
     return renewed_s + CLOCK_DRIFT * lease_s + grace_s + SWEEP_S
 
 
 def runs_on(state: State, node: str) -> list[JobRecord]:
-    """Jobs whose current run holds something there."""
+    """Jobs whose current run uses this node."""
     active = (state.jobs[job] for job in state.active)
     return [job for job in active if job.allocation is not None and node in job.allocation.nodes]
 
@@ -46,7 +46,7 @@ def grace_on(state: State, node: str) -> float:
 
 
 def stale_runs(state: State, running: Iterable[RunId]) -> list[RunId]:
-    """Of the runs that a machine has, those that are no current attempt."""
+    """The runs of a machine that are not current attempts."""
     return [run for run in running if not is_current(state, run)]
 
 
@@ -61,8 +61,8 @@ def away(node: Node, now_s: float) -> list[Event]:
 
 
 def lost(state: State, node: str, now_s: float, why: str) -> list[Event]:
-    """In one commit: all runs of the machine end, and it takes part no more. Where else those runs had workers, what
-    is left of them is to be killed before anything new starts."""
+    """Events for one commit: all runs of the machine end, and it is lost. Other machines of these runs are cleaned of
+    remaining workers before they take new runs."""
     jobs = runs_on(state, node)
     ends = [
         ev.RunEnded(run=job.run.id, reason=ExitReason.NODE_LOST, at_s=now_s, message=f"{node} was lost: {why}")
@@ -78,7 +78,7 @@ def lost(state: State, node: str, now_s: float, why: str) -> list[Event]:
 
 
 def _answers(state: State, name: str) -> bool:
-    """Machines that are watched for contact; those that are away are cleaned when they are back."""
+    """Whether to clean it now: only machines with a boot id; those that are away are cleaned when they return."""
     node = state.nodes.get(name)
     return node is not None and bool(node.boot_id) and node.contact is Contact.HERE
 
@@ -89,14 +89,14 @@ def _cleaned(node: Node, now_s: float) -> Event:
 
 
 def waived(state: State, now_s: float) -> list[Event]:
-    """The daemon leaves on purpose. Committed before any machine hears it: one that did must not be taken for one whose
-    leases end."""
+    """A planned stop of the daemon waives leases. Committed before any machine is notified: otherwise the daemon would
+    assume that leases expire which no longer do."""
     leased = [node.name for node in state.nodes.values() if node.lease_s and node.boot_id and not node.lease_waived]
     return [ev.NodeLeaseWaived(node=name, waived=True, at_s=now_s) for name in leased]
 
 
 def leased_again(node: Node, now_s: float) -> list[Event]:
-    """A lease with an end has arrived at the machine."""
+    """The machine has received a lease that expires."""
     return [ev.NodeLeaseWaived(node=node.name, waived=False, at_s=now_s)] if node.lease_waived else []
 
 
@@ -116,7 +116,7 @@ def heard(state: State, node: Node, boot_id: str, running: Sequence[RunId], now_
 
 
 def sentence(state: State, node: Node, now_s: float) -> str:
-    """For people: since when a machine does not answer, and what becomes of its jobs. Empty while it is here."""
+    """For people: since when a machine does not answer, and what happens to its jobs. Empty while it answers."""
     if node.lease_s and not node.boot_id:
         return f"{node.name} has not answered yet; nothing starts there before it has"
     jobs = len(runs_on(state, node.name))
@@ -134,13 +134,13 @@ def sentence(state: State, node: Node, now_s: float) -> str:
 
 
 def _until(node: Node, now_s: float) -> str:
-    if runs_pods(node):  # they reach the daemon by themselves, whatever their node does
+    if runs_pods(node):  # pods reach the daemon without their node
         return f" until its pods have not reached it for {node.lease_s:.0f} s"
     return f" for {_left_s(node, now_s):.0f} s more at most"
 
 
 def _left_s(node: Node, now_s: float) -> float:
-    """Until its leases end, counted from its last answer."""
+    """The time until its leases expire, counted from its last answer."""
     return max(0.0, node.contact_s - AWAY_AFTER_S + node.lease_s - now_s)
 
 

@@ -1,7 +1,7 @@
-"""What a job with an image may ask for, decided at submit; and where its paths are outside. Pure.
+"""Checks at submit what a job with an image requests, and maps its paths to those of the machine. Pure.
 
-Called by `plan.admit`. What only a node can know (is the image there, where does a symbolic link lead, which sources
-its operator allows) is checked on the node, by `shim.containers`.
+`plan.admit` calls it. What only the node knows (whether it has the image, where a symbolic link leads, which sources
+its operator allows) is checked there, by `shim.containers`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from swell.core.errors import Infeasible
 from swell.core.job import JobSpec, Launcher, Mount
 
 UNCONTAINED = frozenset({Launcher.HOROVOD, Launcher.MPI})
-"""Launchers that start their processes on other hosts by themselves, outside of any container; as pods they run as an
-MPIJob, whose operator makes the hosts."""
+"""Launchers that start processes on other hosts by themselves, outside of any container. In a cluster of Kubernetes
+they run as an MPIJob, whose operator makes the hosts."""
 OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
 MAX_ENV_BYTES = 60_000
-"""Runtimes read their files of variables line by line, and refuse lines of 64 KiB."""
+"""Container runtimes refuse lines of 64 KiB in their files of variables."""
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 _IMAGE = re.compile(rf"({_PART}(:\d+)?/)?{_PART}(/{_PART})*(:\w[\w.-]*)?(@{_PART}:[0-9A-Fa-f]+)?", re.ASCII)
@@ -25,12 +25,12 @@ MAX_IMAGE = 255
 FROM_FILES = frozenset(
     {"dir", "oci", "oci-archive", "docker-archive", "docker-daemon", "containers-storage", "ostree", "sif", "tarball"}
 )
-"""podman takes `dir:/path` and the like for an image in files of the node, whoever may read those."""
+"""podman reads `dir:/path` and the like as an image in files of the node, also in files that the user may not read."""
 _UNFIT = re.compile(r'[\x00-\x1f\x7f,:"\\]')
 
 
 def check_container(spec: JobSpec) -> None:
-    """Raise Infeasible for what no node could run, with what to write instead."""
+    """Raise Infeasible for a spec that no node could run. The message says what to write instead."""
     if not spec.image:
         _check_without_image(spec)
         return
@@ -99,10 +99,11 @@ def _check_targets(spec: JobSpec) -> None:
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
-    """What is written inside of the image goes with the container, and the job would begin anew after each stop."""
+    """Refuse checkpoints inside the image: they are lost with the container, so the job would start over after each
+    stop."""
     path = posixpath.normpath(posixpath.join(spec.workdir, spec.checkpoint_dir))
     if not spec.checkpoint_dir or spec.kubernetes is not None or not path.startswith(("/", "..")):
-        return  # none of its own; of a pod, which has volumes; or in the job's own directory
+        return  # no directory of its own, a pod (which has volumes), or in the job's own directory
     mount = _mount_of(spec, path)
     if mount is None or mount.read_only:
         why = "its mount is read-only" if mount else "no mount leads there"
@@ -138,13 +139,13 @@ def _below(path: str, tops: tuple[str, ...]) -> bool:
 
 
 def outside(spec: JobSpec, path: str) -> str:
-    """The machine's own name of a path that a job with an image knows by another: where it is mounted from."""
+    """The path on the machine for a path in the container, by the mount that it is in."""
     mount = _mount_of(spec, path)
     return mount.source.rstrip("/") + path[len(posixpath.normpath(mount.target)) :] if mount else path
 
 
 def _mount_of(spec: JobSpec, path: str) -> Mount | None:
-    """The innermost one that the path leads through."""
+    """The innermost mount that contains the path."""
     for mount in sorted(spec.mounts, key=lambda mount: len(mount.target), reverse=True):
         target = posixpath.normpath(mount.target)
         if path == target or path.startswith(target + "/"):

@@ -1,5 +1,5 @@
-"""How a file that is a database of Swell is recognised, its backups included: it holds the values of secrets. `store`
-marks what it makes; `jobfile.choosing` leaves it out of snapshots. Standard library only."""
+"""Recognises databases of Swell and their backups, which hold the values of secrets. `store` marks the files it makes;
+`jobfile.choosing` leaves them out of snapshots. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ APPLICATION_ID = 0x5377656C
 _MAGIC = b"SQLite format 3\0"
 _ID_AT = 68
 _PAGE_BYTES = 512
-"""The least that SQLite writes, and what the size of each of its files is a multiple of."""
+"""The smallest page of SQLite: the size of each database file is a multiple of it."""
 
 
 def is_database(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What the brain answers: how many GPUs for each job (`Decision`), which ones (`Layout`), and what to do (`Plan`)."""
+"""Results of a pass: how many GPUs each job gets (`Decision`), which ones (`Layout`), and what to do (`Plan`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Detail = str | int | float
 
 
 class ReasonCode(StrEnum):
-    """Why a job waits, or has what it has. `plan.explain` turns a reason into a sentence."""
+    """Why a job waits, or has its allocation. `plan.explain` turns a reason into a sentence."""
 
     GRANTED = "granted"
     CAPACITY = "capacity"  # needs more GPUs than are free for it: needs, free
     BEHIND = "behind"  # others come first: ahead (how many), first (id)
     FRAGMENTED = "fragmented"  # enough GPUs in all, but not where it could use them
     SHAPE = "shape"  # no node as configured could hold it: needs, largest
-    GPU_TYPE = "gpu-type"  # none of the GPU types it accepts is there
+    GPU_TYPE = "gpu-type"  # the cluster has none of the GPU types it accepts
     NODES = "nodes"  # none of the nodes that it may use takes jobs: accepts (by name, labels, containers)
     MEMORY = "memory"  # CPU or memory of the nodes, or GPU memory for a share
     QUOTA = "quota"  # its team is at its quota: team, quota, used
@@ -32,8 +32,8 @@ class ReasonCode(StrEnum):
     STARVED = "starved"  # waited so long that it goes ahead of its order: waited_s
     PAUSED = "paused"
     BACKOFF = "backoff"  # after a failure, until: until_s
-    CLEANING = "cleaning"  # its last run may live on: on which machines
-    FILES = "files"  # its files are on machines that do not answer, or take nothing: nodes, why
+    CLEANING = "cleaning"  # workers of its last run may still be alive: nodes
+    FILES = "files"  # its files are on machines that do not answer, or take no new runs: nodes, why
     DEPENDS = "depends"  # on jobs that have not completed: jobs
     FREEING = "freeing"  # its GPUs are being freed by others: by
     NO_GAIN = "no-gain"  # more GPUs would not make it faster: at
@@ -54,7 +54,7 @@ Reasons = Mapping[JobId, tuple[Reason, ...]]
 
 
 Explain = Callable[[], Reasons]
-"""Computes reasons when they are read: every pass has some for every job, and few are ever read."""
+"""Computes reasons on demand: every pass has reasons for every job, and few are ever read."""
 
 
 def no_reasons() -> Reasons:
@@ -73,8 +73,8 @@ class Grant:
 class Decision:
     """Jobs that are not in `grants` get nothing, and have at least one reason.
 
-    A policy gives reasons as a plain mapping (`reasons`), or as a function that makes one (`explain`), or both: for a
-    job in both, `reasons` counts. Read them with `why`."""
+    A policy returns reasons as a mapping (`reasons`), as a function that computes one (`explain`), or both; for a job
+    in both, `reasons` takes precedence. Read them with `why`."""
 
     grants: Mapping[JobId, Grant]
     reasons: Reasons = field(default_factory=dict)
@@ -88,19 +88,19 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A job that keeps its size and changes its place, and why that pays."""
+    """A job that keeps its size and moves to other GPUs, and why that pays."""
 
     job: JobId
     workers: int  # how many of its workers change node
     why: str
     gain: float = 0.0  # of speed, relative: 0.18 is 18 % faster
     cost_s: float = 0.0
-    for_job: JobId | None = None  # moved to let this one in
+    for_job: JobId | None = None  # moved to make room for this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where everything granted goes. A granted job that could not be placed is in `unplaced`, with the reason."""
+    """The allocation of each granted job. One that could not be placed is in `unplaced`, with the reason."""
 
     allocations: Mapping[JobId, Allocation]
     unplaced: Mapping[JobId, Reason] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """The stop of a job that was to be resized or moved, and now is to keep what it has."""
+    """Withdraw the resize or move of a job: it keeps its allocation."""
 
     job: JobId
     reason: str
@@ -132,7 +132,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """In place, for launchers that can: the run goes on."""
+    """Resize a run in place, for launchers that can: it continues."""
 
     job: JobId
     allocation: Allocation
@@ -141,16 +141,16 @@ class Resize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do now. The daemon (or the simulator) turns each part into events, in this order: withdrawals,
-    stops, resizes, starts; commits them; then tells the executors. A start never waits for a stop of the same plan:
-    what has to be freed first is started by a later pass, when it is free."""
+    """What to do now. The daemon (or the simulator) turns the parts into events, in this order: withdrawals, stops,
+    resizes, starts; commits them; then commands the executors. A start never waits for a stop of the same plan: a later
+    pass starts the job when its GPUs are free."""
 
     withdrawals: tuple[Withdraw, ...] = ()
     stops: tuple[Stop, ...] = ()
     resizes: tuple[Resize, ...] = ()
     starts: tuple[Start, ...] = ()
-    explain: Explain = field(default=no_reasons, compare=False)  # makes the reasons of every job in the snapshot
-    targets: Mapping[JobId, Grant] = field(default_factory=dict)  # what each job is meant to have
+    explain: Explain = field(default=no_reasons, compare=False)  # computes the reasons of every job in the snapshot
+    targets: Mapping[JobId, Grant] = field(default_factory=dict)  # what each job gets once the plan is carried out
     moves: tuple[Move, ...] = ()
     memory: Mapping[str, object] = field(default_factory=dict)
     wake_s: float | None = None  # when time alone would change the answer (a back-off ends, a run has settled)

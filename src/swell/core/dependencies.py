@@ -1,4 +1,4 @@
-"""What a job waits for among other jobs: whose end it needs, which kind of end, and when that can never come."""
+"""Dependencies between jobs: which ends a job still waits for, and whether one of them can never come. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from swell.core.state import JobRecord, JobState, State
 
 
 def unmet(spec: JobSpec, state: State) -> list[JobId]:
-    """Jobs whose end it still waits for. One that is not in the state any more has long ended as it should."""
+    """Jobs whose end it still waits for. A job that is no longer in the state counts as ended as needed."""
     completes = [job for job in spec.depends_on if not _completed(state, job)]
     ends = [job for job in (*spec.after_any, *spec.after_failure) if _is(state, job, ended=False)]
     return [*completes, *ends]
 
 
 def impossible(spec: JobSpec, state: State) -> str:
-    """For people: why what it waits for can never come; empty if it can."""
+    """For people: why a dependency can never be met; empty if all can."""
     for job in spec.depends_on:
         if _is(state, job, ended=True) and not _completed(state, job):
             return f"it depends on job {job}, which {_ended_how(state.jobs[job])}"

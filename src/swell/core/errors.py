@@ -1,7 +1,7 @@
-"""The words Swell uses when it says no.
+"""The exceptions that Swell raises.
 
-`Infeasible` means never (refuse now, with the reason); `Insufficient` means later (wait, with the reason).
-The others are answers to a person's command; each message says what happened and what to do next.
+`Infeasible` means never (refuse now, with the reason); `Insufficient` means not now (wait, with the reason). The others
+answer a person's command; each message says what happened and what to do next.
 """
 
 
@@ -18,8 +18,7 @@ class Insufficient(SwellError):
 
 
 class Busy(Insufficient):
-    """Not now: too much is asked for at once, or what is asked for could not be worked out. Ask again after
-    `retry_after_s`."""
+    """Not now: there are too many requests, or the answer could not be computed. Try again after `retry_after_s`."""
 
     retry_after_s = 5
 
@@ -37,19 +36,19 @@ class Conflict(SwellError):
 
 
 class StoreError(SwellError):
-    """The store could not keep or give back what it was asked for; what was being written is not there."""
+    """The store could not write or read; the refused write is not in it."""
 
 
 class StoreFull(StoreError):
-    """No space left where the database is. Nothing is lost; it goes on once there is space."""
+    """No space left for the database. Nothing is lost; writing continues once there is space."""
 
 
 class StoreBusy(StoreError):
-    """Another process writes to this database; there is one writer."""
+    """Another process writes to this database, which allows one writer."""
 
 
 class StoreFenced(StoreError):
-    """Another process has taken this database over since we opened it; we write nothing more."""
+    """Another process has taken this database over since this one opened it; this one writes nothing more."""
 
 
 class StoreDamaged(StoreError):

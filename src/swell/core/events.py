@@ -1,7 +1,7 @@
-"""Facts. Everything that happens is one of these values, appended to the store; state is `replay(events)`.
+"""The events. Everything that happens is one of these values, appended to the store; the state is `replay(events)`.
 
-An event says what happened and when (`at_s`, seconds since the epoch), never what to do about it. Reports of an old
-attempt are recorded like any other and change nothing. Field types are plain, so that any encoder can carry them.
+An event states what happened and when (`at_s`, seconds since the epoch), never what to do about it. Reports of an old
+attempt are recorded like any other and change nothing. Field types are plain, so that any encoder can handle them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class StopWhy(StrEnum):
 
 
 VOLUNTARY = frozenset({StopWhy.RESIZING, StopWhy.MIGRATING})
-"""Stops for the job's own sake: they wait for its next checkpoint or are withdrawn, and never kill."""
+"""Stops for the benefit of the job itself: they wait for its next checkpoint or are withdrawn, and never kill."""
 
 
 class Saves(StrEnum):
-    """Where a run writes its checkpoints, and so where it can stop without losing work."""
+    """When a run writes its checkpoints, and so where it can stop without losing work."""
 
     EPOCHS = "epochs"  # after each epoch
-    ANYWHERE = "anywhere"  # wherever it is asked to stop
+    ANYWHERE = "anywhere"  # at any step, when it has to stop
     OWN = "own"  # by a rule of its own, such as every 500 steps or 10 minutes
 
 
@@ -45,18 +45,18 @@ class ExitReason(StrEnum):
     """Why a run ended. `user-error`, `out-of-memory`, `killed` and `start-failed` count as failures of the job."""
 
     FINISHED = "finished"
-    STOPPED = "stopped"  # as asked; `StopWhy` says why
+    STOPPED = "stopped"  # as requested; `StopWhy` has the cause
     USER_ERROR = "user-error"
     OUT_OF_MEMORY = "out-of-memory"
     KILLED = "killed"  # by a signal that Swell did not send
     NODE_LOST = "node-lost"
-    SHIM_LOST = "shim-lost"  # what held the process died with it; no exit record
+    SHIM_LOST = "shim-lost"  # the shim died with the process; no exit record
     START_FAILED = "start-failed"  # the executor could not start it (missing script, no such user, ...)
-    NODE_FULL = "node-full"  # its node had no room to start it (disk, memory): it waits, and is tried again
+    NODE_FULL = "node-full"  # its node had no room to start it (disk, memory): it is retried later
 
 
 EXIT_STOPPED = 85
-"""Exit code of the in-job library: it left at a checkpoint, as asked; the job goes on in its next attempt."""
+"""Exit code of the in-job library: it left at a checkpoint, as requested; the next attempt resumes the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class JobSubmitted:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlanned:
-    """Decided and durable, before anything is started. `reason` is a sentence for people."""
+    """A run was decided. Durable before anything is started. `reason` is a sentence for people."""
 
     run: RunId
     allocation: Allocation
@@ -82,7 +82,7 @@ class RunPlanned:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPreparing:
-    """A node fetches what the run needs first (its image); `detail` is how far that is. Empty: it is done."""
+    """A node fetches what the run needs to start (its image). `detail` is its progress; empty: done."""
 
     run: RunId
     at_s: float
@@ -101,27 +101,27 @@ class RunStarted:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBegan:
-    """The in-job library is about to start its first epoch of this run: from here on the job can stop and resume."""
+    """The in-job library is about to start its first epoch of this run. From now on the job can stop and resume."""
 
     run: RunId
     at_s: float
     epoch: int = 0
-    epochs: int = 0  # as the training code knows it; 0: unset
+    epochs: int = 0  # as reported by the training code; 0: unset
     unit: str = "epoch"  # what `epoch` and `epochs` count: epoch, step, token or sample
     saves: Saves | None = None  # None: unset, so EPOCHS if it counts epochs, else ANYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How a job that adapts its batch size split it, what its gradients showed, and the bounds of its choice."""
+    """The batch split of a job that adapts its batch size, statistics of its gradients, and bounds of its choice."""
 
-    initial: int  # its user's batch size: what progress is counted in
+    initial: int  # its user's batch size, the unit of progress
     largest: int
     local: int  # samples of one GPU in one micro-step
     accumulate: int = 0  # micro-steps before the one that synchronises
     local_min: int = 1
-    local_max: int = 0  # what one GPU can take; 0: unset
-    sync_s: float = 0.0  # of a step, beyond computing: waiting for gradients of others
+    local_max: int = 0  # the most that fits on one GPU; 0: unset
+    sync_s: float = 0.0  # the part of a step that waits for other ranks' gradients
     grad_sqr: float = 0.0  # |G|²: squared norm of the gradient
     grad_var: float = 0.0  # tr(Σ): variance of one sample's gradient; both 0: not known yet
 
@@ -129,11 +129,11 @@ class Batching:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnded:
-    """One or several whole epochs, summed up (short epochs are reported together). What speed models learn from.
-    A training that counts in steps, tokens or samples (`TrainingBegan.unit`) reports those in place of epochs.
+    """One or several complete epochs in one report (short epochs are reported together). Speed models learn from it. A
+    training that counts in steps, tokens or samples (`TrainingBegan.unit`) reports those in place of epochs.
 
-    A run whose first epoch is long reports once from within it, so that nobody waits for its end to know the speed:
-    then `count` is 0, nothing has ended, and `epoch_s` is what the whole epoch will take."""
+    A run with a long first epoch reports once within it, so that its speed is known early: then `count` is 0, no epoch
+    has ended, and `epoch_s` is the estimated time of the whole epoch."""
 
     run: RunId
     at_s: float
@@ -151,8 +151,8 @@ class EpochEnded:
     metrics: Mapping[str, float] = field(default_factory=dict)
     batching: Batching | None = None  # of jobs with adaptive batch sizes
     unsaved: int = 0  # number of epochs, up to `epoch`, that are in no checkpoint yet
-    epochs: int = 0  # how many in all, as the log of a script without the library says; 0: unset
-    saves: Saves | None = None  # None: as before
+    epochs: int = 0  # their total, from the log of a script without the library; 0: unset
+    saves: Saves | None = None  # None: unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,23 +170,23 @@ class RunStopRequested:
     at_s: float
     reason: str = ""
     by: str = ""
-    now: bool = False  # killed at once, without its grace
+    now: bool = False  # kill at once, without grace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStopWithdrawn:
-    """A resize or move is given up: no place to stop was found, or what it was for is gone. The run goes on as it is.
-    Never after `StopAgreed`: from then on ranks may have left."""
+    """A resize or move is withdrawn: the run reached no checkpoint, or its target is no longer available. The run
+    continues unchanged. Never after `StopAgreed`, because ranks may have left."""
 
     run: RunId
     at_s: float
     reason: str = ""
-    until_s: float = 0.0  # no resize or move is tried again before then, or before its next checkpoint
+    until_s: float = 0.0  # no further resize or move before this time, or before its next checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAgreed:
-    """All ranks know where to stop: before `step` of `epoch`. Durable before any rank leaves."""
+    """All ranks stop before `step` of `epoch`. Durable before any rank leaves."""
 
     run: RunId
     epoch: int
@@ -216,8 +216,8 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultStands:
-    """An attempt that was given up with its machine had finished before: its result is the job's, and whatever was
-    started since is stopped."""
+    """An attempt that was given up because its machine was lost had finished: its result counts, and a later attempt is
+    stopped."""
 
     run: RunId
     at_s: float
@@ -225,7 +225,7 @@ class ResultStands:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled:
-    """A job that was not running is given up. (A running one is stopped; its run's end says cancelled.)"""
+    """A job that was not running is cancelled. (A running one is stopped first, and its `RunEnded` cancels it.)"""
 
     job: JobId
     at_s: float
@@ -257,7 +257,7 @@ class PriorityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUpdated:
-    """Its user changed what it asks for. None: as before."""
+    """Its user changed its request. None: unchanged."""
 
     job: JobId
     at_s: float
@@ -268,7 +268,7 @@ class JobUpdated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequeued:
-    """An ended job waits again, to go on with the files and checkpoints that it has."""
+    """An ended job is pending again; it continues with its files and checkpoints."""
 
     job: JobId
     at_s: float
@@ -277,7 +277,7 @@ class JobRequeued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedOutputs:
-    """Result of copying the outputs of an ended job: where they are, or why the copy failed."""
+    """The result of copying the outputs of an ended job: their directory, or why the copy failed."""
 
     into: str = ""
     files: int = 0
@@ -294,8 +294,8 @@ class OutputsCopied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCopied:
-    """The daemon's store has a copy of the job's checkpoint as of `epoch`. With a `problem` it has none, and the job
-    stays where its files are. `shared_by`: machines that see the same directory."""
+    """The daemon's store has a copy of the job's checkpoint of `epoch`. With a `problem` it has none, so the job stays
+    on the machine with its files. `shared_by`: machines that see the same directory."""
 
     job: JobId
     at_s: float
@@ -307,7 +307,7 @@ class CheckpointCopied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRewound:
-    """The checkpoint that a run finds is older than what had been reported: the job goes on from `epoch`."""
+    """The checkpoint of a new run is older than the last report: the job continues from `epoch`."""
 
     job: JobId
     epoch: int
@@ -317,7 +317,7 @@ class JobRewound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRemoved:
-    """An ended job is taken out of the record, as its owner asked."""
+    """An ended job is deleted from the record."""
 
     job: JobId
     at_s: float
@@ -326,8 +326,8 @@ class JobRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdsSkipped:
-    """Nodes keep files of jobs with ids up to this one that another database gave (the one before this was deleted,
-    say): this one begins above, so that no job finds files of another."""
+    """Nodes have files of jobs with ids up to this one that another database gave (for example one that was deleted).
+    New ids begin above, so that no job finds files of another."""
 
     through: JobId
     at_s: float
@@ -335,7 +335,7 @@ class IdsSkipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObserved:
-    """A node was added, or its inventory changed. Condition and reason are kept from before."""
+    """A node was added, or its inventory changed. Its condition and the reason for it stay."""
 
     node: Node
     at_s: float
@@ -363,8 +363,8 @@ class NodeContactChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLeaseWaived:
-    """The daemon left on purpose: the machine's runs may go on alone, without a limit (`waived`), until a daemon has
-    given it a lease with an end again."""
+    """`waived`: the daemon stopped as planned, so the machine may keep its runs alive without a time limit, until a
+    daemon gives it a lease that expires."""
 
     node: str
     waived: bool
@@ -389,7 +389,7 @@ class PolicySet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRemembered:
-    """What the policy wants to find again at its next decision (Tiresias' promotions, say). Plain JSON values."""
+    """What the policy keeps for its next decision (for example Tiresias' promotions). Plain JSON values."""
 
     memory: Mapping[str, object]
     at_s: float
@@ -397,8 +397,8 @@ class PolicyRemembered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedsFitted:
-    """Speeds were fitted to what had been measured by then, for a decision. Changes no state; it is in the log because
-    a fit depends on when it is made, so that a book that is read back answers as the one before it did."""
+    """Speeds were fitted to the measurements so far, for a decision. It changes no state. It is in the log because a
+    fit depends on its time: a speed book that is read back fits at the same places, so its answers are the same."""
 
     at_s: float
 
@@ -472,7 +472,7 @@ EVENT_TYPES: Mapping[str, type] = {
         TokenRevoked,
     )
 }
-"""Every kind of event by its name in the log. A name, once released, never changes its meaning."""
+"""Every kind of event by its name in the log. A released name never changes its meaning."""
 
 
 _WITH_JOB = frozenset(kind for kind in EVENT_TYPES.values() if "job" in kind.__dict__)

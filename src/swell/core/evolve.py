@@ -1,16 +1,16 @@
-"""Values of frozen slotted classes, made and copied several times faster than dataclasses do it.
+"""Makes and copies values of frozen slotted dataclasses several times faster than dataclasses do.
 
-`evolve(value, field=…)` is what `dataclasses.replace` does; `@made_fast` is for classes of which a pass makes hundreds.
-For the few places that make a thousand times as many there are functions that need not look up what to do first:
-`maker(kind)` makes the same values as `kind(…)`, `changer(kind, "a", "b")(value, a, b)` is `evolve(value, a=a, b=b)`.
+`evolve(value, field=…)` does what `dataclasses.replace` does; `@made_fast` is for classes of which a pass makes
+hundreds. The few hot places that make a thousand times as many prepare a function once: `maker(kind)` makes the same
+values as `kind(…)`, and `changer(kind, "a", "b")(value, a, b)` is `evolve(value, a=a, b=b)`.
 
 A restart replays hundreds of thousands of events, a simulation millions, and nearly all of that time would go into
-`replace`, which looks at every field of a record in Python code to change two, and into `__init__`, which asks `object`
-to set each field by its name. Here straight-line functions are written and compiled, as dataclasses do for `__init__`.
-There must be no `__post_init__`, as it would not be called.
+`replace`, which loops over all fields in Python to change two, and into `__init__`, which sets each field through
+`object.__setattr__`. This module generates and compiles straight-line functions instead, as dataclasses do for
+`__init__`. The classes must have no `__post_init__`: it would not be called.
 
-How a frozen value is filled: it begins as one of a class with the same slots whose fields may be set (which the
-interpreter does at the speed of a local variable), and becomes one of its own class once it is complete.
+To fill a frozen value, the function makes an object of a mutable class with the same slots, sets the fields, and then
+assigns its `__class__`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def maker(kind: Callable[P, T]) -> Callable[P, T]:
 
 
 def made_fast(kind: type[T]) -> type[T]:
-    """The same class with an `__init__` that does the same in half the time, by using the slots. Keyword-only fields,
-    no `__post_init__`."""
+    """The same class with an `__init__` that sets the slots directly, in half the time. Fields must be keyword-only; no
+    `__post_init__`."""
     scope = _scope(kind)
     taken, values = _parameters(kind, scope)
     scope |= {f"set_{name}": kind.__dict__[name].__set__ for name in values}
@@ -77,7 +77,7 @@ def _scope(kind: type) -> dict[str, Any]:
 
 @cache
 def _opened(kind: type) -> type:
-    """A class with the same slots, whose fields may be set. Only with the same ones can a value change its class."""
+    """A mutable class with the same slots: a value can change its class only if both have the same slots."""
     return type(f"Opened{kind.__name__}", kind.__bases__, {"__slots__": kind.__dict__["__slots__"]})
 
 
@@ -88,14 +88,14 @@ def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Callable[..
 
 
 def _parameters(kind: type, scope: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """What a function that makes values takes, and what it sets each field to."""
+    """The parameters of a function that makes values, and the expression for each field."""
     taken: list[str] = []
     values: dict[str, str] = {}
     for field in fields(kind):
         assert field.kw_only, f"{kind.__name__}.{field.name} may be given by position"
         parameter = _parameter(field, scope)
         if not field.init:
-            values[field.name] = parameter.partition("=")[2]  # what it begins with
+            values[field.name] = parameter.partition("=")[2]  # its default
             continue
         taken.append(parameter)
         values[field.name] = field.name

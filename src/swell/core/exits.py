@@ -1,8 +1,8 @@
-"""What the end of a run means: the one place that decides it. Pure.
+"""Decides what the end of a run means. Pure.
 
-The facts come from the shim's exit record. `reason_of_exit` and `reason_not_started` give them a reason (called by the
-executors' verdict), `reason_when_stopping` corrects it by what the daemon had asked of the run (called by the daemon's
-watch), and `state_after` decides what becomes of the job (called by the lifecycle).
+The facts come from the shim's exit record. `reason_of_exit` and `reason_not_started` derive the reason (called by the
+executors' verdict), `reason_when_stopping` corrects it if the daemon had requested a stop (called by `daemon.watch`),
+and `state_after` decides the next state of the job (called by `lifecycle`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from swell.core.job import RestartPolicy
 from swell.core.state import JobRecord, JobState
 
 CLOCK_S = 1.0
-"""Times of a machine are converted to the daemon's clock to well within this."""
+"""The error of converting a machine's times to the daemon's clock is well below this."""
 MAX_LOST_RUNS = 10
 """A job whose shims were lost this many times fails: it probably takes its machines down."""
 
@@ -25,17 +25,18 @@ FAILURES = frozenset({ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReaso
 KILLS = frozenset({ExitReason.KILLED, ExitReason.OUT_OF_MEMORY})
 """Ends that the job did not cause: it is retried from its last checkpoint."""
 MAX_KILLS = 5
-"""After this many kills a job with checkpoints counts as the cause itself: from then on they use up `retries`."""
+"""After this many kills a job with checkpoints counts as their cause: further ones use up `retries`."""
 SHELL_KILLED = 128 + 9
-"""What a shell, as which most commands are started, leaves with when its child was killed (SIGKILL)."""
+"""Exit code of a shell whose child was killed (SIGKILL); most commands are started by a shell."""
 _FAULTS = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
 
 def reason_of_exit(
     *, code: int | None, by_signal: bool, out_of_memory: bool, asked: bool, lease_over: bool = False
 ) -> ExitReason:
-    """A script that answers SIGTERM with exit code 0 has stopped, not finished: its work must not be given up. One that
-    its machine ended because it lost the daemon was lost with the machine, unless it left at a checkpoint."""
+    """The reason for an exit. `asked`: a stop was requested, so exit code 0 means stopped, not finished. `lease_over`:
+    the machine ended the run because it lost the daemon; that counts as a lost machine, unless the run left at a
+    checkpoint."""
     if lease_over and code != EXIT_STOPPED:
         return ExitReason.NODE_LOST
     if asked or code == EXIT_STOPPED:
@@ -48,15 +49,15 @@ def reason_of_exit(
 
 
 def reason_not_started(number: int | None) -> ExitReason:
-    """What an error of the system (errno) at the start of a run means: a node without room is no fault of the job."""
+    """The reason for an errno at the start of a run: a node without room is not a fault of the job."""
     return ExitReason.NODE_FULL if number in _NO_ROOM else ExitReason.START_FAILED
 
 
 def reason_when_stopping(
     job: JobRecord, reason: ExitReason, code: int | None, *, signalled: bool, ended_s: float = math.inf
 ) -> ExitReason:
-    """A run that was asked to stop and ended, did as it was asked, whatever it left with; one that was not, did not.
-    One whose machine was silent may have ended (`ended_s`) before anybody wanted it to stop."""
+    """Corrects the reason of a run that ended after a stop was requested: an error or a kill counts as stopped. A run
+    whose machine was silent may have ended (`ended_s`) before the request; then the reason stays."""
     if job.state is not JobState.STOPPING or job.run is None or job.run.stop is None:
         return reason
     if ended_s < job.run.stop.at_s - CLOCK_S:
@@ -72,24 +73,24 @@ def reason_when_stopping(
 
 
 def _stops_by_its_own_code(job: JobRecord) -> bool:
-    """The library leaves with a code of its own when it stops, so its exit code 0 is a finish."""
+    """Whether its exit code 0 means finished: the library exits with `EXIT_STOPPED` when it stops."""
     cancelled = job.run is not None and job.run.stop is not None and job.run.stop.why is StopWhy.CANCELLED
     return job.uses_library and not cancelled
 
 
 def left_at_checkpoint(end: RunEnded) -> bool:
-    """Did it leave right after a checkpoint, as it was asked to? Then no work is lost."""
+    """Whether it left right after a checkpoint, as requested, so that no work is lost."""
     return end.reason is ExitReason.STOPPED and end.exit_code == EXIT_STOPPED
 
 
 def is_spared(job: JobRecord, reason: ExitReason) -> bool:
-    """Was it killed, and can it go on from a checkpoint? Then it is tried again, and no failure is counted."""
+    """Whether a killed job is retried from its checkpoint without counting a failure."""
     tried_again = job.spec.restart is RestartPolicy.ON_FAILURE and job.kills < MAX_KILLS
     return reason in KILLS and job.resumable and tried_again
 
 
 def state_after(job: JobRecord, reason: ExitReason) -> JobState:
-    """What becomes of the job when its run ended for this reason. QUEUED: it runs again."""
+    """The state of the job after its run ended for this reason. QUEUED: it runs again."""
     if reason is ExitReason.FINISHED or job.result_of:
         return JobState.COMPLETED
     stop = job.run.stop if job.run else None
@@ -100,7 +101,7 @@ def state_after(job: JobRecord, reason: ExitReason) -> JobState:
     if reason in (ExitReason.STOPPED, ExitReason.NODE_FULL):
         return JobState.QUEUED
     retried = job.spec.restart is RestartPolicy.ON_FAILURE
-    if reason is ExitReason.NODE_LOST:  # no fault of the job, however often
+    if reason is ExitReason.NODE_LOST:  # not a fault of the job, so retries are not limited
         return JobState.QUEUED if retried else JobState.LOST
     if reason is ExitReason.SHIM_LOST:
         return JobState.QUEUED if retried and job.lost_runs < MAX_LOST_RUNS else JobState.LOST

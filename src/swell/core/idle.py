@@ -1,4 +1,4 @@
-"""GPUs that a job holds and does not use: what is measured, and the rules. `plan.idle` decides."""
+"""GPUs that a job holds and does not use: the measured values and the rules. `plan.idle` applies them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class IdleRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """One GPU as it was measured. `percent` None: the driver does not report it."""
+    """The measured use of one GPU. `percent` None: the driver does not report it."""
 
     percent: float | None
     memory_mib: int

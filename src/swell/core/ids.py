@@ -1,4 +1,4 @@
-"""Names of things. A run is one attempt of a job; its id is what executors and training code carry."""
+"""Ids of jobs and runs. A run is one attempt of a job; executors and training code refer to it by its id."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 JobId = int
 JOB_ID = "[1-9][0-9]{0,11}"
-"""Regular expression of a job id in file names. Its length is bounded: new ids begin above those found in file names,
-and must stay numbers that a store can hold."""
+"""Regular expression of a job id in file names. Its length is bounded because new ids begin above those found in file
+names, and must fit into the store."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

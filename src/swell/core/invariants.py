@@ -1,4 +1,4 @@
-"""What must always hold of a state, and of a history. Checked by tests; each answer is a sentence."""
+"""Invariants of a state and of a history. Tests check them; each violation is a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swell.core.state import JobRecord, State
 
 
 def violations(state: State) -> list[str]:
-    """Everything that is wrong; empty when all is well."""
+    """All violations of a state; empty if there are none."""
     return [*_indices(state), *_jobs(state), *_gpus(state)]
 
 
@@ -48,7 +48,7 @@ def _job(record: JobRecord) -> list[str]:
 
 
 def _gpus(state: State) -> list[str]:
-    """No GPU is given twice: whole, or by shares that add up to more than there is."""
+    """No GPU is allocated twice, and the shares of one GPU do not exceed its memory."""
     used_mib: dict[tuple[str, int], int] = {}
     holders: dict[tuple[str, int], list[JobId]] = {}
     for job in state.active:
@@ -70,13 +70,13 @@ def _gpus(state: State) -> list[str]:
 
 
 NEWS = (ev.NodeObserved, ev.NodeConditionChanged, ev.NodeRemoved, ev.PriorityChanged, ev.PolicySet, ev.JobResumed)
-"""After these a plan that is being carried out may be given up."""
+"""After these a plan that is being carried out may be dropped."""
 
 
 def stops_for_nothing(events: Iterable[Event]) -> list[str]:
-    """Runs that a plan stopped to resize them and that went on with as many GPUs as before, or that it stopped to move
-    them and that went on where they were. None may, unless the nodes, the policy or priorities changed meanwhile or a
-    job of higher priority came."""
+    """Runs that a plan stopped to resize and that continued with as many GPUs as before, or stopped to move and that
+    continued on the same GPUs. That is allowed only if the nodes, the policy or priorities changed meanwhile, or a job
+    of higher priority came."""
     wrong: list[str] = []
     held: dict[JobId, Allocation] = {}
     stopped: dict[JobId, StopWhy] = {}

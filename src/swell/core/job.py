@@ -1,4 +1,4 @@
-"""What a person asks for: the job spec, checked at the edge (`jobfile`) and frozen from then on."""
+"""The job spec: what a user requests. `jobfile` checks it; it is frozen from then on."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Launcher(StrEnum):
 
 
 RESIZES_IN_PLACE = frozenset({Launcher.HOROVOD})
-"""Launchers whose running job grows and shrinks without a restart."""
+"""Launchers that can resize a running job without a restart."""
 
 
 class Preemptible(StrEnum):
-    """May a run be stopped for another's sake?"""
+    """Whether a run may be preempted, resized or moved."""
 
-    AUTO = "auto"  # yes if it can resume: it uses the library, or says where its checkpoints are
+    AUTO = "auto"  # yes if it can resume: it uses the library, or specifies a checkpoint directory
     RESTART = "restart"  # yes, even if it starts again from nothing: its user specified that
     NEVER = "never"
 
 
 class RestartPolicy(StrEnum):
-    """What happens to a run that was lost (its node or its shim died), and to one that failed with retries left."""
+    """Whether the job runs again after a run was lost (its node or shim died), or failed with retries left."""
 
     ON_FAILURE = "on-failure"
     NEVER = "never"
 
 
 class IfUnreachable(StrEnum):
-    """What a job does whose machine was lost with its files."""
+    """What happens to a job whose machine was lost with its files."""
 
     AUTO = "auto"  # move, if a copy of its checkpoint is elsewhere or nothing was saved yet; else wait for the machine
     WAIT = "wait"  # for the machine, however long
@@ -72,7 +72,7 @@ class GpuRequest:
 
     @property
     def first_size(self) -> int:
-        """The least of its sizes that is as many as it asks to begin with: the only one of a job that cannot be
+        """The smallest allowed size that is at least the requested one: the only size of a job that cannot be
         resized."""
         sizes = self.sizes()
         return next((size for size in sizes if size >= self.requested), sizes[-1])
@@ -95,7 +95,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodVolume:
-    """A directory of a pod. Exactly one of `claim`, `config_map`, `secret`, `host_path` names where it comes from."""
+    """A directory of a pod. Exactly one of `claim`, `config_map`, `secret`, `host_path` names its source."""
 
     mount: str  # the path in the container
     claim: str = ""  # a PersistentVolumeClaim
@@ -107,7 +107,7 @@ class PodVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOptions:
-    """What a job says about its pods, on nodes of a Kubernetes cluster. Everything is named, nothing secret is held."""
+    """Options of a job's pods, on nodes of a Kubernetes cluster. Secrets are named; their values are not in it."""
 
     namespace: str = ""  # empty: the daemon's
     service_account: str = ""
@@ -134,20 +134,20 @@ class JobSpec:
     image: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     shell_env: Mapping[str, str] = field(default_factory=dict)
-    """The environment of the shell it was submitted from, as far as it says which programs run (PATH, VIRTUAL_ENV, …).
-    It holds on the machine of that shell; other machines have their own. `env` wins over it."""
+    """Variables of the submitting shell that select programs (PATH, VIRTUAL_ENV, …). They apply on the machine of that
+    shell; other machines have their own. `env` takes precedence."""
     python: str = ""  # the interpreter that `python` stands for in the command; empty: the first on the PATH
     secrets: tuple[str, ...] = ()  # names in env whose values are never shown
     workdir: str = ""  # where the command runs; empty: the snapshot of the files at submit
     files: str = ""  # content hash of the snapshot, filled at submit
     mounts: tuple[Mount, ...] = ()
-    kubernetes: PodOptions | None = None  # None: it says nothing about pods
+    kubernetes: PodOptions | None = None  # None: it does not run as pods
     ports: Mapping[str, str] = field(default_factory=dict)
     launcher: Launcher = Launcher.SINGLE
     roles: Roles | None = None
     priority: int = 0
     weight: float = 1.0
-    epochs: int = 0  # how much it trains, counted in `unit`; 0: unset
+    epochs: int = 0  # length of the training, in `unit`; 0: unset
     unit: str = "epoch"  # or step, token, sample
     batch_size: int = 0
     dataset_size: int = 0
@@ -165,7 +165,7 @@ class JobSpec:
     retries: int = 0
     backoff_s: float = 5.0  # doubles at each failure, at most an hour
     time_limit_s: float = 0.0  # of running time over all attempts; 0: none
-    grace_s: float = 30.0  # from a stop to SIGTERM for jobs that answer; from SIGTERM to SIGKILL for all
+    grace_s: float = 30.0  # from a stop to SIGTERM (jobs with the library); from SIGTERM to SIGKILL (all)
     deadline_s: float = 0.0  # absolute time; 0: none
     depends_on: tuple[int, ...] = ()  # must complete first
     after_any: tuple[int, ...] = ()  # must end first, however
@@ -177,7 +177,7 @@ class JobSpec:
 
     @property
     def resumable(self) -> bool:
-        """Can stop and go on later without losing what it has done (up to its last checkpoint)."""
+        """Whether it can stop and continue later from its last checkpoint."""
         return self.uses_library or bool(self.checkpoint_dir)
 
     @property
@@ -189,7 +189,7 @@ class JobSpec:
 
     @property
     def why_not_stopped(self) -> str:
-        """For people: why a run of it is left alone until it ends; empty if it may be stopped."""
+        """For people: why its runs may not be stopped before they end; empty if they may."""
         if self.may_be_stopped:
             return ""
         if self.preemptible is Preemptible.NEVER:

@@ -1,6 +1,6 @@
-"""What an event makes true. `apply` is the one function that changes a `State`, in O(1) per event, whatever the number
-of jobs. Which event may happen when is decided in `core.transitions`; what events about machines, the policy and users
-change is in `core.cluster_changes`; here is what those about jobs and runs change.
+"""Applies events to the state. `apply` is the only function that changes a `State`, in O(1) per event, regardless of
+the number of jobs. This module applies events about jobs and runs; `core.cluster_changes` applies those about machines,
+the policy and users; `core.transitions` decides which event may happen when.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _make_job, _make_run = maker(JobRecord), maker(Run)
 MAX_BACKOFF_S = 3600.0
 MAX_FAILED_STARTS = 20
 NODE_FULL_RETRY_S = 30.0
-"""A node without room is no fault of the job: it is tried again, for as long as it takes."""
+"""A node without room is not a fault of the job: it is retried without limit, after this delay."""
 RESTART_COST_MEMORY = 0.5
 """Weight of the newest measured restart in the running mean."""
 
 
 def replay(events: Iterable[Event], state: State | None = None) -> State:
-    """The state that these events make, in order."""
+    """The state after these events, applied in order."""
     state = state if state is not None else State()
     for event in events:
         apply(state, event)
@@ -49,7 +49,7 @@ def replay(events: Iterable[Event], state: State | None = None) -> State:
 
 
 def apply(state: State, event: Event) -> None:
-    """Make one event true. Raises `InvalidTransition` before changing anything; numbers the event."""
+    """Apply one event and number it. Raises `InvalidTransition` before it changes anything."""
     if not is_stale(state, event):
         check(state, event)
         _APPLY[type(event)](state, event)
@@ -135,11 +135,11 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
     cost = job.restart_cost_s
     if job.attempts > 1:
         cost = _blend(cost, event.at_s - run.planned_s + run.stop_cost_s)
-    # The training knows best where it resumes: a checkpoint older than the last report sets the job back.
+    # The training reports where it resumes: if its checkpoint is older than the last report, the job is set back.
     state.jobs[job.id] = evolve(
         job,
         run=evolve(run, epochs_before=event.epoch),
-        files_on=run.allocation.nodes[0],  # its start may not be known yet: the link was cut meanwhile
+        files_on=run.allocation.nodes[0],  # `RunStarted` may be missing if the connection was down meanwhile
         uses_library=True,
         restart_cost_s=cost,
         unit=event.unit,
@@ -150,9 +150,9 @@ def _began(state: State, event: ev.TrainingBegan) -> None:
 
 
 def _stop_cost_s(job: JobRecord) -> float:
-    """What the end of the last run cost: from its last whole epoch (or checkpoint, where it saves by a rule of its own)
-    to its end; only from the request if all ranks agreed on a step inside an epoch, since then nothing but the leaving
-    was lost."""
+    """The cost of stopping the last run: the time from its last complete epoch (or checkpoint, if it saves by a rule of
+    its own) to its end. If all ranks agreed on a step within an epoch, only the time since the request, because no
+    work was lost."""
     last = job.run
     if last is None or last.exit_reason is not ExitReason.STOPPED or last.ended_s is None:
         return 0.0
@@ -169,7 +169,7 @@ def _blend(old: float | None, new: float) -> float:
 
 
 def _epoch(state: State, event: ev.EpochEnded) -> None:
-    """By far the most frequent."""
+    """By far the most frequent event."""
     job = state.jobs[event.run.job]
     saved = max(job.epochs_saved, event.epoch - event.unsaved)
     state.jobs[job.id] = _progressed(
@@ -184,7 +184,7 @@ def _epoch(state: State, event: ev.EpochEnded) -> None:
 
 
 def _reported_run(job: JobRecord, event: ev.EpochEnded, saved: int) -> Run:
-    """The run after a report: when its last epoch ended, when it last saved, how far apart its checkpoints are."""
+    """The run after a report: the times of its last epoch and checkpoint, and the interval between checkpoints."""
     run = job.run
     assert run is not None  # not stale
     if event.saves is not None and event.saves is not run.saves:
@@ -257,7 +257,7 @@ def _resized(state: State, event: ev.RunResized) -> None:
 
 
 def wait_s(job: JobRecord, until_s: float) -> float:
-    """Of the current wait of a queued job. While it is paused it waits for its user, not for us."""
+    """The length of the current wait of a pending job; 0 while it is paused, because then it waits for its user."""
     return 0.0 if job.paused else max(0.0, until_s - job.queued_since_s)
 
 
@@ -295,10 +295,10 @@ def _ended(state: State, event: ev.RunEnded) -> None:
         "gpu_s": job.gpu_s + service_s(run, event.at_s),
         "lost_s": job.lost_s + lost_s,
         "queued_since_s": event.at_s,
-        # Why a run was stopped is the run's own story; the job's message says how the job ended or last failed.
+        # The cause of a stop is in the run's record; the job's message is about how the job ended or last failed.
         "message": event.message if failed or full or spared or target in ENDED else job.message,
     }
-    if event.reason is ExitReason.NODE_LOST and not job.files_on:  # it may have trained there, unknown to anybody
+    if event.reason is ExitReason.NODE_LOST and not job.files_on:  # it may have trained there without a report
         changes["files_on"] = run.allocation.nodes[0]
     if (failed or full or spared) and target is JobState.QUEUED:
         tries = job.kills if spared else job.failures
@@ -311,7 +311,7 @@ def _ended(state: State, event: ev.RunEnded) -> None:
 
 
 def _blame(state: State, run: Run) -> None:
-    """Counts a failed start against its machine. With several machines the culprit is unknown, so none is counted."""
+    """Counts a failed start against its machine. With several machines the cause is unknown, so none is counted."""
     node = state.nodes.get(run.allocation.nodes[0]) if len(run.allocation.nodes) == 1 else None
     if node is not None:
         others = tuple(job for job in node.failed_starts if job != run.id.job)
@@ -319,8 +319,8 @@ def _blame(state: State, run: Run) -> None:
 
 
 def _lost_s(job: JobRecord, run: Run, event: ev.RunEnded) -> float:
-    """Work that this end throws away. A run that finished, or that left by itself right after a checkpoint as it was
-    asked to, loses nothing; nor does one that was still importing its framework."""
+    """The work that is lost with this end. A run that finished, or left right after a checkpoint as requested, loses
+    nothing; nor does one that had not begun to train."""
     if job.uses_library and run.began_s is None:
         return 0.0
     if left_at_checkpoint(event) or event.reason is ExitReason.FINISHED or run.started_s is None:
@@ -329,7 +329,7 @@ def _lost_s(job: JobRecord, run: Run, event: ev.RunEnded) -> float:
 
 
 def _retire(state: State, job: JobRecord) -> None:
-    """Move an ended job out of the active ones, and forget the oldest ended one when there are too many."""
+    """Move an ended job from the active to the ended ones, and drop the oldest ended one if there are too many."""
     state.jobs[job.id] = job
     del state.active[job.id]
     state.ended[job.id] = None
@@ -389,7 +389,7 @@ def _updated(state: State, event: ev.JobUpdated) -> None:
 
 
 def _requeued(state: State, event: ev.JobRequeued) -> None:
-    """As it was before its last run, with its retries again; what it has done and had stays in its record."""
+    """Queue an ended job again, with all its retries. Its progress and statistics stay in its record."""
     del state.ended[event.job]
     state.active[event.job] = None
     state.jobs[event.job] = evolve(

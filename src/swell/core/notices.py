@@ -1,5 +1,5 @@
-"""What is worth a notice to people who are not looking: pure. Called by the daemon's hooks for each event, as it is
-written; `record` and `node` are what the event made of them."""
+"""Decides which events cause a notice to people, and its text. Pure. `daemon.hooks` calls it for each event, with the
+state after that event."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Notice:
 
 
 def notice_of(state: State, event: Event) -> Notice | None:
-    """None: this event causes no notice."""
+    """The notice of an event; None: it causes none."""
     job = ev.job_of(event)
     record = state.jobs.get(job) if job is not None else None
     if isinstance(event, ev.RunEnded) and record is not None:

@@ -1,5 +1,5 @@
-"""What executors report from their machines. `Executor.observe` yields these values, `daemon/observing.py` turns them
-into events. An observation is not a fact yet: it may repeat what is on record, or come from an attempt that is over.
+"""Observations: what executors report from their machines. `Executor.observe` yields them, `daemon/observing.py` turns
+them into events. An observation may repeat what is recorded already, or come from an attempt that has ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from swell.core.resources import Node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFetching:
-    """Nodes fetch what the run needs first. Comes again as `detail` changes, until it is empty or the run is up."""
+    """Nodes fetch what the run needs to start. Repeated when `detail` changes, until it is empty or the run is up."""
 
     run: RunId
     at_s: float
@@ -41,7 +41,7 @@ class RunGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
-    """What a machine has."""
+    """The inventory of a machine."""
 
     node: Node
     at_s: float
@@ -49,7 +49,7 @@ class NodeSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpusMeasured:
-    """How much the GPUs of a machine, by index, are used. Comes again at each look; no event follows from it."""
+    """The measured use of the GPUs of a machine, by index. Repeated with each measurement; it causes no event."""
 
     node: str
     use: Mapping[int, GpuUse]
@@ -58,7 +58,7 @@ class GpusMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGone:
-    """What manages the machines has taken this one away: nothing runs there, and it does not come back as it was."""
+    """The cluster manager has removed this machine: nothing runs there any more."""
 
     node: str
     at_s: float
@@ -66,9 +66,8 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHeard:
-    """A machine that is watched for contact has answered a look. `running`: all runs of this cluster that have a
-    process there. `renewed`: the look was, or may have been, answered with a renewal of its leases. `leased`: it is
-    known to have arrived."""
+    """A machine with a boot id has answered. `running`: all runs of this cluster with a process there. `renewed`: the
+    daemon renewed its leases, or may have. `leased`: the renewal has certainly arrived."""
 
     node: str
     boot_id: str
@@ -80,20 +79,20 @@ class NodeHeard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesFound:
-    """Jobs of which a machine keeps something, as it was when contact with it began."""
+    """Jobs that have files on a machine, at the time of the first contact with it."""
 
     jobs: tuple[JobId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """A run's own record of its training, heard by a daemon or not. Reported when a run is adopted, when it ends, and
-    when the record has been ahead for a while."""
+    """Progress from the run's own record, which also has what no daemon received. Reported when a run is adopted, when
+    it ends, and when its record has been ahead of its reports for a while."""
 
     run: RunId
     resumed: int  # epochs that were done when this run began
     epochs: int  # done by now, over all attempts
-    total: int  # 0: the training does not say
+    total: int  # 0: unset
     began_s: float
     at_s: float  # of the last epoch
     unit: str = "epoch"  # what the three numbers count
@@ -118,7 +117,7 @@ class CheckpointKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound:
-    """A run begins with an older checkpoint than was reported. See `core.events.JobRewound`."""
+    """A run begins with a checkpoint older than the last report. See `core.events.JobRewound`."""
 
     run: RunId
     epoch: int

@@ -1,4 +1,4 @@
-"""Log-in by an OpenID provider: what is set about it, and whom its claims stand for. Pure."""
+"""Log-in by an OpenID provider: its settings, and which user its claims identify. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class NotLetIn(SwellError):
-    """The provider knows them, but they may not come in; the message says why and what to do."""
+    """The provider authenticated the user, but they may not log in here; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class OidcSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """Who came. `role`: what they are to have from now on; None: as an admin set it."""
+    """A user who has logged in. `role`: their role from now on; None: as an admin set it."""
 
     user: str
     role: Role | None
 
 
 def welcome(settings: OidcSettings, claims: Mapping[str, Any], users: Mapping[str, User]) -> Welcome:
-    """Whom these claims, which were verified, let in. Raises NotLetIn."""
+    """The user whom these verified claims identify. Raises NotLetIn."""
     name = _name(settings, claims)
     if not settings.roles:
         if name not in users:

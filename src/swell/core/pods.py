@@ -1,7 +1,7 @@
-"""What a job that runs as pods may ask for, decided at submit. Pure. Called by `plan.admit`.
+"""Checks at submit what a job that runs as pods requests. Pure. Called by `plan.admit`.
 
-A job says that it runs as pods with the section `kubernetes:`, even an empty one. It then runs on nodes of a Kubernetes
-cluster and nowhere else, others never do: so no run spans the two.
+A job with a section `kubernetes:`, even an empty one, runs as pods: only on nodes of a Kubernetes cluster. Other jobs
+never run there, so no run spans both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def runs_pods(node: Node) -> bool:
 
 
 def check_pods(spec: JobSpec) -> None:
-    """Raise Infeasible, with what to do, for what no pod can be."""
+    """Raise Infeasible for a spec that cannot run as pods. The message says what to do."""
     if spec.kubernetes is None:
         return
     if not spec.image:
@@ -37,12 +37,13 @@ def check_pods(spec: JobSpec) -> None:
 
 
 def runs_as_mpijob(spec: JobSpec) -> bool:
-    """Its launcher starts processes on other hosts by itself: pods that an operator makes for it."""
+    """Whether it runs as an MPIJob: its launcher starts processes on other hosts, which are pods that an operator
+    makes."""
     return spec.kubernetes is not None and spec.launcher in UNCONTAINED
 
 
 def no_node_for(spec: JobSpec) -> str:
-    """For people: there are only nodes of the other kind."""
+    """For people: the cluster has only nodes of the other kind."""
     if spec.kubernetes is not None:
         return (
             "it says `kubernetes:` and there is no node of a Kubernetes cluster; `swell up --kubernetes-context NAME`"

@@ -1,12 +1,13 @@
-r"""Progress of scripts without the library: what a line of their log says about epochs, steps, losses and speed.
+r"""Reads epochs, steps, losses and speed from lines of logs of scripts without the library. Pure; `daemon.logwatch`
+calls it.
 
-`read_line` knows the usual forms (Keras, Lightning, Hugging Face, tqdm, Rich, MXNet, PyTorch's examples, nanoGPT,
-"epoch 3/10 loss 0.5") and patterns of the job's own: regular expressions with named groups, `epoch` of `epochs`, `step`
-of `steps`, and any metric:
+`read_line` knows the usual formats (Keras, Lightning, Hugging Face, tqdm, Rich, MXNet, PyTorch's examples, nanoGPT,
+"epoch 3/10 loss 0.5"). A job may have patterns of its own: regular expressions with named groups, `epoch` of `epochs`,
+`step` of `steps`, and any metric:
 
     progress: 'done (?P<epoch>\d+) of (?P<epochs>\d+), loss (?P<loss>\S+)'
 
-`core.progress_track` makes progress of what lines say, one after the other.
+`core.progress_track` derives the progress of a run from the lines.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 MAX_LINE = 2000
-"""Longer lines are looked at up to here: a progress bar without line ends must not cost a second."""
+"""Only the beginning of a longer line is read: a progress bar without line ends must not cost a second."""
 MAX_DIGITS = 15
-"""A longer number counts nothing."""
+"""Longer numbers are ignored."""
 MAX_OWN_LINE = 300
-"""Of a line, what patterns of the job's own look at."""
+"""The part of a line that a job's own patterns are matched against."""
 
-# Possessive repeats (`++`): a line of 2,000 digits or spaces that ends wrongly must not be tried at each length.
+# Possessive repeats (`++`) avoid backtracking over a line of 2,000 digits or spaces.
 _NUMBER = r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?"
 _COUNT = r"\d{1,3}(?:,\d{3})++|\d++"
 _NOT_TRAINED = "".join(rf"(?<!{kind}[ _-])" for kind in ("eval", "val", "valid", "validation", "test", "warmup"))
@@ -63,7 +64,7 @@ _SPEED = re.compile(rf"(?i)(?:speed|throughput)\s*[:=]\s*(?P<value>{_NUMBER})\s*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one line says."""
+    """The values that one line contains."""
 
     epoch: int | None = None
     epochs: int = 0
@@ -74,7 +75,7 @@ class Seen:
 
 
 def read_line(line: str) -> Seen | None:
-    """What a line of the log says about progress, if anything, in one of the forms known here. Takes milliseconds."""
+    """The progress in a line of a known format; None: it has none. Takes milliseconds."""
     line = _CONTROL.sub("", line[:MAX_LINE])
     counts = {**_first(STEPS, line), **_first(EPOCHS, line)}
     metrics = {_name(match["name"]): _value(match) for match in _METRIC.finditer(line)}
@@ -85,19 +86,20 @@ def read_line(line: str) -> Seen | None:
 
 
 def _first(patterns: Sequence[re.Pattern[str]], line: str) -> dict[str, int]:
-    """The numbers that the first of these patterns finds."""
+    """The numbers of the first pattern that matches."""
     match = next((match for pattern in patterns if (match := pattern.search(line)) is not None), None)
     found = match.groupdict() if match is not None else {}
     return {name: int(text.replace(",", "")) for name, text in found.items() if text and len(text) <= MAX_DIGITS}
 
 
 def _value(match: re.Match[str]) -> float:
-    """`Accuracy: 9903/10000` is a share, not 9903."""
+    """The value of a metric; `Accuracy: 9903/10000` is a fraction."""
     return float(match["value"]) / (int(match["of"] or 0) or 1)
 
 
 def groups_of(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, str | None] | None:
-    """What the first of the job's own patterns that matches finds. May take for ever: never call it in the daemon."""
+    """The groups of the first of the job's own patterns that matches. It may take for ever, so never call it in the
+    daemon."""
     for pattern in patterns:
         if (match := pattern.search(line, 0, MAX_OWN_LINE)) is not None:
             return match.groupdict()
@@ -105,7 +107,7 @@ def groups_of(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, str |
 
 
 def seen_of(groups: Mapping[str, str | None]) -> Seen:
-    """From what a pattern of the job's own found."""
+    """The values from the groups of a job's own pattern."""
     numbers = {name: number for name, text in groups.items() if (number := _number(text)) is not None}
     names: tuple[str, ...] = ("epoch", "epochs", "step", "steps")
     counted = {name: numbers.pop(name) for name in names if name in numbers}

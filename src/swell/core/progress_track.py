@@ -1,9 +1,9 @@
-"""Progress of one run from what its log's lines say, in the unit that its job counts in: epochs or steps.
+"""Derives the progress of one run from the lines of its log, in the unit of its job: epochs or steps. Pure.
 
-`daemon.logwatch` calls `follow` with each line and `report` now and then. Rules:
-- An epoch counts as done when a line of a later one appears: nothing is believed too early.
-- Numbers of a resumed script are taken as they are, unless it visibly counts from its start again.
-- A number that fits nothing (a banner, a typo) needs a second line before it counts, and never blocks what follows.
+`daemon.logwatch` calls `follow` with each line, and `report` regularly. Rules:
+- An epoch counts as done when a line of a later one appears, so never too early.
+- Numbers of a resumed script count over all attempts, unless it visibly counts from its own start.
+- A number that does not fit (a banner, a typo) needs a second line before it counts, and never blocks later ones.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from swell.core.progress import Seen
 
 MAX_JUMP = 10
-"""Epochs that may pass between two lines without a doubt: many scripts print every tenth."""
+"""Up to this many epochs between two lines are plausible: many scripts print every tenth."""
 USUAL_STRIDES = 20
-"""Up to this many times the last distance between two lines is no reason for doubt either."""
+"""Up to this many times the last distance between two lines is plausible, too."""
 BACK = 3
-"""This many lines in a row from earlier epochs mean that the number before was wrong, or the script began anew."""
+"""This many lines in a row from earlier epochs mean that the number before was wrong, or the script started over."""
 WITHIN_S = 30.0
-"""A first epoch that takes longer is reported once from within, if its lines give `step` of `steps`."""
+"""A longer first epoch is reported once before its end, if its lines have `step` of `steps`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """Where in the current epoch the log is: (step, time) of the first and of the latest line."""
+    """The position within the current epoch: (step, time) of its first and its latest line."""
 
     first: tuple[int, float]
     latest: tuple[int, float]
@@ -39,12 +39,12 @@ class Track:
     unit: str = "epoch"
     before: int = 0
     total: int = 0
-    given: int = 0  # total of the job file: holds again where the log's own turns out too small
+    given: int = 0  # total of the job file: used again if the total of the log turns out too small
     beyond: int = 0  # lines in a row with a number above `total`
     number: int | None = None  # the latest that counts, as the script prints it
     at_s: float = 0.0  # of the first line with it
     origin: int = 0  # the number at which nothing is done
-    left: int = 0  # units that were left when the run began, where the script counts those only
+    left: int = 0  # units that were left when the run began, if the script counts only those
     stride: int = 0  # between the latest two numbers
     doubted: tuple[int, float] | None = None  # a number that needs a second line, with its time
     back: int = 0  # lines in a row from before `number`
@@ -53,7 +53,7 @@ class Track:
     reported_s: float = 0.0
     reports: int = 0
     samples_per_s: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the epoch that runs
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the current epoch
     ended_metrics: Mapping[str, float] = field(default_factory=dict)  # of the one before
 
     @property
@@ -64,8 +64,8 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`count` units have ended, each in `unit_s` on average; `done` in all, over all attempts, of `total` (0: unknown).
-    With `count` 0 nothing has ended: `unit_s` is what the epoch that runs will take."""
+    """`count` units have ended, each in `unit_s` on average; `done` of `total` (0: unknown) over all attempts. With
+    `count` 0 no unit has ended, and `unit_s` is the estimated time of the current epoch."""
 
     done: int
     count: int
@@ -76,16 +76,16 @@ class Report:
 
 
 def follow(track: Track, seen: Seen, at_s: float) -> Track:
-    """Take one line in."""
+    """The track after one more line."""
     number, total = (seen.epoch, seen.epochs) if track.unit == "epoch" else (seen.step, seen.steps)
     if _counts_what_is_left(track, number, total):
         track = replace(track, left=total)
     if track.left and total == track.left:
         total = 0
     elif track.unit != "epoch" and track.total and total and total != track.total:
-        return track  # the bar of an evaluation, or of a download
+        return track  # the progress bar of an evaluation or a download
     elif track.left and track.unit != "epoch" and number is not None:
-        number += track.origin  # another line of such a script counts all
+        number += track.origin  # other lines of such a script count over all attempts
     known = replace(track, total=total or track.total, samples_per_s=seen.samples_per_s or track.samples_per_s)
     if number is None:
         return _with_metrics(known, seen)
@@ -99,15 +99,15 @@ def follow(track: Track, seen: Seen, at_s: float) -> Track:
 
 
 def _counts_what_is_left(track: Track, number: int | None, total: int) -> bool:
-    """A bar over the rest, as of `tqdm(range(start, 6000))`: it begins at its beginning. The checkpoint that the script
-    resumed from may be older than the last report, so there may be more left than is known."""
+    """Whether the script's progress bar counts only the remaining units, as `tqdm(range(start, 6000))` does. The
+    checkpoint it resumed from may be older than the last report, so more may remain than is known."""
     if track.number is not None or number is None or not track.total - track.before <= total < track.total:
         return False
     return number <= (1 if track.unit == "epoch" else total // 10)
 
 
 def _beyond(track: Track, seen: Seen, number: int, at_s: float) -> Track:
-    """A total of a banner, or of one stage of several, that several lines have passed is not that of the job."""
+    """A number above the total. If several lines exceed it, it was that of a banner or of one stage, not the job's."""
     if track.beyond + 1 >= BACK and track.unit == "epoch" and number <= track.given and not seen.epochs:
         return follow(replace(track, total=track.given, beyond=0), seen, at_s)
     return _with_metrics(replace(track, beyond=track.beyond + 1), seen)
@@ -123,8 +123,8 @@ def _begin(track: Track, number: int, total: int, at_s: float) -> Track:
 
 
 def _origin(track: Track, number: int, total: int) -> int:
-    """Steps are counted from 0 over all attempts. Epochs begin at 0 or 1; a script that prints no total and begins with
-    one of these counts from its own start."""
+    """The number at which nothing is done. Steps count from 0 over all attempts. Epochs begin at 0 or 1; a script that
+    prints no total and begins with one of these counts from its own start."""
     if track.left:
         return (number if track.unit == "epoch" else 0) - (track.total - track.left)
     if track.unit != "epoch":
@@ -135,7 +135,7 @@ def _origin(track: Track, number: int, total: int) -> int:
 
 
 def _last_index(track: Track, total: int) -> Track:
-    """A script that counts from 0 and comes to `2/2` (Lightning's Rich bar) prints the last number, not how many."""
+    """A script that counts from 0 and reaches `2/2` (Lightning's Rich bar) prints the last number, not the total."""
     if track.unit == "epoch" and track.origin == 0 and total and track.number == total:
         return replace(track, total=total + 1)
     return track
@@ -164,7 +164,7 @@ def _ahead(track: Track, number: int, at_s: float) -> Track:
 
 
 def _back(track: Track, number: int, at_s: float) -> Track:
-    """One line from before changes nothing; several in a row are the truth."""
+    """A number below the latest one: it counts only after several such lines in a row."""
     if track.back + 1 < BACK:
         return replace(track, back=track.back + 1, doubted=None)
     origin = min(number, 1) - (track.before if track.origin < 0 else 0) if track.unit == "epoch" else 0
@@ -182,7 +182,7 @@ def _within(track: Track, seen: Seen, at_s: float) -> Track:
 
 
 def report(track: Track) -> Report | None:
-    """What is new since the last report, if anything."""
+    """The progress since the last report; None: there is none."""
     count = track.done - track.reported
     if track.number is None or count < 0:
         return None
@@ -193,12 +193,12 @@ def report(track: Track) -> Report | None:
 
 
 def marked(track: Track) -> Track:
-    """After a report."""
+    """The track after a report."""
     return replace(track, reported=track.done, reported_s=track.at_s, reports=track.reports + 1)
 
 
 def finish(track: Track, now_s: float) -> Report | None:
-    """The script has ended well: so has its last epoch."""
+    """The last report of a script that ended with success: its last epoch is complete, too."""
     if track.number is None or track.unit != "epoch":
         return report(track)
     last = replace(track, number=track.number + 1, at_s=now_s)

@@ -1,4 +1,4 @@
-"""Machines, GPUs and pieces of them. Amounts are whole numbers, so that sums are exact."""
+"""Machines, GPUs, shares of GPUs and allocations. Amounts are whole numbers, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 from swell.core.evolve import made_fast
 
 GPU_MILLI = 1000
-"""One whole GPU. A share of a GPU is a whole number of thousandths: fractions never drift."""
+"""One whole GPU. A share of a GPU is a whole number of thousandths, so that sums stay exact."""
 
 GpuKey = tuple[str, int]
 """A GPU: its node and its index there."""
@@ -19,19 +19,19 @@ GpuKey = tuple[str, int]
 
 class NodeCondition(StrEnum):
     READY = "ready"
-    CORDONED = "cordoned"  # keeps what it runs, takes nothing new
-    DRAINING = "draining"  # what it runs is checkpointed and moved away
-    QUARANTINED = "quarantined"  # set aside by Swell itself, with a reason
-    LOST = "lost"  # not heard of for too long
+    CORDONED = "cordoned"  # keeps its runs, takes no new ones
+    DRAINING = "draining"  # its runs are checkpointed and moved away
+    QUARANTINED = "quarantined"  # cordoned by Swell itself, with a reason
+    LOST = "lost"  # silent for too long
 
 
 class Contact(StrEnum):
-    """Whether a machine answers. Apart from its condition: a cordon survives an outage."""
+    """Whether a machine answers. Separate from its condition: a cordon survives an outage."""
 
     HERE = "here"
-    AWAY = "away"  # silent: takes nothing new, its runs go on by themselves and keep their GPUs
-    RETURNING = "returning"  # answers again: what is left of old attempts is killed before anything new starts
-    LOST = "lost"  # its runs are provably over, and have ended as lost with it
+    AWAY = "away"  # silent: takes no new runs; its runs continue and keep their GPUs
+    RETURNING = "returning"  # answers again: old attempts are killed before new runs start
+    LOST = "lost"  # its runs have certainly ended, and are recorded as lost
 
 
 LEASE_S = 600.0
@@ -54,7 +54,7 @@ class Ssh:
 
 
 def fingerprint(host_key: str) -> str:
-    """Of a pinned host key, as `ssh` shows it; empty for none."""
+    """The fingerprint of a pinned host key, as `ssh` shows it; empty for none."""
     if not host_key:
         return ""
     digest = hashlib.sha256(base64.b64decode(host_key.split()[1])).digest()
@@ -64,7 +64,7 @@ def fingerprint(host_key: str) -> str:
 class GpuHealth(StrEnum):
     OK = "ok"
     DIRTY = "dirty"  # its last run has ended but its memory is not free yet
-    QUARANTINED = "quarantined"  # given to no job until a person looks
+    QUARANTINED = "quarantined"  # allocated to no job until a person has looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Gpu:
     health: GpuHealth = GpuHealth.OK
     why: str = ""
     others_memory_mib: int = 0  # measured: used by processes that are not Swell's
-    others: bool = False  # a process that is not Swell's is on it: left alone
+    others: bool = False  # a process that is not Swell's uses it, so no run gets it
     uuid: str = ""  # of the device; empty: declared, or the driver does not report it
 
 
@@ -89,18 +89,18 @@ class Capped(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """What the manager of a cluster (a ResourceQuota of Kubernetes) lets all runs of ours in one namespace have
+    """The most that the cluster manager (a ResourceQuota of Kubernetes) allows all of Swell's runs in one namespace
     together."""
 
     namespace: str
     what: Capped
     most: int
     why: str  # for people: who sets it, and what others use of it
-    refused: bool = False  # nothing may ever run there as things are; `why` is what to do
+    refused: bool = False  # no run is possible there as configured; `why` says what to do
 
 
 MEASURED = ("gpus", "cpus", "memory_mib", "no_containers")
-"""What a look at a machine finds out about it."""
+"""The fields of a node that are measured on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +115,13 @@ class Node:
     executor: str = "local"
     condition: NodeCondition = NodeCondition.READY
     why: str = ""
-    lease_s: float = 0.0  # runs end by themselves so long after they lost the daemon; 0: never
-    lease_waived: bool = False  # its runs may go on without a daemon, without a limit: nothing follows from its silence
+    lease_s: float = 0.0  # runs end by themselves this long after they lost the daemon; 0: never
+    lease_waived: bool = False  # its runs may continue without a daemon, without a time limit
     contact: Contact = Contact.HERE
     contact_s: float = 0.0  # since when
     boot_id: str = ""  # of the machine; empty: it is not watched for contact (the daemon's own)
     ssh: Ssh | None = None  # of nodes whose executor is "ssh"; None in what is measured there
-    closed: str = ""  # why what manages the machine (Kubernetes) puts nothing new there; empty: it does
+    closed: str = ""  # why the cluster manager (Kubernetes) starts nothing new there; empty: it does
     no_containers: str = ""  # why jobs with an image cannot run there; empty: they can, or it is not known
     realm: str = ""  # machines of one realm reach each other; a run never spans realms
     interface: str = ""  # network interface that has its address; empty: unknown
@@ -135,13 +135,13 @@ class Node:
         return answers and not self.closed and self.condition is NodeCondition.READY
 
     def usable_gpus(self) -> tuple[Gpu, ...]:
-        """GPUs a new run may be given, if no run of ours holds them."""
+        """GPUs that a new run may get, if no other run holds them."""
         return tuple(g for g in self.gpus if g.health is GpuHealth.OK and not g.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A piece of one GPU: what a shareable job reserves."""
+    """A share of one GPU: what a shareable job reserves."""
 
     memory_mib: int
     milli: int  # of its compute, in thousandths
@@ -161,7 +161,7 @@ class Part:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a run holds, in rank order of its nodes. `share` is set when it holds only a piece of its one GPU."""
+    """What a run holds, in rank order of its nodes. `share` is set if it holds only a share of its one GPU."""
 
     parts: tuple[Part, ...]
     gpu_type: str = ""
@@ -183,7 +183,7 @@ class Allocation:
 
     @property
     def n(self) -> int:
-        """The amount as policies count it: whole GPUs, or 1 for a piece of one and for a run without GPUs."""
+        """The amount as policies count it: whole GPUs, or 1 for a share of one and for a run without GPUs."""
         return 1 if self.share is not None else self.gpus or 1
 
     @property

@@ -1,7 +1,7 @@
-"""What the brain sees: one frozen snapshot of jobs and nodes, with `now_s` inside.
+"""The snapshot that a pass decides on: a frozen value of jobs and nodes, with `now_s` inside.
 
-Built by `plan.snapshotter` from state and speed models; read by policies and placers. Everything that a decision may
-depend on is here, and nothing else: the simulator and the daemon hand over the same kind of value.
+Built by `plan.snapshotter` from state and speed models; read by policies and placers. It has everything that a decision
+may depend on, and nothing else. The simulator and the daemon use the same type.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ that needs a second node may bring nothing."""
 
 
 class Speed(Protocol):
-    """How fast one job is on what. Implemented by `speed`, by the simulator's oracle, and by tests."""
+    """The speed of one job on given GPUs. Implemented by `speed`, by the simulator's oracle, and by tests."""
 
     def curve(self, gpu_type: str) -> Curve:
-        """S(0..max of the job) on that GPU type as it is now and soon: what GPUs are shared out by. A tuple that is the
-        same object as long as nothing was learned."""
+        """S(0..max of the job) on that GPU type at present: policies distribute GPUs by it. It returns the same object
+        until something new is learned."""
         ...
 
     def rate(self, gpus: int, nodes: int, gpu_type: str) -> float:
-        """Speed on this many GPUs spread over this many nodes, over all that is left (same unit as `curve`)."""
+        """Speed on this many GPUs spread over this many nodes, averaged over the remaining work (unit of `curve`)."""
         ...
 
 
@@ -45,8 +45,8 @@ class Speed(Protocol):
 class JobView:
     """One job that has not ended, as policies and placers see it.
 
-    `n`, the amount granted, counts GPUs; for a job that needs a piece of a GPU or none it is 1 (runs) or 0.
-    `gpu_milli` is what one of those n costs: 1000 for whole GPUs, less for a share, 0 for CPU-only jobs.
+    `n`, the granted amount, counts GPUs; for a job that needs a share of a GPU or none it is 1 (runs) or 0. `gpu_milli`
+    is the cost of one of those n: 1000 for whole GPUs, less for a share, 0 for CPU-only jobs.
     """
 
     id: JobId
@@ -60,19 +60,19 @@ class JobView:
     requested: int = 1  # what a policy that is not elastic gives
     gpu_milli: int = GPU_MILLI
     share_memory_mib: int = 0  # reserved on its GPU when shared: estimate, then measured peak with margin
-    gpu_types: tuple[str, ...] = ()  # types present in the cluster that it may use, best liked first
+    gpu_types: tuple[str, ...] = ()  # types in the cluster that it may use, preferred ones first
     allocation: Allocation | None = None  # held now (starting, running, stopping)
     held_n: int = 0  # n of `allocation`
-    stopping: bool = False  # on its way out: what it holds will be free, changing its size costs nothing more
-    pinned: bool = False  # runs and may not be stopped: keeps exactly what it holds
+    stopping: bool = False  # its allocation will be free, so changing its size costs nothing more
+    pinned: bool = False  # runs and may not be stopped: keeps its allocation
     remaining_1_s: float = 0.0  # remaining time at speed 1, as of `as_of_s`
     as_of_s: float = 0.0
     rate_now: float = 0.0  # speed at which remaining_1_s shrinks since then; 0 when it does not run
-    length_median_1_s: float = 0.0  # of all its work, where that is known as a distribution only; else 0
+    length_median_1_s: float = 0.0  # of all its work, if that is known only as a distribution; else 0
     length_sigma: float = 0.0  # of its logarithm
     done_1_s: float = 0.0  # of that length, as of `as_of_s`
     restart_cost_s: float = 30.0  # time lost by a stop and start; 0 for jobs that scale in place
-    unsaved: Unsaved | None = None  # work that a stop would wait for or lose; None: none to speak of
+    unsaved: Unsaved | None = None  # work that a stop would wait for or lose; None: negligible
     attained_gpu_s: float = 0.0  # service, as of as_of_s; grows with held_n while it runs
     first_started_s: float | None = None
     waiting_since_s: float | None = None  # start of the current wait; None while it holds something
@@ -80,8 +80,8 @@ class JobView:
     ran_s: float = 0.0  # before the current run
     changed_s: float = 0.0  # last start, resize or move of the current run
     migrated_s: float = 0.0  # last move
-    left_alone_until_s: float = 0.0  # a change of it was withdrawn for want of a checkpoint
-    withdrawable: bool = False  # stopping to be resized or moved, and that can still be given up
+    left_alone_until_s: float = 0.0  # no resize or move before: the last was withdrawn, as it reached no checkpoint
+    withdrawable: bool = False  # stopping to be resized or moved, and the stop can still be withdrawn
     last_nodes: tuple[str, ...] = ()  # of the last run: data and caches may still be there
     only_on: tuple[str, ...] = ()  # the machines that have its files, if it cannot go elsewhere; empty: any
     weight: float = 1.0
@@ -96,12 +96,12 @@ class JobView:
         return self.sizes[-1]
 
     def settled_at_s(self, min_run_s: float) -> float:
-        """From when on it may be resized or moved again."""
+        """When it may be resized or moved again."""
         return max(self.changed_s + min_run_s, self.left_alone_until_s)
 
     def stop_cost_s(self, now_s: float) -> float:
-        """What a stop now, and the start after it, cost: the restart, and what the stop waits for or loses. One that is
-        stopping already has that behind it."""
+        """The cost of a stop now and the start after it: the restart, and the wait or lost work of the stop (none if it
+        is stopping already)."""
         if self.unsaved is None or self.stopping:
             return self.restart_cost_s
         return self.restart_cost_s + self.unsaved.stop_cost_s(now_s)
@@ -110,7 +110,7 @@ class JobView:
         return self.speed.curve(gpu_type)
 
     def remaining_s(self, now_s: float) -> float:
-        """Remaining time at speed 1. Never zero: a job that has outlived its estimate is about to end, not ended."""
+        """Remaining time at speed 1. Never zero: an overdue job has not ended yet."""
         done = self.rate_now * max(0.0, now_s - self.as_of_s)
         return max(self.remaining_1_s - done, 0.02 * self.remaining_1_s, 1e-3)
 
@@ -153,9 +153,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What there is to give, in one decision."""
+    """What one decision can distribute."""
 
-    gpu_milli: Mapping[str, int]  # by GPU type, sorted by name; held by our runs or free, not what others use
+    gpu_milli: Mapping[str, int]  # by GPU type, sorted by name; free or held by Swell's runs, not used by others
     cpus: int = 0
     memory_mib: int = 0
 
@@ -166,7 +166,7 @@ class Capacity:
 @made_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`jobs` in order of submission (then id); `nodes` by name, those that are gone left out."""
+    """`jobs` in order of submission (then id); `nodes` by name, without lost ones."""
 
     now_s: float
     jobs: tuple[JobView, ...]
@@ -174,8 +174,8 @@ class Snapshot:
     capacity: Capacity
     options: Options = field(default_factory=Options)
     month_gpu_s: Mapping[str, float] = field(default_factory=dict)  # used this month, by team with a budget
-    caps: tuple[Cap, ...] = ()  # what jobs of a namespace may have together; see `core.caps`
-    served: tuple[JobView, ...] = ()  # not asked about: this decision has given them what they get; see `restricted`
+    caps: tuple[Cap, ...] = ()  # limits of all jobs of a namespace together; see `core.caps`
+    served: tuple[JobView, ...] = ()  # not to be decided: this pass has decided about them before; see `restricted`
     _by_id: Mapping[JobId, JobView] | None = field(default=None, init=False, repr=False, compare=False)
     _holding: tuple[JobView, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -190,7 +190,7 @@ class Snapshot:
         month_gpu_s: Mapping[str, float],
         caps: tuple[Cap, ...] = (),
     ) -> Snapshot:
-        """Of these views, in their order."""
+        """A snapshot of these views, in their order."""
         snapshot = cls(
             now_s=now_s,
             jobs=tuple(views.values()),
@@ -213,7 +213,7 @@ class Snapshot:
 
     @property
     def holding(self) -> tuple[JobView, ...]:
-        """Those of the jobs that hold something, in their order: a pass should not look at thousands that wait."""
+        """Jobs with an allocation, in their order, so that a pass need not look at thousands that are pending."""
         if self._holding is None:
             object.__setattr__(self, "_holding", tuple(filter(_held_n, self.jobs)))
         assert self._holding is not None
@@ -226,8 +226,8 @@ class Snapshot:
         served: tuple[JobView, ...] | None = None,
         caps: tuple[Cap, ...] | None = None,
     ) -> Snapshot:
-        """The same moment for fewer jobs and less capacity: how layers around a policy narrow what it decides. A policy
-        that limits how many run must count those that were `served` before it was asked."""
+        """The same moment with fewer jobs and less capacity: the layers around a policy restrict by it what the policy
+        decides. A policy that limits the number of running jobs must also count those in `served`."""
         narrower = Snapshot(
             now_s=self.now_s,
             jobs=jobs,
@@ -248,7 +248,7 @@ _held_n = attrgetter("held_n")
 
 
 def capacity_of(nodes: tuple[Node, ...]) -> Capacity:
-    """All that schedulable nodes have, whether our runs hold it or not."""
+    """The total of all schedulable nodes, free or held by Swell's runs."""
     return total_capacity([_capacity_of_node(node) for node in nodes if node.schedulable])
 
 

@@ -1,4 +1,4 @@
-"""What to say of a name that does not exist: the one that was probably meant, else those there are."""
+"""Suggestions for a name that does not exist: the one that was probably meant, else all that exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is true now: records of jobs, runs and nodes, frozen each, in the containers of one `State`.
+"""The current state: frozen records of jobs, runs and nodes, in the containers of one `State`.
 
-`State` is owned by what replays events into it (the daemon's loop, the simulator). Its records are frozen, so a
-reader may keep one; only `lifecycle.apply` changes the containers.
+The owner of a `State` replays events into it (the daemon's loop, the simulator). Its records are frozen, so a reader
+may keep one; only `lifecycle.apply` changes the containers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEEP_ENDED = 10_000
 """Number of ended jobs that stay in memory; older ones are read from the store's tables."""
 
 RECENT = 4096
-"""Of at least this many of the last events it is remembered which job they were about."""
+"""`State.recent` covers at least this many of the last events."""
 
 
 class JobState(StrEnum):
@@ -51,12 +51,12 @@ class StopRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawal:
-    """A resize or move that was given up, and until when none is tried again."""
+    """A resize or move that was withdrawn, and until when none is tried again."""
 
     why: StopWhy
     at_s: float
-    change: str = ""  # what was to happen: "1 -> 2 GPUs"
-    reason: str = ""  # why it does not
+    change: str = ""  # the planned change: "1 -> 2 GPUs"
+    reason: str = ""  # why it was withdrawn
     until_s: float = 0.0
 
 
@@ -68,21 +68,21 @@ class Run:
     allocation: Allocation
     planned_s: float
     reason: str = ""
-    preparing: str = ""  # what a node fetches before it can start, and how far that is
-    prepared_s: float = 0.0  # when it was last seen at that
+    preparing: str = ""  # what a node fetches before the start, with its progress
+    prepared_s: float = 0.0  # when that was last reported
     started_s: float | None = None
     began_s: float | None = None  # the library's first epoch of this run
     changed_s: float = 0.0  # when the allocation was last changed
     epochs_before: int = 0
-    stop_cost_s: float = 0.0  # what stopping the run before this one cost
+    stop_cost_s: float = 0.0  # time that stopping the run before this one cost
     last_epoch_s: float | None = None  # when the last epoch of this run ended
     saved_s: float | None = None  # when this run last wrote a checkpoint
     saves: Saves = Saves.EPOCHS
     boundary_every_s: float = 0.0  # expected time between two checkpoints; 0: unknown
-    lost_s: float = 0.0  # work that its end threw away: from its last checkpoint on
+    lost_s: float = 0.0  # work lost with its end: since its last checkpoint
     stop: StopRecord | None = None
     withdrawn: Withdrawal | None = None  # the last stop that was withdrawn, until the next checkpoint
-    agreed: tuple[int, int] | None = None  # of a stop that was withdrawn: its ranks still leave where they agreed to
+    agreed: tuple[int, int] | None = None  # of a stop that was withdrawn: its ranks still leave at this position
     ended_s: float | None = None
     exit_reason: ExitReason | None = None
     exit_code: int | None = None
@@ -114,12 +114,12 @@ class JobRecord:
     attempts: int = 0
     failures: int = 0
     lost_runs: int = 0
-    result_of: int = 0  # the attempt that finished, though it had been given up with its machine; 0: none
-    kills: int = 0  # runs that were killed and are no failures: the job went on from a checkpoint
+    result_of: int = 0  # the attempt that finished although its machine had been given up as lost; 0: none
+    kills: int = 0  # killed runs that do not count as failures: the job resumed from a checkpoint
     preemptions: int = 0
     resizes: int = 0
     migrations: int = 0
-    uses_library: bool = False  # specified, or seen
+    uses_library: bool = False  # specified, or seen by its reports
     unit: str = "epoch"  # what the next three count: epoch, step, token or sample
     epochs_done: int = 0
     epochs_saved: int = 0  # of those, the ones that a checkpoint covers
@@ -130,16 +130,16 @@ class JobRecord:
     waited_s: float = 0.0  # in the queue, up to the current wait
     ran_s: float = 0.0  # over ended runs
     gpu_s: float = 0.0  # attained service over ended runs and allocations
-    lost_s: float = 0.0  # work thrown away by ends of runs: each from its last checkpoint on
+    lost_s: float = 0.0  # work lost with the ends of runs: each since its last checkpoint
     restart_cost_s: float | None = None  # measured; None: never yet
     gpu_memory_mib: int = 0  # measured peak of one GPU
     metrics: Mapping[str, float] = field(default_factory=dict)
     ended_s: float | None = None
     message: str = ""  # why it ended as it did, for people
     outputs: CopiedOutputs | None = None  # of a job that ended with `outputs` in its spec
-    files_on: str = ""  # the machine with its checkpoints: the first one of the last run that began
+    files_on: str = ""  # the machine with its checkpoints: the first node of the last run that started
     copy: CheckpointCopy | None = None
-    rewound: str = ""  # why it was last set back, and to where
+    rewound: str = ""  # why it was last set back, and to which epoch
 
     @property
     def ended(self) -> bool:
@@ -159,24 +159,24 @@ class JobRecord:
 
     @property
     def resumable(self) -> bool:
-        """Can go on from a checkpoint of its own."""
+        """Whether it can continue from a checkpoint of its own."""
         return self.spec.resumable or self.uses_library
 
     @property
     def has_saved(self) -> bool:
-        """There is a checkpoint of it somewhere, as far as is known."""
+        """Whether a checkpoint of it is known to exist."""
         seen = self.run is not None and self.run.saved_s is not None
         return self.resumable and bool(self.files_on) and (self.epochs_saved > 0 or self.copy is not None or seen)
 
     @property
     def may_be_resized(self) -> bool:
-        """A run of it may get another number of GPUs than it began with."""
+        """Whether the number of GPUs of a run may change."""
         return self.may_be_stopped or self.spec.scales_in_place
 
 
 @dataclass(slots=True)
 class State:
-    """All that events have made true. `seq` is the number of the last event applied."""
+    """The result of all events so far. `seq` is the number of the last event applied."""
 
     seq: int = 0
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
@@ -184,28 +184,29 @@ class State:
     ended: dict[JobId, None] = field(default_factory=dict)  # in order of ending, at most KEEP_ENDED
     keys: dict[str, JobId] = field(default_factory=dict)  # idempotency keys of jobs in `jobs`
     nodes: dict[str, Node] = field(default_factory=dict)
-    last_job: JobId = 0  # the next one is above it
-    skipped: tuple[tuple[JobId, JobId], ...] = ()  # ids that were never given here, though below: first and last
+    last_job: JobId = 0  # the next id is above it
+    skipped: tuple[tuple[JobId, JobId], ...] = ()  # ranges of lower ids that were never given here: first and last
     policy: str = ""
     placer: str = ""
     policy_options: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     policy_memory: Mapping[str, object] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)  # by name
     tokens: dict[str, Token] = field(default_factory=dict)  # by id
-    counts: dict[str, int] = field(default_factory=dict)  # ends by state, over all time
-    lost_s: float = 0.0  # work thrown away by ends of runs, over all time
-    month_s: float = 0.0  # begin of the calendar month (UTC) that the next one is about
+    counts: dict[str, int] = field(default_factory=dict)  # ended jobs by state, over all time
+    lost_s: float = 0.0  # work lost with the ends of runs, over all time
+    month_s: float = 0.0  # begin of the calendar month (UTC) of `month_gpu_s`
     month_gpu_s: dict[str, float] = field(default_factory=dict)  # by team, of runs that ended or changed since
-    recent: list[JobId | None] = field(default_factory=list, compare=False)  # the jobs that the last events were about
+    recent: list[JobId | None] = field(default_factory=list, compare=False)  # the jobs of the last events
 
 
 def team_of(spec: JobSpec) -> str:
-    """Whose quota and budget a job counts for: its team's, else its user's own."""
+    """The team whose quota and budget a job counts for; without a team, its user."""
     return spec.team or spec.user
 
 
 def unsaved_since_s(run: Run, default_s: float) -> float:
-    """Since when the run's work is in no checkpoint: its last one, else its begin; `default_s` if it has not begun."""
+    """Since when the run's work is in no checkpoint: since the last one, else since its begin; `default_s` if it has
+    not begun."""
     for since_s in (run.saved_s, run.began_s, run.started_s):
         if since_s is not None:
             return since_s
@@ -214,8 +215,8 @@ def unsaved_since_s(run: Run, default_s: float) -> float:
 
 def may_be_withdrawn(record: JobRecord) -> bool:
     """Whether a requested resize or move can still be withdrawn. Not after the ranks have agreed on a stop position,
-    since one may have left, nor after a signal to a run that had no checkpoint to wait for. A run that saves by a rule
-    of its own agrees long before it comes to a checkpoint, if ever: it keeps to that, and nobody waits for it."""
+    because one may have left, nor after a signal to a run that has no checkpoint to wait for. Exception: a run that
+    saves by a rule of its own agrees long before its next checkpoint, so its stop can be withdrawn after that."""
     run = record.run
     stop = run.stop if run is not None else None
     if run is None or stop is None or record.state is not JobState.STOPPING:
@@ -234,7 +235,7 @@ def held_gpus(state: State) -> set[GpuKey]:
 
 
 def was_given(state: State, job: JobId) -> bool:
-    """There is, or was, a job of this id."""
+    """Whether there is, or was, a job with this id."""
     return 1 <= job <= state.last_job and not any(first <= job <= last for first, last in state.skipped)
 
 
@@ -249,7 +250,7 @@ def last_given(state: State) -> JobId:
 
 
 def copy_of(state: State) -> State:
-    """The same moment in containers of its own; the records are frozen and shared. Cheap, and safe to hand away."""
+    """A copy with containers of its own; the frozen records are shared. Cheap, and safe to pass on."""
     return replace(
         state,
         jobs=dict(state.jobs),

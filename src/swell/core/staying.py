@@ -1,7 +1,8 @@
-"""Where a job may continue: anywhere, or only where its files are. Pure; asked by the snapshotter and by explain.
+"""Where a job may continue: anywhere, or only on the machines with its files. Pure; called by the snapshotter and by
+explain.
 
-A job that has saved nothing may begin anywhere. One whose checkpoint can be copied may go wherever there is room, as
-long as a machine that has it answers, or a copy is in the daemon's store. All others stay with their files.
+A job that has saved nothing may begin anywhere. One whose checkpoint can be copied may run anywhere, as long as a
+machine that has it answers, or the daemon's store has a copy. All others stay with their files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WAITS = "it has if_unreachable: wait"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """Only these machines have, or see, its files. `why` it cannot go elsewhere, for people."""
+    """The only machines that have, or see, its files, and for people, why it cannot run elsewhere."""
 
     nodes: tuple[str, ...]
     why: str
@@ -41,14 +42,14 @@ def stay_of(record: JobRecord, nodes: Mapping[str, Node]) -> Stay | None:
 
 
 def files_seen(record: JobRecord, node: Node) -> bool:
-    """Does Swell see each checkpoint that the job writes there? On its own machine it looks, elsewhere it copies."""
+    """Whether Swell sees each checkpoint that the job writes there: it looks at local ones and copies remote ones."""
     if node.executor == "ssh":
         return record.spec.copy_checkpoints and not (record.copy is not None and record.copy.problem)
     return node.executor == "local"
 
 
 def may_stay(record: JobRecord) -> bool:
-    """Can `stay_of` be more than None, whatever the nodes? Quick: of thousands that run, for few it can."""
+    """A quick test whether `stay_of` can be other than None: of thousands of running jobs it can for few."""
     problem = record.copy is not None and bool(record.copy.problem)
     return record.has_saved and (not record.holding or problem or not record.spec.copy_checkpoints)
 
@@ -64,7 +65,7 @@ def _why(record: JobRecord, lost: bool, wanted: IfUnreachable) -> str:
 
 
 def _seen_by(record: JobRecord, home: Node, nodes: Mapping[str, Node]) -> tuple[str, ...]:
-    """Slots of the daemon's own machine are one machine."""
+    """The machines that see its files. All local nodes are slots of the daemon's own machine."""
     if home.executor == "local":
         return tuple(sorted(name for name, node in nodes.items() if node.executor == "local"))
     shared = record.copy.shared_by if record.copy is not None else ()

@@ -1,12 +1,12 @@
-"""Where jobs go whose GPUs are still being freed, remembered until they are there.
+"""Targets: the allocations of jobs whose GPUs are still being freed, kept until they start.
 
-A pass that stops runs has decided what the freed GPUs are for. The next pass weighs that again, without those runs and
-their restart costs. It may find something better, but it must not give a stopped job back what it had: then the stop
-was for nothing. So a plan keeps the allocation of every job that waits for others to leave, and what the stopped ones
-held, in the decision memory (`memory["targets"]`, which is an event on disk). Where a later pass would stop a job for
-nothing, `plan.cycle` lets the earlier decision stand: `policy.layers` keeps to the sizes, the placers to the places.
+A pass that stops runs has decided who gets the freed GPUs. The next pass decides again, without those runs and their
+restart costs. It may find something better, but it must not give a stopped job its old allocation: then the stop was
+for nothing. So a plan keeps the target of every job that waits for others to stop, and the allocations of the stopped
+ones, in the decision memory (`memory["targets"]`, which is an event on disk). If a later pass would make a stop
+pointless, `plan.cycle` keeps the earlier decision: `policy.layers` keeps the sizes, the placers keep the places.
 
-Entries are plain values, as a log returns them. Written by `plan.reconcile` alone.
+Entries are plain values, as read from the log. Only `plan.reconcile` writes them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Memory = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """`places`: what jobs are on their way to; `held`: what stopped ones had before; both by id, ascending. `at_s`:
-    when a plan last stopped runs for it."""
+    """`places`: the target allocations; `held`: what stopped jobs had before; both by id, ascending. `at_s`: when a
+    plan last stopped runs."""
 
     at_s: float = 0.0
     places: Mapping[JobId, Allocation] = field(default_factory=dict)
     held: Mapping[JobId, Allocation] = field(default_factory=dict)
 
     def missed_by(self, places: Mapping[JobId, Allocation]) -> bool:
-        """Would one have been stopped for nothing? It was to be moved and gets the same GPUs or none; to be resized,
-        and gets as many as it had or none; to make room for others, and gets as many as it had."""
+        """Whether a job would have been stopped for nothing: to be moved, but it gets the same GPUs or none; to be
+        resized, but it gets as many as before or none; or to make room for others, but it gets as many as before."""
         return any(self.for_nothing(job, places.get(job), had) for job, had in self.held.items())
 
     def for_nothing(self, job: JobId, place: Allocation | None, had: Allocation) -> bool:
@@ -45,7 +45,7 @@ class Targets:
         return _amount(place) == _amount(had)
 
     def without(self, jobs: Container[JobId]) -> Targets:
-        """The plan for all others."""
+        """The targets of all other jobs."""
         places = {job: place for job, place in self.places.items() if job not in jobs}
         return replace(self, places=places, held={job: had for job, had in self.held.items() if job not in jobs})
 
@@ -65,7 +65,7 @@ def targets_in(memory: Memory) -> Targets:
 
 
 def with_targets(memory: Memory, targets: Targets) -> Memory:
-    """The memory with these targets and no others; the same object where there were none and are none."""
+    """The memory with these targets only; the same object if there are none before and after."""
     if targets.places or targets.held:
         kept = {"at_s": targets.at_s, "places": _written(targets.places), "held": _written(targets.held)}
         return {**memory, KEY: kept}

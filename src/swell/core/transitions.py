@@ -1,6 +1,6 @@
-"""The law of a job's life: which event may happen to a job in which state.
+"""The transition table of jobs: which event may happen to a job in which state.
 
-`TRANSITIONS` is that life as data; a test walks all pairs and the docs draw their diagram from it. `lifecycle` asks
+`TRANSITIONS` is that table; a test walks all pairs, and the docs draw their diagram from it. `lifecycle` calls
 `is_stale` and `check` before it applies an event. Nothing here changes a state.
 """
 
@@ -18,7 +18,7 @@ from swell.core.state import ENDED, HOLDING, JobRecord, JobState, State, may_be_
 
 
 class Trigger(StrEnum):
-    """What an event means to the job's life. A `RunEnded` means different things; `trigger_of` tells them apart."""
+    """The kind of transition that an event causes. A `RunEnded` may cause several; `trigger_of` distinguishes them."""
 
     PLAN = "planned"
     START = "started"
@@ -26,7 +26,7 @@ class Trigger(StrEnum):
     STOP = "stop requested"
     WITHDRAW = "stop withdrawn"
     FINISH = "finished"
-    FIND = "found to have finished before"  # an attempt that was given up with its machine
+    FIND = "found to have finished before"  # an attempt that was given up because its machine was lost
     REQUEUE = "run ended, to be run again"
     FAIL = "failed"
     GIVE_UP = "cancelled"
@@ -68,11 +68,11 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], JobState] = {
     **{(state, _T.COLLECT): state for state in sorted(ENDED)},
     **{(state, _T.CARRY): state for state in JobState},
 }
-"""(state, trigger) -> next state. A pair that is not here cannot happen. REMOVE, of an ended job, leaves no state."""
+"""(state, trigger) -> next state. Other pairs are invalid. REMOVE, of an ended job, has no next state."""
 
 
 def trigger_of(job: JobRecord, event: Event) -> Trigger:
-    """What this event means to this job."""
+    """The trigger of this event for this job."""
     if type(event) is ev.RunEnded:
         return _TRIGGER_OF_END[state_after(job, event.reason)]
     return _SIMPLE_TRIGGERS[type(event)]
@@ -120,7 +120,7 @@ _TRIGGER_OF_END: Mapping[JobState, Trigger] = {
 
 
 def is_stale(state: State, event: Event) -> bool:
-    """A report of an old attempt, or of a run that has already ended: recorded, and ignored."""
+    """Whether this is a report of an old attempt, or of a run that has ended: it is recorded and ignored."""
     if type(event) not in _REPORTS:
         return False
     run: RunId = event.run  # type: ignore[union-attr]  # every report has one

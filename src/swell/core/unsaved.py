@@ -1,7 +1,7 @@
-"""Work of a run that is in no checkpoint: since when, until when, and so what it costs to stop the run now.
+"""Work of a run that is in no checkpoint: since when, until when, and so the cost of stopping the run now.
 
-`plan.snapshotter` puts it into the snapshot, where `JobView.stop_cost_s` is what every decision that stops a run is
-charged with; `plan.deadlines` goes by it for how long a stop waits.
+`plan.snapshotter` puts it into the snapshot, where `JobView.stop_cost_s` charges every decision that stops a run;
+`plan.deadlines` derives from it how long a stop waits.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ class Unsaved:
     every_s: float = 0.0  # expected time between two checkpoints; 0: unknown
 
     def age_s(self, now_s: float) -> float:
-        """What a run that is killed now loses."""
+        """The work that is lost if the run is killed now."""
         return max(0.0, now_s - self.since_s)
 
     def boundary_in_s(self, now_s: float) -> float | None:
-        """How long until the next checkpoint is expected; a run that is late for it is given the interval again. None:
-        unknown."""
+        """The expected time until the next checkpoint; if that is overdue, a whole interval more. None: unknown."""
         if self.every_s <= 0.0:
             return None
         left_s = self.since_s + self.every_s - now_s
@@ -37,13 +36,13 @@ class Unsaved:
 
 
 def unsaved_of(run: Run, default_s: float) -> Unsaved:
-    """Of a run; `default_s` if it has not begun."""
+    """The unsaved work of a run; since `default_s` if it has not begun."""
     return Unsaved(since_s=unsaved_since_s(run, default_s), every_s=run.boundary_every_s)
 
 
 def has_boundaries(record: JobRecord, run: Run) -> bool:
-    """Is a later moment better for a stop than now? Only for runs that save: through the library, or in a directory
-    that their user named."""
+    """Whether waiting for a checkpoint makes a stop cheaper: only if the run saves, through the library or in a
+    directory that its user specified."""
     return run.began_s is not None or (run.started_s is not None and bool(record.spec.checkpoint_dir))
 
 
