@@ -1,4 +1,4 @@
-"""How a command to an executor ends, from the errors of what it did: one rule for all executors."""
+"""Turns the end of a command to an executor into its answer: the same rule for all executors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Refusals = type[Exception] | tuple[type[Exception], ...]
 
 
 async def answer_of(work: Awaitable[object], refusals: Refusals = OSError) -> Answer:
-    """Done; unknown if a machine does not answer; refused for these errors."""
+    """Done; Unknown if a machine does not answer; Refused for these errors."""
     try:
         await work
     except Unreachable as error:

@@ -1,6 +1,7 @@
-"""Checkpoints of the runs of an executor: brought to where a run begins, copied to the daemon's store while it goes on.
+"""Moves checkpoints of an executor's runs: to the machines of a new run, and to the daemon's store while a run goes on.
 
-`swell.checkpoints` carries the files; this knows the machines and directories, and says what came of it.
+`swell.checkpoints` transfers the files; this module knows machines and directories, and reports the results. `hosts`
+calls it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SHARED = "its directory is shared by these machines"
 
 
 def spot_of(record: JobRecord, context: LaunchContext) -> Spot:
-    """Where a job saves on a machine. A script without the library may save in the directory that its user named."""
+    """Where a job saves on a machine. A script without the library may save in a directory that its user specified."""
     own, named = checkpoints(record, context), ""
     if record.spec.checkpoint_dir and not record.uses_library:
         named = outside(record.spec, posixpath.join(directory(record, context), record.spec.checkpoint_dir))
@@ -32,7 +33,8 @@ def spot_of(record: JobRecord, context: LaunchContext) -> Spot:
 
 
 class Carriage:
-    """`context_of`: of a machine by its name; only its directories are used. Raises OSError if it is not known yet."""
+    """`context_of`: the context of a machine by its name; only its directories are used. It raises OSError if they are
+    not known yet."""
 
     def __init__(self, carrier: Carrier, floor: Floor, context_of: Callable[[str], LaunchContext]) -> None:
         self.carrier = carrier
@@ -46,7 +48,7 @@ class Carriage:
     # ---- when a run begins ----
 
     async def brought(self, order: Order) -> Order:
-        """The order with the checkpoint that its machines really have. The same one: nothing was to be done."""
+        """The order, updated by the checkpoint that its machines really have. The same object: nothing was to do."""
         record, home = order.record, order.home
         if not (record.has_saved or _may_have_saved(record)) or (
             home is not None and self._is_one_machine(home, order)
@@ -59,7 +61,7 @@ class Carriage:
         return self._with(order, found)
 
     def _is_one_machine(self, home: Node, order: Order) -> bool:
-        """All slots of the daemon's own machine have one directory."""
+        """Whether both are slots of the daemon's own machine, which share one directory."""
         return home.executor == "local" and all(node.executor == "local" for node in order.nodes.values())
 
     def _tell_fetching(self, order: Order, detail: str) -> None:
@@ -75,11 +77,11 @@ class Carriage:
             self._floor.tell(Rewound(run=order.run, epoch=found.epoch, at_s=now_s, why=found.why))
         return replace(order, record=evolve(record, epochs_done=found.epoch, epochs_saved=found.epoch))
 
-    # ---- while it goes on ----
+    # ---- while it runs ----
 
     async def copy(self, order: Order, others: Mapping[str, Node]) -> CheckpointKept | None:
-        """See `ports.Checkpoints`. Only a directory with a path of its own can be one that several machines share:
-        all others are below Swell's own, which is on a local disk."""
+        """See `ports.Checkpoints`. Only a directory with an absolute path can be shared by several machines: all others
+        are below Swell's own, which is on a local disk."""
         record, now_s = order.record, self._floor.clock.now_s()
         at = self.target(record, next(iter(order.nodes)))
         shared: tuple[str, ...] = ()
@@ -94,7 +96,7 @@ class Carriage:
 
 
 def _may_have_saved(record: JobRecord) -> bool:
-    """Its reports may have been lost with the link."""
+    """Whether it may have a checkpoint without a report of it, because the connection was down."""
     return record.attempts > 1 and record.resumable and bool(record.files_on)
 
 

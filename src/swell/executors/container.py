@@ -21,31 +21,31 @@ _AMD = re.compile(r"(amd|mi[0-9]{2,3}|radeon|gfx)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """The operator's, for one node. `mount_sources`: directories below which jobs may mount (`~`: the user's home)."""
+    """The operator's settings for one node. `mount_sources`: jobs may mount only below these (`~`: the user's home)."""
 
     cluster_id: str = ""
-    runtime: str = ""  # podman, docker, or the path of one; empty: the first of them on the node's PATH
+    runtime: str = ""  # podman, docker, or a path; empty: the first of them on the node's PATH
     options: tuple[str, ...] = ()  # added to every `run`
     mount_sources: tuple[str, ...] = ("~",)
     shm_mib: int = 0  # size of /dev/shm; 0: the runtime's own default
     pids: int = 0  # processes and threads of a container; 0: the runtime's own default
     pull_timeout_s: float = 3600.0
-    gpu_probe_s: float = 60.0  # how often a container is asked whether it still has its GPUs
+    gpu_probe_s: float = 60.0  # interval of the check that a container still has its GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """Directories and files of ours that a worker finds at the same place inside: (path, read only)."""
+    """Swell's own directories and files, mounted into the container at the same paths."""
 
     work_dir: str
-    checkpoints_dir: str  # empty: its user mounts one
+    checkpoints_dir: str  # empty: the user mounts one
     sdk_dir: str
     journal: str
-    socket_dir: str = ""  # with the socket at which the library reaches the daemon; empty: it does so over the network
+    socket_dir: str = ""  # of the socket by which the library reaches the daemon; empty: it uses the network
 
 
 def container_of(run: RunId, worker: Worker, node: Node, own: Own, settings: ContainerSettings) -> dict[str, Any]:
-    """The `container` of a worker's request: nothing secret, nothing of the node that only the node can know."""
+    """The `container` part of a worker's request. It holds no secrets, and nothing that only the node knows."""
     return {
         "runtime": settings.runtime,
         "options": list(settings.options),
@@ -81,14 +81,14 @@ def _own_mounts(own: Own) -> list[dict[str, Any]]:
 
 
 def _their_mounts(worker: Worker) -> list[dict[str, Any]]:
-    """Checked on the node, against the sources that its operator allows."""
+    """The job's mounts. The node checks them against the sources that its operator allows."""
     return [
         {"source": m.source, "target": posixpath.normpath(m.target), "read_only": m.read_only} for m in worker.mounts
     ]
 
 
 def gpus_of(worker: Worker, node: Node) -> dict[str, Any]:
-    """Which devices. Declared slots stand for GPUs that are not there: nothing is handed in for them."""
+    """The devices to pass to the container. Declared slots have no device."""
     real = {gpu.index: gpu for gpu in node.gpus if gpu.memory_mib}
     held = [real[index] for index in worker.gpus if index in real]
     amd = any(_AMD.match(gpu.type) for gpu in held)

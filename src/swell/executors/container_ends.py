@@ -1,4 +1,5 @@
-"""What it means that a container could not be started, or was lost: whose fault, and what a person should do. Pure."""
+"""Why a container could not be started or was lost: the exit reason, and for people, what to do. Pure; `verdict` calls
+it."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ _REASONS = {
     "gpus": ExitReason.NODE_FULL,
     "lost": ExitReason.SHIM_LOST,
 }
-"""By the step at which it failed. What the node or the registry lacks now is tried again without blame."""
+"""Exit reasons by the failed step. Temporary problems of the node or the registry are retried and count no failure."""
 
 
 def container_reason(failed: Mapping[str, Any]) -> ExitReason | None:
-    """None: the step has nothing to do with containers."""
+    """The exit reason of a failed step; None: the step is not one of containers."""
     return _REASONS.get(failed["step"])
 
 

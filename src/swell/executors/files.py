@@ -1,4 +1,4 @@
-"""Files of jobs, from whichever machines have them: passes questions on by what the run's first node declares."""
+"""Reads files of jobs: passes each request to the implementation for the executor of the run's first node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OTHER = "the files of job {job} are on {node}, from where this version cannot b
 
 
 class FileRouter:
-    """See `ports.Files`. By the executor that nodes declare; one that is not here is refused with a sentence."""
+    """See `ports.Files`. `files`: implementations by executor; for others it raises NotFound."""
 
     def __init__(self, files: Mapping[str, Files]) -> None:
         self._by_kind = dict(files)

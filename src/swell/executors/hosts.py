@@ -1,8 +1,8 @@
-"""Machines held through shims: the executor of this machine, and of machines that another transport reaches.
+"""The executor of machines with shims: the daemon's own machine, and machines that another transport reaches.
 
-Every run has a directory on each of its nodes; the directories are the truth and this object only reads them, so that
-any later one can take over. Hints of shims make it quick (milliseconds), polling makes it sure. One task per machine
-watches it, and renews its leases if it has some; `judging` acts on what was seen.
+Every run has a directory on each of its nodes. The directories are authoritative and this object only reads them, so
+that a later one can take over. Hints of shims make it fast (milliseconds), polling makes it reliable. One task per
+machine watches it, and renews its leases if it has some; `judging` acts on what was observed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ async def _always() -> bool:
 
 
 class HostExecutor:
-    """See `ports.Executor`. `kept` holds what is remembered of each run on the daemon's side. `here`: the machine that
-    every node is which has no place of its own (the router has checked what they are); None: there is none. `prepare`
-    makes of an order what its machines need. `still_ours`: whether this daemon may still renew leases."""
+    """See `ports.Executor`. `kept`: keeps the roster of each run on the daemon's side. `here`: the machine of all nodes
+    without a place of their own (the router has checked their kind); None: there is none. `prepare`: turns an order
+    into a launch. `still_ours`: whether this daemon may still renew leases."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class HostExecutor:
         return self._floor.place(name)
 
     def join(self, place: Place) -> None:
-        """From now on, watch a machine of this name."""
+        """Watch this machine from now on; it replaces one of the same name."""
         self.leave(place.name)
         self._floor.others[place.name] = place
         if self._observing:
             self._begin_watch(place)
 
     def leave(self, name: str) -> None:
-        """Let go of a machine. What runs there goes on."""
+        """Stop watching a machine. Its runs continue."""
         place = self._floor.others.pop(name, None)
         if place is not None:
             if place.watch is not None:
@@ -92,7 +92,7 @@ class HostExecutor:
             place.transport.close()
 
     async def waive(self) -> None:
-        """The daemon goes on purpose: runs on machines that can be reached may go on without it and without a limit."""
+        """Before a planned stop of the daemon: runs on reachable machines may continue without a time limit."""
         self._waived = True
         leased = [place for place in self._floor.places() if place.lease_s and place.boot_id]
         calls = (self._floor.reach(place.transport.renew(place.boot_id, None)) for place in leased)
@@ -124,14 +124,14 @@ class HostExecutor:
         return answer
 
     async def _prepared_with_checkpoint(self, order: Order) -> Launch:
-        """The job's directories have to be there before its checkpoint can be brought, and what its processes are
-        told depends on the checkpoint that they find."""
+        """Prepare the job's directories, then bring its checkpoint there, then prepare again if that changed the order:
+        the environment of its processes depends on the checkpoint."""
         launch = await self._prepare(order)
         brought = await self._carriage.brought(order) if self._carriage is not None else order
         return launch if brought is order else await self._prepare(brought)
 
     async def _check_boots(self, nodes: Mapping[str, Node]) -> None:
-        """An order is for a machine as it was when its run was planned, not for one that was booted since."""
+        """Raise Unreachable if a machine was rebooted since its run was planned."""
         for name, node in nodes.items():
             place = self._floor.place(name)
             if place.lease_s and not place.boot_id:
@@ -140,8 +140,8 @@ class HostExecutor:
                 raise Unreachable(f"{name} was booted again")
 
     async def _begin(self, tracked: Tracked, launch: Launch, *, asked_before: bool) -> Answer:
-        """What a machine refuses is reported as an observation once nothing of the run is left anywhere. The roster is
-        written before the first worker is asked for: without an earlier one there is nothing to look for."""
+        """Write the roster, then request the workers: no worker exists without a roster. If a machine refuses, that is
+        reported as an observation once nothing of the run is left anywhere."""
         try:
             roster = json.dumps(tracked.roster.to_json()).encode()
             await self._floor.reach(self._kept.put(launch.run, "launch.json", roster))
@@ -157,20 +157,20 @@ class HostExecutor:
         return Done()
 
     async def _put_discovery(self, launch: Launch, first: str) -> None:
-        """Host discovery is asked on the first machine."""
+        """Write the host discovery script to the first machine, where the launcher runs it."""
         if launch.discovery:
             put = self._floor.place(first).transport.put(launch.run, "discovery", launch.discovery.encode())
             await self._floor.reach(put)
 
     async def resize(self, order: Order) -> Answer:
-        """A run that cannot follow in place is stopped instead, and goes on where it was to be."""
+        """A run that cannot be resized in place is stopped instead; its next attempt gets the new allocation."""
         return await answer_of(self._resize(order), refusals=Exception)
 
     async def _resize(self, order: Order) -> None:
         launch, roster = await self._prepare(order), await self._roster(order.run)
         if roster is None or not launch.discovery:
             return
-        first = roster.members[0]  # horovodrun, which asks for its hosts where it runs
+        first = roster.members[0]  # horovodrun, which runs the host discovery script
         before = await self._floor.reach(self._floor.place(first.node).transport.get(launch.run, "discovery")) or b""
         devices = any(gpu.uuid for node in order.nodes.values() for gpu in node.gpus)
         script = following(before.decode(), launch.discovery, devices=devices) if first.node in order.nodes else ""
@@ -182,7 +182,7 @@ class HostExecutor:
         await self._put_discovery(replace(launch, discovery=script), first.node)
 
     async def _note_gpus(self, roster: Roster, gpus: tuple[int, ...]) -> None:
-        """Those that are looked at when the run has ended."""
+        """Note the GPUs of the first worker, which are checked when the run has ended."""
         roster = replace(roster, members=(replace(roster.members[0], gpus=gpus), *roster.members[1:]))
         await self._floor.reach(self._kept.put(roster.run, "launch.json", json.dumps(roster.to_json()).encode()))
         if (tracked := self._floor.tracked.get(roster.run)) is not None:
@@ -208,7 +208,7 @@ class HostExecutor:
                 tracked.kill_s = self._clock.monotonic_s()
 
     async def _stop_unknown(self, run: RunId, *, kill: bool) -> None:
-        """A machine has shown it, though nothing is remembered of it here."""
+        """Stop a run that a machine has reported but that has no roster here."""
         await all_of(
             self._floor.reach(place.transport.stop(run, place.running[run], kill=kill, whole=True))
             for place in self._floor.places()
@@ -249,7 +249,7 @@ class HostExecutor:
         return await self._floor.reach(place.transport.log_since(run, rank, age_s)) if place else 0
 
     async def _place_of(self, run: RunId, rank: int) -> Place | None:
-        """Where this process of the run is, or was; the daemon's own machine if unknown."""
+        """The machine of this process of the run; the daemon's own machine if unknown."""
         roster = await self._roster(run)
         nodes = {member.rank: member.node for member in roster.members} if roster else {}
         if self._floor.here is None and rank not in nodes:
@@ -301,30 +301,30 @@ class HostExecutor:
         try:
             return roster_from_json(json.loads(data)) if data else None
         except (ValueError, KeyError):
-            return None  # cut short by a power cut: it is launched again, and its claims tell
+            return None  # truncated by a power failure: it is launched again, and claims prevent a second start
 
     async def _adopt(self, run: RunId) -> None:
-        """Track a run that another process launched, unless it was never wholly started: then it is launched again.
-        Its machines may be out of reach now; their watches find it when they are back."""
+        """Track a run that another process launched, unless not all its workers were started: then it is launched
+        again. Its machines may be unreachable now; their watches find it when they are back."""
         roster = await self._roster(run)
         if (tracked := self._floor.tracked.get(run)) is not None:
             tracked.up_told = tracked.looked = False
             tracked.epochs_told = tracked.epochs is None
         elif roster is not None:
             now_s = self._clock.monotonic_s()
-            before = ("unknown", 0.0)  # what others reported of its preparation
+            before = ("unknown", 0.0)  # the preparation that an earlier process reported
             self._floor.tracked[run] = Tracked(roster=roster, untouched=False, asked_s=now_s, preparing=before)
 
     async def _asked_before(self, run: RunId) -> Roster | None:
-        """Of an earlier launch of the same run, by whichever process. Whatever goes wrong here, or in `_has_begun`, is
-        no verdict about it, for it may run."""
+        """The roster of an earlier launch of the same run, also by another process. An error here or in `_has_begun`
+        raises Unreachable, because the run may be alive."""
         try:
             return await self._roster(run)
         except OSError as error:
             raise Unreachable(str(error)) from error
 
     async def _has_begun(self, roster: Roster) -> bool:
-        """All its workers were started: there is nothing to prepare."""
+        """Whether all its workers were started, so that there is nothing to prepare."""
         try:
             if (await self._judge.look(roster)).untouched:
                 return False
@@ -335,7 +335,7 @@ class HostExecutor:
         return True
 
     async def _take_over(self, run: RunId) -> Tracked | None:
-        """Track a run that another process launched and that is not over, in order to stop it."""
+        """Track a run that another process launched, in order to stop it; None: it is unknown or has ended."""
         roster = await self._roster(run)
         return None if roster is None or (await self._judge.look(roster)).over else self._track(roster)
 
@@ -370,7 +370,7 @@ class HostExecutor:
             place.wake.clear()
 
     async def _safely(self, work: Awaitable[None], place: Place | None = None) -> None:
-        """Whatever goes wrong with one look (no file descriptors left, a driver that hangs up), the next one comes."""
+        """Log any error of one look (no file descriptors left, a driver that fails), so that the next look follows."""
         name = (place.name if place else "") or "a machine"
         try:
             await work
@@ -387,7 +387,7 @@ class HostExecutor:
             return
         look = await self._floor.reach(place.transport.look(here))
         well = {run: seen for run, seen in look.runs.items() if _ended_well(seen)}
-        # A machine that was booted again is reported lost by the next line: what has finished has finished.
+        # First the runs that finished: if the machine was rebooted, `_heard` reports all others there as lost.
         await self._see(place, well, in_turn=bool(place.lease_s) and look.boot_id != place.boot_id)
         if renewing and place.lease_s:
             await self._heard(place, look)
@@ -414,8 +414,9 @@ class HostExecutor:
         return False
 
     async def _heard(self, place: Place, look: Look) -> None:
-        """Answer a look with a renewal, counted from the machine's own clock as it was at that look, if the database is
-        still ours. Reported after that, so that nobody counts from an earlier time than the machine does."""
+        """Renew the machine's leases, counted from its own clock at this look, if the database still belongs to this
+        daemon. The report comes after the renewal, so that the daemon never counts from an earlier time than the
+        machine."""
         first = not place.boot_id
         place.boot_id, place.running = look.boot_id, dict(look.running)
         ours, delivered = not self._waived and await self._still_ours(), False

@@ -1,7 +1,7 @@
-"""This machine as a `Node`: CPUs, memory, GPUs, and whether each GPU may be given away.
+"""Reads a machine's inventory as a `Node`: CPUs, memory, GPUs, and whether each GPU may be allocated.
 
-A GPU whose memory is not free although no run of ours holds it is DIRTY, and after a while QUARANTINED; it comes back
-by itself when its memory is free. GPUs that others use are marked and left alone.
+A GPU whose memory is in use although no run of Swell holds it is DIRTY, and after `QUARANTINE_S` QUARANTINED; it
+becomes OK when its memory is free. GPUs that others use are marked, and no run gets them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from swell.shim.containers import why_none
 from swell.shim.inventory import cpus, memory_mib
 
 LEFTOVER_MIB = 512
-"""A free GPU may still show this much: the driver's own."""
+"""On a free GPU the driver itself may use up to this much."""
 QUARANTINE_S = 30.0
 GRAIN_MIB = 256
-"""Others' memory is rounded up to steps of this: a node is reported again only when something really changed."""
+"""Others' memory is rounded up to multiples of this, so that small changes cause no new report of the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """What is ours: marks in the environments of processes, pids of their shims, and the GPUs that runs hold."""
+    """What belongs to Swell: marks in the environments of processes, pids of shims, and the GPUs that runs hold."""
 
     marks: frozenset[str] = frozenset()
     shims: frozenset[int] = frozenset()
@@ -39,7 +39,7 @@ class Ours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whose:
-    """The mark that a process carries, and the processes above it."""
+    """The mark in the environment of a process, and its ancestors."""
 
     mark: str = ""
     above: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ def _whose_here(pid: int) -> Whose | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """How a machine is asked what it has; this one by default. `whose`: None if the process is no more."""
+    """The functions that query a machine; by default the local one. `whose`: None if the process has ended."""
 
     executor: str = "local"
     cpus: Callable[[], int] = cpus
@@ -93,7 +93,7 @@ class Machine:
         return Node(
             name=self.name,
             gpus=self._gpus(ours),
-            # Declared slots mean as many jobs at once: a CPU for each, and the machine's own for jobs without a GPU.
+            # One CPU per declared slot, in addition to the machine's own, which remain for jobs without a GPU.
             cpus=self._probe.cpus() + (self._declared or 0),
             memory_mib=self._probe.memory_mib(),
             labels=self._labels,
@@ -102,11 +102,11 @@ class Machine:
         )
 
     def use(self) -> dict[int, GpuUse]:
-        """Of each GPU, as of the last `read`. Declared slots have none."""
+        """The use of each GPU as of the last `read`. Declared slots have none."""
         return self._use
 
     def gpu_clean(self, gpu: int, ours: Ours) -> bool:
-        """May this GPU be given to the next run? True for declared slots: there is nothing to look at."""
+        """Whether this GPU may be allocated to the next run. Always true for declared slots."""
         if self._declared is not None:
             return True
         return all(not _leftover(reading, ours, self._probe) for reading in self._readings() if reading.index == gpu)
@@ -150,7 +150,7 @@ class Machine:
 
 
 def _leftover(reading: GpuReading, ours: Ours, probe: Probe) -> str:
-    """Memory that no visible process holds, as a sentence; empty: none. Not asked while a run of ours is on the GPU:
+    """A sentence about memory that no visible process holds; empty: none. Also empty while a run holds the GPU, because
     the driver may not show its processes (containers)."""
     living = [process for process in reading.processes if probe.whose(process.pid)]
     if reading.index in ours.gpus or any(process.memory_mib is None for process in living):
@@ -160,7 +160,7 @@ def _leftover(reading: GpuReading, ours: Ours, probe: Probe) -> str:
 
 
 def is_others(process: GpuProcess, ours: Ours, probe: Probe) -> bool:
-    """Alive, without a mark of ours, and below none of our shims."""
+    """Whether a process is not Swell's: alive, without a mark of Swell, and not a descendant of a shim."""
     whose = probe.whose(process.pid)
     if whose is None or whose.mark in ours.marks:
         return False
@@ -168,7 +168,7 @@ def is_others(process: GpuProcess, ours: Ours, probe: Probe) -> bool:
 
 
 class InThread:
-    """The daemon's own machine, looked at in a thread: a driver that hangs stops nothing else."""
+    """Reads the daemon's own machine in a thread, so that a driver that hangs blocks nothing else."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

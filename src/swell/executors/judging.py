@@ -1,6 +1,6 @@
-"""What is done about runs by what was seen of them: reported as up and gone, kept whole, stopped if one ended badly.
+"""Acts on what was observed of runs: reports them as up or gone, starts missing workers, stops a gang after a failure.
 
-Called by `hosts` with each look. What the facts mean is decided by `verdict`.
+`hosts` calls it with each look. `verdict` decides what the facts mean.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Judge:
         self.tasks: dict[asyncio.Task[None], None] = {}
 
     async def judge(self, tracked: Tracked, sight: Sight, *, in_turn: bool = False) -> None:
-        """All machines of the run were looked at. `in_turn`: its end is reported before this returns, if it can be."""
+        """Handle a look at all machines of a run. `in_turn`: report its end before returning, if possible."""
         run, now_s = tracked.roster.run, self._clock.now_s()
         if sight.untouched and not tracked.untouched:
-            self._floor.tracked.pop(run, None)  # adopted, but never wholly started: it is for the daemon to launch it
+            self._floor.tracked.pop(run, None)  # adopted, but not all workers were started: the daemon launches it
             return
-        if sight.up_s is None:  # being up says that nothing is fetched any more
+        if sight.up_s is None:  # once it is up, nothing is fetched any more
             self._tell_preparing(tracked, sight.preparing)
         elif not tracked.up_told:
             tracked.up_told, tracked.up_s = True, sight.up_s
@@ -57,7 +57,7 @@ class Judge:
             gone = replace(gone, reason=ExitReason.NODE_FULL, message=tracked.failed)
         if gone is not None:
             del self._floor.tracked[run]
-            # Each look converts the node's clock anew, which is exact to milliseconds only.
+            # Each look converts the node's clock again, with an error of milliseconds.
             await self._tell_gone(tracked.roster, replace(gone, at_s=max(gone.at_s, tracked.up_s)), in_turn=in_turn)
 
     def _tell_preparing(self, tracked: Tracked, detail: str) -> None:
@@ -94,9 +94,9 @@ class Judge:
     # ---- its end ----
 
     async def _tell_gone(self, roster: Roster, gone: RunGone, *, in_turn: bool) -> None:
-        """A GPU that is not clean is reported before it is free to be given away. To ask the driver takes a while, and
-        others' news does not wait for it."""
-        with contextlib.suppress(OSError):  # it is asked again, by the task
+        """Report a GPU that is not clean before the end of its run frees it. A task does it, because a query of the
+        driver takes a while and must not delay other reports."""
+        with contextlib.suppress(OSError):  # the task tries again
             if in_turn and await self._clean(roster):
                 self._floor.tell(gone)
                 return
@@ -113,7 +113,7 @@ class Judge:
                         await self.take_inventory(place)
                     break
                 await asyncio.sleep(0.1)
-        except OSError as error:  # the run is over, whatever its GPUs are like
+        except OSError as error:  # the run has ended, whatever the state of its GPUs
             log.info("run %s: its GPUs could not be looked at after its end: %s", roster.run, error)
         self._floor.tell(gone)
 
@@ -137,7 +137,7 @@ class Judge:
     # ---- keeping it whole ----
 
     async def _tend(self, tracked: Tracked, sight: Sight) -> RunGone | None:
-        """Keep the gang whole: start who is missing, or stop the rest when one has ended badly."""
+        """Keep the gang complete: start missing workers, or stop the others after one has failed."""
         run, now_s = tracked.roster.run, self._clock.monotonic_s()
         if tracked.kill_s is not None and now_s >= tracked.kill_s + self._floor.tuning.force_s:
             await self._force(tracked, now_s)
@@ -147,7 +147,7 @@ class Judge:
             await self._ask_again(tracked, now_s)
         if absent and (tracked.failed or breaker or sight.stop_s is not None):
             fenced = await self._stop(tracked, absent, kill=True)
-            if not fenced and tracked.withdrawn:  # a full disk: no fence can be written, and none is needed
+            if not fenced and tracked.withdrawn:  # the disk is full: no fence can be written, and none is needed
                 return RunGone(run=run, reason=ExitReason.NODE_FULL, at_s=self._clock.now_s(), message=tracked.failed)
         if breaker or tracked.failed:
             reason = breaker.reason if breaker else ExitReason.START_FAILED
@@ -164,7 +164,7 @@ class Judge:
         tracked.kill_s = now_s if at_once and tracked.kill_s is None else tracked.kill_s
 
     async def _force(self, tracked: Tracked, now_s: float) -> None:
-        """Its shims have not killed their workers, though they were asked: they are suspended or blocked."""
+        """Kill the workers directly: their shims were asked to, but are suspended or blocked."""
         tracked.kill_s = now_s
         log.warning("run %s was to be killed and is not over; killing all that belongs to it", tracked.roster.run)
         with contextlib.suppress(Unreachable):  # it is forced again later
@@ -175,13 +175,14 @@ class Judge:
         self._floor.hint(tracked.roster.run)
 
     def _patience_s(self, tracked: Tracked, reason: ExitReason) -> float:
-        """How long the others may take to end by themselves."""
+        """How long the other workers may take to end by themselves."""
         if reason in (ExitReason.START_FAILED, ExitReason.FINISHED):  # nothing to wait for; only servers are left
             return 0.0
         return tracked.roster.grace_s if reason is ExitReason.STOPPED else self._floor.tuning.straggler_s
 
     async def _ask_again(self, tracked: Tracked, now_s: float) -> None:
-        """The nursery may have died with our request. Asking twice is harmless: there is one claim."""
+        """Request missing workers again: the nursery may have died with the request. It is harmless, because a worker
+        can be claimed only once."""
         if not tracked.requests or now_s < tracked.asked_s + self._floor.tuning.ask_again_s:
             return
         if tracked.asked >= self._floor.tuning.ask_times:
@@ -210,7 +211,7 @@ class Judge:
     # ---- starting ----
 
     async def look(self, roster: Roster) -> Sight:
-        """At all places of a run at once."""
+        """Look at all machines of a run concurrently."""
         run = roster.run
         looks = await all_of(
             self._floor.reach(place.transport.look({run: ranks})) for place, ranks in self._floor.by_place(roster)
@@ -218,14 +219,14 @@ class Judge:
         return sight_from_json([look.runs[run] for look in looks], self._clock.now_s())
 
     async def start_absent(self, tracked: Tracked) -> None:
-        """Ask for a shim for each worker that has none. A run that has begun to end is not completed."""
+        """Request a shim for each worker that has none, unless the run has begun to end."""
         sight = await self.look(tracked.roster)
         if sight.stop_s is not None or any(seen.exit or seen.stage in OVER for seen in sight.workers):
             return
         await self.start(tracked, {seen.rank for seen in sight.workers if seen.stage is Stage.ABSENT})
 
     async def start(self, tracked: Tracked, absent: Collection[int]) -> None:
-        """Ask for a shim for each of these ranks."""
+        """Request a shim for each of these ranks."""
         tracked.asked_s = self._clock.monotonic_s()
         await all_of(
             self._start(tracked, place, [rank for rank in ranks if rank in absent])

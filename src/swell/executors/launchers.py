@@ -1,4 +1,4 @@
-"""How each launcher starts a run: which processes, where, with which argv. Pure; `request` adds the environment.
+"""How each launcher starts a run: processes, their nodes, their argv. Pure; `request` adds the environment.
 
 `single`    one process on the run's first node, with all its GPUs there
 `per-node`  one process per node, with all GPUs of that node
@@ -8,8 +8,8 @@
 `mpi`       one mpirun on the first node
 `ps`        parameter servers on CPU, and one worker per GPU
 
-torchrun, horovodrun and mpirun turn a child's exit code into one of their own; they are started through
-`swell.sdk.carry`, which gives the stop's exit code back.
+torchrun, horovodrun and mpirun replace a child's exit code by their own; they are started through `swell.sdk.carry`,
+which restores the exit code of a stop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CARRIED = frozenset({Launcher.TORCHRUN, Launcher.HOROVOD, Launcher.MPI})
 """Launchers whose processes are children of a framework's own launcher."""
 
 HOST_GPUS = "SWELL_HOST_GPUS"
-"""The run's GPUs on each of its hosts, for processes that a launcher of frameworks starts there (`sdk.given`)."""
+"""The run's GPUs on each of its hosts, for processes that a framework's launcher starts there (`sdk.given`)."""
 
 MPI_FORWARDS = (
     *(
@@ -46,14 +46,14 @@ MPI_FORWARDS = (
     *("SWELL_UNIT", "SWELL_UNITS", "SWELL_UNITS_DONE", "SWELL_LOCAL_BATCH", "SWELL_ACCUMULATION"),
     HOST_GPUS,
 )
-"""What mpirun is to hand on to processes on other hosts; names only, values never appear on a command line."""
+"""Variables that mpirun passes to processes on other hosts; only names, so that no value is on a command line."""
 
 _PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process to be started. `index` counts within its role; `local` among those of its role on the same node."""
+    """One process to start. `index` counts within its role; `local` among those of its role on the same node."""
 
     argv: tuple[str, ...]
     part: Part
@@ -66,13 +66,13 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a run is: its allocation, with addresses its processes reach each other at."""
+    """The place of a run: its allocation, and the addresses at which its processes reach each other."""
 
     allocation: Allocation
     addresses: tuple[str, ...]  # in order of the parts
     port: int
     discovery_path: str
-    interfaces: tuple[str, ...] = ()  # that have these addresses, in the same order; empty names: unknown
+    interfaces: tuple[str, ...] = ()  # with these addresses, in the same order; empty names: unknown
 
     @property
     def master(self) -> str:
@@ -80,7 +80,7 @@ class Site:
 
 
 def site_of(allocation: Allocation, nodes: Mapping[str, Node], port: int, discovery_path: str) -> Site:
-    """Processes of one node meet at the loopback: that works whatever name the node is known by."""
+    """The site of an allocation. On a single node it uses the loopback, which works whatever the node's name."""
     addresses: tuple[str, ...]
     interfaces: tuple[str, ...]
     if len(allocation.parts) == 1:
@@ -126,7 +126,7 @@ def _per_gpu(spec: JobSpec, site: Site) -> Sequence[Process]:
 
 
 def _parameter_servers(spec: JobSpec, site: Site) -> Sequence[Process]:
-    """Workers first, so that rank 0 is a worker; servers go round the run's nodes."""
+    """Workers first, so that rank 0 is a worker; servers are distributed round-robin over the run's nodes."""
     roles = spec.roles or Roles()
     command = roles.server_command or spec.command
     parts = site.allocation.parts
@@ -145,7 +145,7 @@ def _parameter_servers(spec: JobSpec, site: Site) -> Sequence[Process]:
 
 
 def _torchrun(spec: JobSpec, site: Site) -> Sequence[Process]:
-    """Static rendezvous: a resize stops the run and starts another, so torchrun's own elasticity has nothing to do."""
+    """Static rendezvous: a resize stops the run and starts another, so torchrun's own elasticity is not used."""
     parts = site.allocation.parts
     return [
         Process(argv=_torchrun_argv(spec, site, rank, part), part=part, node_rank=rank, index=rank, gpus=part.gpus)
@@ -230,7 +230,7 @@ def carried(python: str) -> tuple[str, ...]:
 
 
 def split_python(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The interpreter of a command, and what torchrun is to start: a script, or a program (`--no-python`)."""
+    """The interpreter of a command, and what torchrun starts: a script, or a program (`--no-python`)."""
     if len(command) > 1 and _PYTHON.fullmatch(command[0]):
         rest = tuple(command[1:])
         if rest[0] == "-m":
@@ -241,15 +241,15 @@ def split_python(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _interpreter(command: Sequence[str]) -> str:
-    """Which Python has the framework: the one that the command uses, also within a shell line."""
+    """The Python that has the framework: the one that the command uses, also within a shell line."""
     words = command[2].split() if tuple(command[:2]) == ("/bin/sh", "-c") and len(command) > 2 else command
     return next((word for word in words if _PYTHON.fullmatch(word)), "python3")
 
 
 def discovery_script(site: Site) -> str:
-    """Host discovery for horovodrun: an executable that prints the hosts and slots the run has now, and notes its GPUs.
+    """Host discovery for horovodrun: an executable that prints the run's present hosts and slots, and notes its GPUs.
 
-    The executor writes it (write, then rename) to `discovery` in the run's directory, again at each resize in place."""
+    The executor writes it atomically to `discovery` in the run's directory, again at each resize in place."""
     return _script(host_gpus(site), [f"{address}:{slots}" for address, slots in _slots(site)])
 
 
@@ -258,16 +258,16 @@ def _script(noted: str, hosts: Sequence[str]) -> str:
 
 
 def host_gpus(site: Site) -> str:
-    """In order of the slots: the worker of local rank i has the i-th."""
+    """The GPUs of each host in order of its slots: the worker with local rank i has the i-th."""
     pairs = zip(_slots(site), site.allocation.parts, strict=True)
     return " ".join(f"{address}={','.join(map(str, part.gpus))}" for (address, _), part in pairs)
 
 
 def following(before: str, after: str, *, devices: bool) -> str:
-    """The discovery script with which a run goes on in place; empty: it cannot. Nobody decides which worker leaves a
-    host, nor when, and workers on other hosts cannot learn of other GPUs: so with `devices` it may only grow, on one
-    machine, where those that are there keep theirs. A run on one machine names it in another way than one on several,
-    and neither becomes the other while it runs."""
+    """The discovery script for a resize in place; empty: the run cannot be resized in place. Swell cannot choose which
+    worker leaves a host or when, and workers on other hosts cannot learn of new GPUs; so with `devices` (real GPUs) a
+    run may only grow, on one machine, where its workers keep their GPUs. A run on one machine names it `localhost`, one
+    on several by addresses, and it cannot change from one to the other while it runs."""
     old, new = _noted(before), _noted(after)
     if old == new or (not devices and old.keys() & new.keys()):
         return after

@@ -18,7 +18,7 @@ from swell.ports import Clock, Launch, Order
 
 
 class LocalExecutor(HostExecutor):
-    """Everything on this machine. `job_dirs` each hold one directory per job, which goes when the job is removed."""
+    """Runs on this machine. `job_dirs`: each holds a directory per job, which is deleted when the job is removed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LocalExecutor(HostExecutor):
         )
 
     async def declare(self, gpus: int | None) -> Node:
-        """This machine with this number of slots, or (None) with the GPUs that are found."""
+        """Declare this number of slots, or (None) the GPUs that are found. Returns the new inventory."""
         assert self._machine is not None, "slots are declared on machines that are looked at"
         self._machine.declare(gpus)
         await self._judge.take_inventory(self._here)

@@ -1,4 +1,4 @@
-"""GPUs as the driver tells of them (pynvml, imported only when asked). Without a driver there are none."""
+"""Reads GPUs from the driver (pynvml, imported on first use). Without a driver there are none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORM = re.compile(r"(?i)(\d+\s*gb|sxm\d*|pcie|hbm\d*e?|nvl|mig|\d+g\.\d+gb)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
     pid: int
-    memory_mib: int | None  # None: the driver does not say
+    memory_mib: int | None  # None: the driver does not report it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def short_type(product: str) -> str:
 
 
 class Nvml:
-    """The driver's library, opened once. `read` is cheap: a few microseconds a GPU on real drivers."""
+    """The driver's library, opened once. `read` is cheap: a few microseconds per GPU on real drivers."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -57,7 +57,7 @@ class Nvml:
             return ()
         try:
             self._last = tuple(self._read_one(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
-        except nvml.NVMLError as error:  # the driver went away: its GPUs are not gone, but no job gets them
+        except nvml.NVMLError as error:  # the driver failed: its GPUs are still listed, but no job gets them
             return tuple(replace(reading, trouble=str(error)) for reading in self._last)
         return self._last
 
@@ -98,7 +98,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _uuid(nvml: Any, handle: Any) -> str:
-    """By which container runtimes are handed the device; empty: the driver does not report it."""
+    """The UUID, by which container runtimes select the device; empty: the driver does not report it."""
     try:
         return _text(nvml.nvmlDeviceGetUUID(handle))
     except nvml.NVMLError:
@@ -131,7 +131,7 @@ def _processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
 
 
 def _running(nvml: Any, handle: Any, kind: str) -> list[Any]:
-    """By the newest form of the call that this driver has."""
+    """Processes on the GPU, by the newest version of the call that this driver has."""
     for version in (3, 2):
         try:
             found: list[Any] = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle)

@@ -1,7 +1,7 @@
-"""Directories of jobs that run as their submitter: each belongs to its user, and nobody else looks into it.
+"""Directories of jobs that run as their submitter: each belongs to its user and is closed to others.
 
-The daemon is root then. It changes the owner only of what no process of the user has touched yet: later the user could
-have put a link to somebody else's file in its place."""
+The daemon is root then. It changes the owner only of files that no process of the user could have touched yet: later
+the user could have replaced one by a link to another user's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swell.core.state import JobRecord
 from swell.executors.request import LaunchContext, checkpoints, journal
 
 PASSAGE = 0o711
-"""Others may go through to what is theirs, and list nothing."""
+"""Others may pass through to their own directories, but not list the content."""
 
 
 def open_ways(home: Path, folders: Iterable[Path]) -> None:
@@ -30,13 +30,13 @@ def open_ways(home: Path, folders: Iterable[Path]) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """The in-job library, for everybody."""
+    """Make the in-job library readable for all users."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
 
 
 def hand_over(record: JobRecord, context: LaunchContext) -> None:
-    """Give the job's own directories, and the place where its library notes progress, to its user."""
+    """Make its user the owner of the job's directories and of the file for its progress."""
     assert record.run is not None
     account = pwd.getpwnam(record.spec.user)
     owner = (account.pw_uid, account.pw_gid)
@@ -50,7 +50,7 @@ def hand_over(record: JobRecord, context: LaunchContext) -> None:
 
 
 def _give(folder: Path, owner: tuple[int, int]) -> None:
-    """The folder itself last: while it is ours, no other user has been inside."""
+    """The folder itself last: as long as the daemon owns it, no other user has been inside."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if os.lstat(folder).st_uid != os.geteuid() or owner[0] == os.geteuid():
         return
@@ -61,7 +61,7 @@ def _give(folder: Path, owner: tuple[int, int]) -> None:
 
 
 def _give_file(path: Path, owner: tuple[int, int]) -> None:
-    """Below a directory of ours, so that no other user can have put something in its place."""
+    """Create a file for its user. It is in a directory of the daemon, so no other user can have replaced it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.fchown(fd, *owner)

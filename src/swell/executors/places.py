@@ -1,4 +1,4 @@
-"""The machines of an executor and the runs on them: shared by what launches, watches and judges. Decides nothing."""
+"""The machines of an executor and the runs on them: shared by `hosts`, `judging` and `carriage`. Decides nothing."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ _T = TypeVar("_T")
 
 
 class Inspected(Protocol):
-    """What a machine has."""
+    """Reads the inventory of a machine."""
 
     async def read(self, ours: Ours) -> Node: ...
 
     def use(self) -> dict[int, GpuUse]:
-        """Of each GPU that can be measured, as of the last `read`."""
+        """The use of each GPU that can be measured, as of the last `read`."""
         ...
 
     async def clean(self, gpus: Sequence[int], ours: Ours) -> bool:
-        """May these GPUs be given to the next run?"""
+        """Whether these GPUs may be allocated to the next run."""
         ...
 
 
 @dataclass(slots=True)
 class Place:
-    """A machine, as it is watched: in a task of its own, so that one that does not answer delays no other."""
+    """A machine. A task of its own watches it, so that a machine that does not answer delays no other."""
 
     name: str  # empty: this machine
     transport: Transport
-    machine: Inspected | None = None  # None: it is not asked what it has
-    node: str = ""  # the name it is reported under, if another
-    lease_s: float = 0.0  # 0: it is not watched for contact
-    boot_id: str = ""  # as it answered last
-    running: dict[RunId, tuple[int, ...]] = field(default_factory=dict)  # as it answered last
-    seen: Node | None = None  # what it has, as told
+    machine: Inspected | None = None  # None: its inventory is not read
+    node: str = ""  # the name it is reported under, if different
+    lease_s: float = 0.0  # 0: it has no leases and is not watched for contact
+    boot_id: str = ""  # from its last answer
+    running: dict[RunId, tuple[int, ...]] = field(default_factory=dict)  # from its last answer
+    seen: Node | None = None  # its inventory, as last reported
     dirty: dict[RunId, None] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     watch: asyncio.Task[None] | None = None
 
 
 class Floor:
-    """`here` serves every node that has no place of its own; None: there is no such machine."""
+    """`here`: the machine of every node without a place of its own; None: there is no such machine."""
 
     def __init__(self, clock: Clock, tuning: Tuning, here: Place | None) -> None:
         self.clock = clock
@@ -85,7 +85,7 @@ class Floor:
         return list(groups.values())
 
     def hint(self, run: RunId) -> None:
-        """Something may have happened to it: its machines are looked at now."""
+        """Something may have happened to the run: look at its machines now."""
         tracked = self.tracked.get(run)
         for node in {member.node for member in tracked.roster.members} if tracked else ():
             if (place := self.others.get(node, self.here)) is not None:
@@ -100,7 +100,7 @@ class Floor:
         except TimeoutError:
             raise Unreachable(f"no answer within {self.tuning.answer_s:g} s") from None
 
-    # ---- what is ours on a machine ----
+    # ---- what belongs to Swell on a machine ----
 
     def ours(self, place: Place) -> Ours:
         sights = [tracked.sights[place.name] for tracked in self.tracked.values() if place.name in tracked.sights]
@@ -118,7 +118,7 @@ class Floor:
 
 
 async def all_of(calls: Iterable[Awaitable[_T]]) -> list[_T]:
-    """All of them, side by side, to their end; then what they gave. A refusal weighs more than no answer."""
+    """Run all concurrently to their end. Returns their results, or raises an error, a refusal before Unreachable."""
     found = await asyncio.gather(*calls, return_exceptions=True)
     errors = [error for error in found if isinstance(error, BaseException)]
     if errors:

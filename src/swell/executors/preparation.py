@@ -1,5 +1,5 @@
 """Preparation of launches on the daemon's own machine: the job's directory with its copy of the submitted files, and
-the request of each worker. Called by `hosts` in a thread, for a copy may be large; may be repeated without harm."""
+the request of each worker. Idempotent. `hosts` calls it in a thread, because a copy may be large."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LocalPreparation:
     sdk_dir: Path
     as_submitter: bool = False  # jobs run as the machine's user of the same name as theirs
     containers: ContainerSettings = field(default_factory=ContainerSettings)
-    active_file: str = ""  # says where the daemon is, after another one has taken over
+    active_file: str = ""  # has the daemon's address, after another one has taken over
 
     def __call__(self, order: Order) -> Launch:
         record = order.record

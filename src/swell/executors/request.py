@@ -1,15 +1,15 @@
-"""From a planned run to the plain value that executors carry out: argv, environment and directory of each worker.
+"""Turns a planned run into the plain value that executors carry out: argv, environment and directory of each worker.
 
-Pure and golden-tested. What the variables mean to people is in docs/how-to/training-code.md. Choices made here:
+Pure and golden-tested. docs/how-to/training-code.md describes the variables for users. Choices made here:
 
 - WORLD_SIZE is the number of processes that Swell starts to train: for `per-node` that is the number of nodes (what the
   submission guide promises, and what Lightning expects beside NODE_RANK), for `per-gpu` and `ps` the number of workers.
   Launchers of frameworks set it again for the processes that they start; for mpirun, which does not, `sdk.ranked` does.
-- RANK, MASTER_ADDR and MASTER_PORT go with it. `single` has none of the four: scripts take RANK for a sign that they
-  are one process of several, and then look for LOCAL_RANK. It is set only where Swell starts one process per GPU:
-  its presence tells Lightning that somebody else has started the other processes.
+- RANK, MASTER_ADDR and MASTER_PORT go with it. `single` has none of the four: to scripts RANK means that they are one
+  process of several, and then they look for LOCAL_RANK. That is set only if Swell starts one process per GPU: to
+  Lightning it means that the other processes are started for it.
 - NUM_GPUS is per node (Lightning's `devices`), SWELL_GPUS is all of them.
-- A user's own environment wins, except over SWELL_* and CUDA_VISIBLE_DEVICES: those say what the job was given.
+- A user's own environment takes precedence, except over SWELL_* and CUDA_VISIBLE_DEVICES, which state the allocation.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ HEARTBEAT_STEPS = 10
 """HEARTBEAT_FREQ of the submission guide: steps between two profiles of its library."""
 
 PORTS_FROM, PORTS_PER_RUN, PORT_BLOCKS = 20_000, 16, 750
-"""Below the ports that systems hand out by themselves (32768 and up)."""
+"""Below the ephemeral ports of the system (32768 and up)."""
 
 _ONE_A_GPU = frozenset({Launcher.PER_GPU, Launcher.PS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """What a launch needs to know of one node and of the daemon. Directories as the node sees them."""
+    """The facts about one node and the daemon that a launch needs. Directories are paths on the node."""
 
     url: str  # where the in-job library reaches the daemon
     token: str  # of this run
@@ -49,11 +49,11 @@ class LaunchContext:
     checkpoints_dir: str
     work_dir: str  # one directory per job under it, kept from attempt to attempt: its own copy of the snapshot
     sdk_dir: str  # goes on PYTHONPATH; see swell.sdk.ship
-    submit_shell: bool = False  # the node is the machine of the submitters' shells: their PATH means something there
+    submit_shell: bool = False  # the node is the machine of the submitters' shells, so their PATH is valid there
     master_port: int = 0  # 0: derived from the run
     as_submitter: bool = False  # processes belong to the machine's user of the same name as the job's
     containers: ContainerSettings = field(default_factory=ContainerSettings)
-    active_file: str = ""  # says where the daemon is, after another one has taken over; empty: it stays at `url`
+    active_file: str = ""  # has the daemon's address, after another one has taken over; empty: it stays at `url`
 
 
 def build_launch(record: JobRecord, nodes: Mapping[str, Node], contexts: Mapping[str, LaunchContext]) -> Launch:
@@ -85,8 +85,8 @@ def _run_of(record: JobRecord) -> Run:
 
 
 def port_of(run: RunId, home: str = "") -> int:
-    """The first of the run's ports: the same at every launch of the run, another one for the next attempt and for jobs
-    near it. Two daemons on one machine, distinguished by their home, begin at different places."""
+    """The first of the run's ports: the same at every launch of the run, another for the next attempt and for jobs with
+    near ids. Two daemons on one machine, distinguished by their home, begin at different ports."""
     return PORTS_FROM + PORTS_PER_RUN * ((run.job + 331 * run.attempt + crc32(home.encode())) % PORT_BLOCKS)
 
 
@@ -95,7 +95,7 @@ def _discovery(run: RunId, context: LaunchContext) -> str:
 
 
 def journal(run: RunId, context: LaunchContext) -> str:
-    """Where the run's library notes how far it is."""
+    """The file in which the run's library notes its progress."""
     return posixpath.join(context.runs_dir, str(run), "epochs")
 
 
@@ -121,7 +121,7 @@ def _worker(rank: int, process: Process, env: Mapping[str, str], record: JobReco
 
 
 def _contained(worker: Worker, record: JobRecord, node: Node, context: LaunchContext) -> Worker:
-    """With what its container needs, if it has an image."""
+    """The worker with its container, if it has an image."""
     if not worker.image:
         return worker
     run = _run_of(record).id
@@ -137,12 +137,13 @@ def _contained(worker: Worker, record: JobRecord, node: Node, context: LaunchCon
 
 
 def directory(record: JobRecord, context: LaunchContext) -> str:
-    """Where the command runs: in its user's directory, else in the job's own, with its copy of the snapshot if any."""
+    """The directory in which the command runs: `workdir`, else the job's own with its copy of the snapshot."""
     return posixpath.join(context.work_dir, str(record.id), record.spec.workdir).rstrip("/")
 
 
 def checkpoints(record: JobRecord, context: LaunchContext) -> str:
-    """One directory per job, under the one its user named if they did: an array shares the spec, not the files."""
+    """The job's checkpoint directory, below the one that its user specified, if any. It is per job, because the jobs of
+    an array share the spec but not the files."""
     base = context.checkpoints_dir
     if record.spec.checkpoint_dir:
         base = posixpath.join(directory(record, context), record.spec.checkpoint_dir)
@@ -152,7 +153,7 @@ def checkpoints(record: JobRecord, context: LaunchContext) -> str:
 def environment(
     record: JobRecord, site: Site, started: Sequence[Process], process: Process, rank: int, context: LaunchContext
 ) -> Mapping[str, str]:
-    """Everything the worker finds in its environment, beside what its node's executor adds."""
+    """The environment of a worker, without what its node's executor adds."""
     env = {
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(max(1, record.spec.cpus)),
@@ -172,12 +173,12 @@ def environment(
 
 
 def _path_first(spec: JobSpec, context: LaunchContext) -> tuple[str, ...]:
-    """A job with an interpreter of its own finds `python` and `python3` there: programs that start SWELL_PYTHON."""
+    """For a job with its own interpreter: the directory with a `python` and `python3` that start SWELL_PYTHON."""
     return (posixpath.join(context.sdk_dir, "bin"),) if spec.python else ()
 
 
 def _given(process: Process) -> Mapping[str, str]:
-    """Which GPUs. Empty hides all of them from a worker that has none."""
+    """The worker's GPUs. An empty value hides all GPUs from a worker that has none."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in process.gpus)}
 
 
@@ -275,7 +276,7 @@ def _swell(
 
 
 def _progress(record: JobRecord) -> Mapping[str, str]:
-    """How far the job is and how much there is to do, in the unit it counts in."""
+    """The progress and the length of the job, in its unit."""
     if record.unit == "epoch":
         return {"SWELL_EPOCHS_DONE": str(record.epochs_done), "SWELL_EPOCHS": str(record.spec.epochs)}
     done, total = record.epochs_saved, record.epochs_total
@@ -283,8 +284,8 @@ def _progress(record: JobRecord) -> Mapping[str, str]:
 
 
 def _constant_batch(spec: JobSpec, gpus: int) -> Mapping[str, str]:
-    """How the global batch is divided over the GPUs: never more on one than with the most GPUs that the job takes, the
-    rest by accumulation, so that memory is used alike at every size. Unset where it cannot be divided evenly."""
+    """How the global batch is divided over the GPUs: per GPU never more than at the job's maximum size, the rest by
+    accumulation, so that memory use is similar at every size. Unset if it cannot be divided evenly."""
     each, rest = divmod(spec.batch_size, max(1, gpus))
     if rest or not each:
         return {}

@@ -1,7 +1,7 @@
-"""The executor that the daemon talks to: passes each command on to the executor that the run's nodes declare.
+"""The executor that the daemon uses: passes each command on to the executor that the run's nodes declare.
 
-A run whose nodes are not known, or declare an executor that this version does not have, is refused with a sentence: it
-never runs somewhere else instead.
+If a node is unknown, or declares an executor that this version does not have, the run is refused with a sentence; it
+never runs elsewhere instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS = {"local": "on the daemon's own machine", "ssh": "over SSH", "kubernetes"
 
 
 class Router:
-    """See `ports.Executor`. `executors` by the name that nodes declare; one may stand under several names."""
+    """See `ports.Executor`. `executors`: by the name that nodes declare; one may have several names."""
 
     def __init__(self, executors: Mapping[str, Executor]) -> None:
         self._by_kind = dict(executors)
@@ -32,24 +32,24 @@ class Router:
         return chosen if isinstance(chosen, Refused) else await chosen.resize(order)
 
     async def signal(self, run: RunId, *, kill: bool) -> Answer:
-        """To all: those that do not know the run do nothing."""
+        """Signals through all executors: those that do not know the run do nothing."""
         return worst(await asyncio.gather(*(executor.signal(run, kill=kill) for executor in self._all)))
 
     async def remove(self, job: JobId) -> Answer:
         return worst(await asyncio.gather(*(executor.remove(job) for executor in self._all)))
 
     async def log(self, run: RunId, rank: int, offset: int, limit: int) -> LogChunk:
-        """From the one that has it."""
+        """Reads from the executor that has the log."""
         chunks = [await executor.log(run, rank, offset, limit) for executor in self._all]
         return next((chunk for chunk in chunks if chunk.data or chunk.end), chunks[0])
 
     async def log_since(self, run: RunId, rank: int, age_s: float) -> int:
-        """Those that do not have the log answer 0."""
+        """Asks all executors: those that do not have the log return 0."""
         return max([await executor.log_since(run, rank, age_s) for executor in self._all])
 
     async def observe(self, known: Sequence[RunId]) -> AsyncIterator[Observation]:
-        """All of them, side by side. If one ends, whatever the cause, so does this: the observer begins again. Each
-        is asked for more only when whoever observes has taken note of what it told last."""
+        """Observes all executors concurrently. If one ends, for any cause, this ends too, and the caller starts again.
+        An executor is asked for its next observation only after the caller has handled the last one."""
         seen: asyncio.Queue[tuple[Observation, asyncio.Event] | None] = asyncio.Queue()
         watches = [asyncio.create_task(_pass_on(executor, known, seen)) for executor in self._all]
         try:
@@ -101,7 +101,7 @@ def _not_built(node: str, kind: str) -> str:
 
 
 def worst(answers: Sequence[Answer]) -> Answer:
-    """Of several parts of one command: refused before unknown before done."""
+    """The answer to a command in several parts: Refused before Unknown before Done."""
     for kind in (Refused, Unknown):
         for answer in answers:
             if isinstance(answer, kind):

@@ -1,8 +1,8 @@
-"""An executor without a machine: runs play out scripts on a clock that is handed in, with faults on demand.
+"""An executor for tests, without machines: runs follow scripts on a given clock, with faults on demand.
 
-The world (`scripted_world.Theatre`) outlives executors, so adoption can be played too. Nothing happens by itself:
-whoever moves the clock calls `tick`, or sets `poll_s` and lets the executor look by itself. The same calls at the same
-times give the same observations. How calls to a machine fare is set on its `Link`.
+The world (`scripted_world.Theatre`) outlives executors, so adoption can be tested too. Nothing happens by itself: the
+test calls `tick` after it moves the clock, or sets `poll_s` so that the executor polls. The same calls at the same
+times give the same observations. The `Link` of a machine determines what happens to calls to it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["Faults", "Script", "ScriptedExecutor", "Theatre"]
 
 STRAGGLER_S = 5.0
 ANSWER_S = 5.0
-"""A call without an answer is given up after this."""
+"""Time-out of a call without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How badly observations are carried. Deterministic with a seeded `rng`."""
+    """Faults in the delivery of observations. Deterministic with a seeded `rng`."""
 
     duplicate: float = 0.0  # chance that an observation is reported twice
     reorder: float = 0.0  # chance that it is reported after the next one
@@ -48,17 +48,17 @@ class Faults:
 
 @dataclass(slots=True)
 class _Watched:
-    """A run that is not over, as far as this executor knows."""
+    """A run that has not ended, as far as this executor knows."""
 
     roster: Roster
-    untouched: bool = True  # tell also of one that was never wholly started
+    untouched: bool = True  # report it even if not all its workers were started
     up_told: bool = False
     sights: dict[str, Sight] = field(default_factory=dict)  # the latest one of each machine
     broken_s: float | None = None
 
 
 class ScriptedExecutor:
-    """See `ports.Executor`. `behave` says what each worker of a launch will do."""
+    """See `ports.Executor`. `behave` returns the script of each worker of a launch."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ScriptedExecutor:
         self._poll_s = poll_s
         self._drops = self._faults.drop_launches
         self._watched: dict[RunId, _Watched] = {}
-        self._until_s: dict[str, float] = {}  # end of the lease that the last look at a machine was answered with
+        self._until_s: dict[str, float] = {}  # end of the lease that the last look at a machine renewed
         self._late: list[Observation] = []
         self._told: asyncio.Queue[Observation] = asyncio.Queue()
 
@@ -115,8 +115,8 @@ class ScriptedExecutor:
         return [self._theatre.machine(name) for name in dict.fromkeys(member.node for member in roster.members)]
 
     def _start(self, machine: Machine, launch: Launch, node: Node | None, until_s: float | None) -> Answer:
-        """An order is for a machine as it was when its run was planned: not for one that was booted since, and not
-        beyond the lease of the last look."""
+        """Start the workers here, unless the machine was rebooted since its run was planned, or the lease of the last
+        look has expired."""
         if node is not None and node.boot_id and node.boot_id != machine.boot_id:
             return Unknown(why=f"{machine.name} was booted again")
         if node is not None and node.lease_s and until_s is None:
@@ -128,7 +128,7 @@ class ScriptedExecutor:
         return answer
 
     async def _withdrawn(self, launch: Launch, refused: Refused) -> Answer:
-        """One machine refused its part: it is refused as a whole once the others have nothing of it either."""
+        """One machine refused its part: the launch is refused once no other machine has workers of it."""
         if launch.run in self._watched and any(launch.run in m.actors for m in self._theatre.machines.values()):
             return Done()
         self._watched.pop(launch.run, None)
@@ -207,10 +207,10 @@ class ScriptedExecutor:
             self._theatre.forget(job)
         return answer
 
-    # ---- how a command gets there ----
+    # ---- delivery of commands ----
 
     async def _carried(self, machine: Machine, act: Callable[[Machine], Answer]) -> Answer:
-        """One command to one machine, through its link. Whatever happens, it ends within the time-out."""
+        """One command to one machine, through its link. It always ends within the time-out."""
         link = machine.link
         if link.cut or not machine.up:
             if link.late_s:
@@ -232,7 +232,7 @@ class ScriptedExecutor:
         return answer
 
     def _arrive_late(self, machine: Machine, act: Callable[[Machine], Answer], after_s: float) -> None:
-        """On its way it outlives the daemon that sent it."""
+        """The command arrives later, even if the daemon that sent it has ended meanwhile."""
         asyncio.get_running_loop().call_later(after_s, self._arrived, machine, act)
 
     def _arrived(self, machine: Machine, act: Callable[[Machine], Answer]) -> Answer:
@@ -272,7 +272,7 @@ class ScriptedExecutor:
             self._see(machine, run, now_s)
 
     def tick(self) -> None:
-        """The clock may have moved: let everything happen that is due, and tell it. For executors without `poll_s`."""
+        """The clock may have moved: let everything due happen, and report it. For executors without `poll_s`."""
         if self._poll_s is not None:
             return
         now_s = self._clock.monotonic_s()
@@ -293,7 +293,7 @@ class ScriptedExecutor:
     def _judge(self, watched: _Watched, sight: Sight, now_s: float) -> None:
         run, behind_s = watched.roster.run, self._clock.now_s() - now_s
         if sight.untouched and not watched.untouched:
-            del self._watched[run]  # adopted, but never wholly started: it is for the daemon to launch it
+            del self._watched[run]  # adopted, but not all workers were started: the daemon launches it
             return
         if sight.up_s is not None and not watched.up_told:
             watched.up_told = True
@@ -306,12 +306,12 @@ class ScriptedExecutor:
         self._tell(replace(gone, at_s=self._over_s(watched.roster, gone, now_s) + behind_s))
 
     def _over_s(self, roster: Roster, gone: RunGone, now_s: float) -> float:
-        """A lost worker has no record, but here the time is known."""
+        """When the run ended. A lost worker has no exit record, but the world knows its time."""
         actors = [a for m in self._theatre.machines.values() for a in m.actors.get(roster.run, {}).values()]
         return max((actor.over[0] for actor in actors if actor.over), default=gone.at_s)
 
     def _keep_whole(self, watched: _Watched, sight: Sight, now_s: float) -> None:
-        """A gang of which one has ended badly is stopped; workers of it that never started never will."""
+        """Stop the gang after one worker has failed; its workers that have not started never will."""
         breaker = breaks_gang(watched.roster, ends_of(watched.roster, sight, now_s))
         if breaker is None:
             return
@@ -339,7 +339,7 @@ class ScriptedExecutor:
             self._told.put_nowait(item)
 
     def flush(self) -> None:
-        """Tell what a fault has held back."""
+        """Report what a fault has held back."""
         waiting, self._late = self._late, []
         for item in waiting:
             self._told.put_nowait(item)

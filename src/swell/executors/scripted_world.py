@@ -1,7 +1,7 @@
-"""The world that scripted executors act on: machines with links that can fail, and workers that play out scripts.
+"""The world of scripted executors: machines with links that can fail, and workers that follow scripts.
 
 It outlives executors, as machines outlive daemons. Times are those of the machines' own clock, which never goes back.
-Nothing here knows of a daemon; nothing happens before somebody calls `step`, but then at the time at which it was due.
+Nothing here knows of a daemon. Nothing happens before a call of `step`, which then applies each change at its due time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from swell.ports import Answer, Done, Launch, Unknown, Worker
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
     """What one worker does. Times in seconds from its launch (`start_s`), from its start (`lasts_s`, `lost_s`), or from
-    SIGTERM (`stop_s`; None: it does not listen)."""
+    SIGTERM (`stop_s`; None: it ignores SIGTERM)."""
 
     start_s: float = 0.0
     cannot_start: str = ""
@@ -30,24 +30,24 @@ class Script:
     oom: bool = False
     lost_s: float | None = None  # its shim dies
     stop_s: float | None = 0.0
-    stop_code: int | None = None  # what it leaves with when asked; None: dies of the signal
+    stop_code: int | None = None  # exit code after SIGTERM; None: it dies of the signal
     log: bytes = b""
 
 
 @dataclass(slots=True)
 class Link:
-    """How calls to one machine fare now."""
+    """What happens to calls to one machine at present."""
 
     cut: bool = False  # neither requests nor answers arrive
     deaf: bool = False  # requests arrive, answers get lost
-    slow_s: float = 0.0  # requests take so long
-    late_s: float = 0.0  # commands arrive so long after the caller has given up
+    slow_s: float = 0.0  # requests take this long
+    late_s: float = 0.0  # commands arrive this long after the caller has given up
     doubled: bool = False  # commands arrive twice
 
 
 @dataclass(slots=True)
 class _Actor:
-    """One worker on stage."""
+    """One worker."""
 
     worker: Worker
     script: Script
@@ -83,7 +83,7 @@ class _Actor:
             self.lost, self.over = True, (now_s, {})
 
     def _ends(self) -> Iterator[tuple[float, dict[str, Any] | None]]:
-        """Every way it may end: when, and with which record. No record: it is lost."""
+        """Every way it may end: when, and with which exit record. No record: it is lost."""
         script, up_s = self.script, self.up_s
         if script.cannot_start:
             failed = {"step": "exec", "errno": None, "program": self.worker.argv[0], "said": script.cannot_start}
@@ -124,7 +124,7 @@ def _last(log: bytes) -> str:
 
 @dataclass(slots=True)
 class Machine:
-    """What one machine knows. Its runs end by themselves when the lease is over; it obeys the newest daemon only."""
+    """One machine. Its runs end by themselves when the lease expires; it obeys only the newest daemon."""
 
     name: str
     link: Link = field(default_factory=Link)
@@ -169,7 +169,7 @@ class Machine:
         return Sight(workers=tuple(_seen(actors, rank, fenced_s, now_s) for rank in ranks), stop_s=fenced_s)
 
     def start(self, launch: Launch, behave: Behaviour, now_s: float, valid_until_s: float) -> Answer:
-        """All workers here, or find them started. A request that arrives too late starts nothing."""
+        """Start all workers of the run here, unless they were started. A request that arrives too late starts none."""
         if now_s > valid_until_s:
             return Unknown(why="the request arrived after its lease was over")
         if launch.run not in self.fenced and launch.run not in self.actors:
@@ -203,8 +203,8 @@ Behaviour = Callable[[Launch, Worker], Script]
 
 @dataclass(slots=True)
 class Theatre:
-    """The world: all machines, with all runs ever launched there by any executor. `nodes` are reported when an
-    executor begins to observe; a machine of another name is made when something is launched on it."""
+    """The world: all machines, with all runs that any executor ever launched there. `nodes` are reported when an
+    executor begins to observe; a machine with another name is made when a run is launched on it."""
 
     nodes: tuple[Node, ...] = ()
     watched: bool = False  # machines are watched for contact, and have leases
@@ -218,7 +218,7 @@ class Theatre:
 
     @property
     def plays(self) -> Mapping[RunId, Roster]:
-        """Runs of which something is kept."""
+        """Runs that have files."""
         return self.rosters
 
     def step(self, now_s: float) -> None:

@@ -12,8 +12,8 @@ LEAVING = "there are fewer slots now; it goes when its job has ended"
 
 
 def slots(declared: int, held: AbstractSet[int]) -> tuple[Gpu, ...]:
-    """Slots. When there are fewer than before, free ones go at once; held ones stay until their runs end, and
-    those beyond the number are given to no other run."""
+    """The declared slots. If their number shrinks, free ones disappear at once; held ones stay until their runs end,
+    and no other run gets those beyond the number."""
     kept = sorted(held)
     free = [index for index in range(declared + len(kept)) if index not in held][: max(0, declared - len(kept))]
     leaving = frozenset(kept[declared:])

@@ -1,5 +1,5 @@
-"""How a machine is reached: the seam below `hosts`. The local one calls the functions of `shim.host` in threads; the
-one over SSH has an agent call them on the other side. Every call names run and rank; nothing depends on an answer.
+"""How a machine is reached: the interface below `hosts`. The local transport calls the functions of `shim.host` in
+threads; over SSH an agent calls them on the machine. Every call names run and rank; none depends on an earlier answer.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Json = dict[str, Any]
 
 
 class Unreachable(OSError):
-    """The machine did not answer: what was asked of it may have happened or not."""
+    """The machine did not answer: the request may have been carried out or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a machine answered: about the runs it was asked about, and about itself."""
+    """A machine's answer: about the requested runs, and about itself."""
 
     runs: Mapping[RunId, Json]  # see `ask.look`
     boot_id: str = ""
@@ -36,35 +36,35 @@ class Look:
 
 
 class Transport(Protocol):
-    """Every method raises `Unreachable` if the machine does not answer, and another OSError if it answers: no."""
+    """Every method raises `Unreachable` if the machine does not answer, and another OSError if it refuses."""
 
     def promise(self, run: RunId) -> None:
-        """The run is being launched: whatever of it is started from now on is started under the lease that holds now,
-        however late the request arrives. A run that was given up meanwhile must not begin under a newer one."""
+        """The run is being launched: its workers start under the present lease, however late the request arrives. A run
+        that was given up meanwhile must not start under a newer lease."""
         ...
 
     async def start(self, run: RunId, requests: Sequence[Json]) -> None:
-        """Deliver the requests and ask for a shim each. If it is refused, no shim was asked for."""
+        """Deliver the requests and ask for a shim each. If this is refused, no shim was requested."""
         ...
 
     async def look(self, runs: Mapping[RunId, Sequence[int]]) -> Look:
-        """At these ranks of these runs."""
+        """Look at these ranks of these runs."""
         ...
 
     async def renew(self, boot_id: str, until_s: float | None) -> None:
-        """Let the runs of this machine go on by themselves until then, in its own clock; None: without a limit."""
+        """Let the runs of this machine continue alone until then, in its own clock; None: without a time limit."""
         ...
 
     async def stop(self, run: RunId, ranks: Sequence[int], *, kill: bool, whole: bool) -> None:
-        """`whole`: the run was asked to stop, and nothing of it may start any more; else only these ranks."""
+        """Stop these ranks. `whole`: the run itself has to stop, so no worker of it may start any more."""
         ...
 
     async def force(self, run: RunId, ranks: Sequence[int]) -> None:
-        """Kill all that belongs to these workers past shims that do not answer. See `ask.force`."""
+        """Kill all processes of these workers directly, because their shims do not answer. See `ask.force`."""
         ...
 
     async def put(self, run: RunId, name: str, data: bytes) -> None:
-        """Write a file of the run's directory, whole. Executable: host discovery is a script."""
+        """Write a file of the run's directory atomically. It is executable, because host discovery is a script."""
         ...
 
     async def get(self, run: RunId, name: str) -> bytes | None: ...
@@ -76,11 +76,11 @@ class Transport(Protocol):
         ...
 
     async def remove(self, job: JobId) -> None:
-        """Delete what is kept of the job here. Raises OSError if not all could be deleted."""
+        """Delete the job's files here. Raises OSError if not all could be deleted."""
         ...
 
     async def kept(self) -> Sequence[JobId]:
-        """Jobs of which something is kept here."""
+        """Jobs that have files here."""
         ...
 
     async def tree(self, job: JobId, below: str) -> JobTree:
@@ -88,20 +88,20 @@ class Transport(Protocol):
         ...
 
     async def read(self, job: JobId, below: str, path: str, offset: int, limit: int) -> Piece:
-        """Of a file that `tree` lists. No link is followed, and nothing outside is read."""
+        """Read a piece of a file that `tree` lists. It follows no links and reads nothing outside."""
         ...
 
     @property
     def holder(self) -> Holder:
-        """Of checkpoint directories there."""
+        """The holder of checkpoint directories there."""
         ...
 
     def listen(self, heard: Callable[[RunId], None]) -> None:
-        """Call `heard` whenever something happened to a run. Hints may be lost; polling is the safety net."""
+        """Call `heard` whenever something has happened to a run. Hints may be lost, so polling is needed as well."""
         ...
 
     def close(self) -> None:
-        """Let go. What runs goes on."""
+        """Disconnect. Runs continue."""
         ...
 
 
@@ -111,7 +111,7 @@ def tree_from_json(told: Json) -> JobTree:
 
 
 class LocalTransport:
-    """This machine. Blocking work happens in threads, so that a slow disk never stops the daemon's loop."""
+    """This machine. Blocking work runs in threads, so that a slow disk never blocks the daemon's loop."""
 
     def __init__(self, runs_dir: Path, job_dirs: Sequence[Path] = ()) -> None:
         self._host = Host(str(runs_dir), map(str, job_dirs))

@@ -1,4 +1,5 @@
-"""What the facts about a run's workers mean. Pure: facts in, verdict out; the shim gathers the facts."""
+"""Decides what the facts about a run's workers mean: whether the run has ended, and why. Pure; the shim gathers the
+facts, and the executors call this."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ from swell.executors.container_ends import container_reason, why_not_contained
 from swell.ports import Launch
 
 SERVER = "server"
-"""Role of workers that serve the others and never end by themselves; stopped when the others have finished."""
+"""Role of workers that serve the others and never end by themselves; they are stopped when the others have finished."""
 
 
 class Stage(StrEnum):
     ABSENT = "absent"  # no claim: never started, may be started
     STARTING = "starting"
     UP = "up"
-    ENDING = "ending"  # ended; something it left is still being swept away
+    ENDING = "ending"  # ended; remaining processes are being killed
     ENDED = "ended"
-    LOST = "lost"  # its shim died with it; what it left was swept
+    LOST = "lost"  # its shim died with it; remaining processes were killed
 
 
 OVER = frozenset({Stage.ENDED, Stage.LOST})
@@ -34,7 +35,7 @@ OVER = frozenset({Stage.ENDED, Stage.LOST})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A worker as remembered on disk: nothing secret."""
+    """A worker as kept on disk, without secrets."""
 
     rank: int
     node: str
@@ -44,7 +45,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """Who belongs to a run; written before anything is started, so that any later process can take the run over."""
+    """The workers of a run. Written before any is started, so that a later process can take the run over."""
 
     run: RunId
     members: tuple[Member, ...]
@@ -73,24 +74,24 @@ def roster_from_json(data: Mapping[str, Any]) -> Roster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the shim's directory of one worker says."""
+    """The contents of the shim's directory of one worker."""
 
     rank: int
     stage: Stage
     up_s: float | None = None
     pid: int = 0  # of its shim
     mark: str = ""
-    preparing: str = ""  # what is fetched before it can start
+    preparing: str = ""  # what is being fetched before it can start
     exit: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epochs:
-    """The run's own record of how far its training is."""
+    """The progress of the training, from the run's own record."""
 
     resumed: int  # done when this run began
     done: int  # by now, over all attempts
-    total: int  # 0: the training does not say
+    total: int  # 0: unset
     began_s: float
     at_s: float  # of the last one
     unit: str = "epoch"
@@ -98,7 +99,7 @@ class Epochs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """All workers of a run, looked at together. `stop_s`: when the run was asked to stop."""
+    """One look at all workers of a run. `stop_s`: when the run was asked to stop."""
 
     workers: tuple[Seen, ...]
     stop_s: float | None = None
@@ -106,7 +107,7 @@ class Sight:
 
     @property
     def up_s(self) -> float | None:
-        """When the last worker came up; None as long as one has not."""
+        """When the last worker came up; None if one has not yet."""
         times = [seen.up_s for seen in self.workers if seen.up_s is not None]
         return max(times) if times and len(times) == len(self.workers) else None
 
@@ -116,7 +117,7 @@ class Sight:
 
     @property
     def untouched(self) -> bool:
-        """Some worker was never claimed: to be launched (again)."""
+        """Whether some worker was never claimed: the run has to be launched (again)."""
         return any(seen.stage is Stage.ABSENT for seen in self.workers)
 
     @property
@@ -125,7 +126,7 @@ class Sight:
 
 
 def sight_from_json(looks: Sequence[Mapping[str, Any]], now_s: float) -> Sight:
-    """From what each node reported, in its own time, to ours: what is how long ago there was as long ago here."""
+    """One sight from the reports of all nodes. Times are converted to the daemon's clock by their age."""
     return together([_sight(look, now_s) for look in looks])
 
 
@@ -134,7 +135,7 @@ def _sight(look: Mapping[str, Any], now_s: float) -> Sight:
     if noted:
         began_s, at_s = (_at_s(look, noted[name], now_s) for name in ("began_s", "at_s"))
         counts = {name: noted[name] for name in ("resumed", "done", "total")}
-        unit = noted.get("unit", "epoch")  # an agent of before does not say
+        unit = noted.get("unit", "epoch")  # older agents do not report it
         epochs = Epochs(began_s=began_s, at_s=at_s, unit=unit, **counts)
     return Sight(
         workers=tuple(_seen(worker, look, now_s) for worker in look["workers"]),
@@ -144,7 +145,7 @@ def _sight(look: Mapping[str, Any], now_s: float) -> Sight:
 
 
 def together(sights: Sequence[Sight]) -> Sight:
-    """What each node showed of one run, as one. Rank 0 notes the epochs, on whichever node it is."""
+    """Merges the sights of one run from several nodes. Epochs come from the node with rank 0."""
     workers = sorted((seen for sight in sights for seen in sight.workers), key=lambda seen: seen.rank)
     stops = [sight.stop_s for sight in sights if sight.stop_s is not None]
     epochs = max((sight.epochs for sight in sights if sight.epochs), key=lambda noted: noted.done, default=None)
@@ -168,7 +169,7 @@ def _seen(worker: Mapping[str, Any], look: Mapping[str, Any], now_s: float) -> S
 
 
 def _at_s(look: Mapping[str, Any], boot_s: float | None, now_s: float) -> float:
-    """Of what an earlier boot of the node saw it is only known that it is over by now."""
+    """Converts a node's time to the daemon's. A time of an earlier boot (None) is unknown: now is used."""
     return now_s if boot_s is None else now_s - max(0.0, look["now"] - boot_s)
 
 
@@ -187,7 +188,8 @@ _WELL = frozenset({ExitReason.FINISHED, ExitReason.STOPPED})
 
 
 def end_of(seen: Seen, stop_s: float | None, now_s: float) -> End | None:
-    """How this worker ended, if its end is known. Reported before the sweep ends, so that its gang can be stopped."""
+    """How this worker ended; None: not yet. Known before its remaining processes are killed, so that its gang can be
+    stopped at once."""
     if seen.stage is Stage.LOST:
         message = "what held the process was killed, or the machine went down; no exit code is known"
         return End(rank=seen.rank, reason=ExitReason.SHIM_LOST, at_s=now_s, message=message)
@@ -216,8 +218,8 @@ def _message(exit_: Mapping[str, Any], reason: ExitReason) -> str:
 
 
 def how_it_ended(reason: ExitReason, code: int | None, number: int | None) -> str:
-    """For people: exit code or signal of a worker; empty if it ended as it should. Whoever has its log adds the line
-    that explains it."""
+    """For people: exit code or signal of a worker; empty if it ended without an error. Callers with its log append the
+    line that explains it."""
     if reason is ExitReason.FINISHED or code == EXIT_STOPPED:
         return ""
     if reason is ExitReason.OUT_OF_MEMORY:
@@ -243,7 +245,7 @@ def _not_started(rank: int, failed: Mapping[str, Any], at_s: float) -> End:
 
 
 def why_not_started(failed: Mapping[str, Any]) -> str:
-    """For a person: what is missing, and what to do."""
+    """For people: what is missing, and what to do."""
     step, said = failed["step"], failed.get("said", "")
     if step == "cwd":
         return (
@@ -282,14 +284,15 @@ def _why_not_executed(failed: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """The ends known so far, split: `workers` decide what became of the run, `servers` only serve them."""
+    """The ends known so far: those of `workers` decide the end of the run, those of `servers` do not."""
 
     workers: tuple[End, ...]
     servers: tuple[End, ...]
 
     @property
     def first_failure(self) -> End | None:
-        """What brought the run down. Others fail because of a lost one, and often are noticed before it."""
+        """The failure that caused the others. A lost worker comes first: others fail because of it, often noticed
+        earlier."""
         failed = [end for end in (*self.workers, *self.servers) if end.reason not in _WELL]
         return min(failed, key=lambda end: (end.reason is not ExitReason.SHIM_LOST, end.at_s, end.rank), default=None)
 
@@ -309,7 +312,7 @@ def sorted_ends(roster: Roster, ends: Sequence[End]) -> Ends:
 
 
 def breaks_gang(roster: Roster, ends: Ends) -> End | None:
-    """The end after which the rest of the run has no reason to go on: a failure, a stop, or all but servers done."""
+    """The end after which the rest of the run must stop: a failure, a stop, or all workers but the servers finished."""
     if ends.first_failure:
         return ends.first_failure
     stopped = [end for end in (*ends.workers, *ends.servers) if end.reason is ExitReason.STOPPED]
@@ -321,12 +324,12 @@ def breaks_gang(roster: Roster, ends: Ends) -> End | None:
 
 
 def verdict(roster: Roster, sight: Sight, now_s: float) -> RunGone | None:
-    """What became of the run, once all its workers are over."""
+    """How the run ended; None: a worker has not ended yet."""
     return conclusion(roster, ends_of(roster, sight, now_s)) if sight.over else None
 
 
 def conclusion(roster: Roster, ends: Ends) -> RunGone:
-    """What became of a run of which all workers have ended."""
+    """How a run ended whose workers have all ended."""
     last_s = max(end.at_s for end in (*ends.workers, *ends.servers))
     stopped = next((end for end in ends.workers if end.reason is ExitReason.STOPPED), None)
     decisive = ends.first_failure or stopped or ends.workers[0]
