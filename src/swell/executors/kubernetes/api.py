@@ -1,7 +1,7 @@
-"""The API server over HTTP, in plain JSON values. Which server, and who we are, is read from a kubeconfig by lightkube.
+"""Client of the API server over HTTP, with plain JSON values. lightkube reads server and credentials from a kubeconfig.
 
-Every call ends within its time-out in one of three ways: a value, `Refusal` (the server answered: no) or `Unreachable`
-(no answer, or one that decides nothing: too many requests, an error of its own, credentials that ran out).
+Every call ends within its time-out in one of three ways: a value, `Refusal` (the server refused) or `Unreachable` (no
+answer, or a temporary error: too many requests, an error of the server, expired credentials).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import httpx2
 
 ANSWER_S, WATCH_SILENT_S = 15.0, 90.0
-"""After which a call, or a stream on which nothing comes, counts as unanswered."""
+"""Time-outs of a call, and of a stream without data."""
 WATCH_S = 60
-"""The server ends a watch after this: it sends no bookmark of a kind of object of which it has seen no change."""
+"""The server ends a watch after this, because it sends no bookmark for a kind of object without changes."""
 SPARE_S = 0.2
 MERGE_PATCH = "application/merge-patch+json"
 _NO_VERDICT = frozenset({401, 408, 429, 500, 502, 503, 504})
@@ -33,7 +33,7 @@ class KubernetesError(SwellError):
 
 
 class Refusal(OSError):
-    """The server answered: no."""
+    """The server refused the request."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class Refusal(OSError):
 
 
 class Expired(Refusal):
-    """What a watch wants to go on from is too old: everything is to be listed again."""
+    """The version from which a watch should continue is too old: list everything again."""
 
 
 def namespaced(namespace: str, kind: str, name: str = "", group: str = "") -> str:
@@ -56,8 +56,8 @@ def namespaced(namespace: str, kind: str, name: str = "", group: str = "") -> st
 
 
 class Api:
-    """`open_http` makes a client with connections of its own, again after each `close`. `per_s`: requests are sent at
-    most so often, after a burst of twice as many."""
+    """`open_http` makes a client with connections of its own, again after each `close`. `per_s`: maximum rate of
+    requests, after a burst of twice as many."""
 
     def __init__(self, open_http: Callable[[], httpx2.AsyncClient], namespace: str, per_s: float) -> None:
         self._open_http = open_http
@@ -78,7 +78,8 @@ class Api:
         return await self._call("PATCH", path, body=body, kind=MERGE_PATCH)
 
     async def delete(self, path: str, grace_s: int | None = None, uid: str = "") -> None:
-        """What is gone already is deleted. `uid`: this object, and no other of its name."""
+        """Delete an object; no error if it does not exist. `uid`: only the object with this uid, not another one of
+        that name."""
         body: dict[str, Any] = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -89,7 +90,7 @@ class Api:
                 raise
 
     async def watch(self, path: str, version: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Events after `version`, as long as the server likes. Raises Expired when it is too old."""
+        """Events after `version`, until the server ends the watch. Raises Expired if the version is too old."""
         params = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
         params["timeoutSeconds"] = str(WATCH_S)
         async with self.stream(path, params) as chunks:
@@ -103,7 +104,7 @@ class Api:
     async def stream(
         self, path: str, params: Mapping[str, str], *, spare: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """`spare`: it waits until nothing else wants to be sent, as logs of running pods can."""
+        """`spare`: low priority; it waits until no other request waits, as for logs of running pods."""
         import httpx2
 
         await self._pace(spare=spare)
@@ -137,7 +138,7 @@ class Api:
         return answer.json() if answer.headers.get("Content-Type", "").startswith("application/json") else answer.text
 
     async def _pace(self, *, spare: bool = False) -> None:
-        """`spare`: only when nothing else wants to be sent."""
+        """Wait for a slot of the rate limit. `spare`: only when no other request waits."""
         self._fill()
         while spare and self._free < self._per_s:
             await asyncio.sleep(SPARE_S)
@@ -193,7 +194,7 @@ def _refusal(code: int, status: Mapping[str, Any]) -> OSError:
 
 
 def connect(settings: KubernetesSettings) -> Api:
-    """Raises KubernetesError if there is no such cluster in the configuration. Contacts nobody yet."""
+    """Raises KubernetesError if there is no such cluster in the configuration. Sends no request yet."""
     try:
         import httpx2
         from lightkube.config import client_adapter

@@ -1,5 +1,5 @@
-"""Claims that a job's pods mount: one that a single node at a time can have is refused for a run on several, whose
-pods would wait for it until the gang is given up."""
+"""Checks the volume claims that a job's pods mount: a claim that only one node can mount at a time is refused for a run
+on several nodes, whose pods would wait for it until the gang times out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_SEVERAL = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 async def check_claims(api: Api, record: JobRecord, storage_claim: str) -> None:
-    """Raises Infeasible. What may not be read, or is not there, is left to the cluster."""
+    """Raises Infeasible. Claims that are missing, or may not be read, are left to the cluster."""
     assert record.run is not None  # it is being launched
     options, nodes = record.spec.kubernetes, record.run.allocation.nodes
     if options is None or len(nodes) < 2:

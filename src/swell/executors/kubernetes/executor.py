@@ -1,5 +1,5 @@
-"""Runs as pods. The cluster's objects are the truth about what runs; what has ended is noted on the daemon's disk
-before the cluster may forget it. Pods of others, and of another Swell, are counted and never touched."""
+"""The executor of runs as pods. The cluster's objects are authoritative for what runs; ends are noted on the daemon's
+disk before the cluster may delete the pods. Pods of others, and of another Swell, are counted but never touched."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from swell.shim.log_times import begin_of
 log = logging.getLogger(__name__)
 
 CANNOT_BE_MADE = (SwellError, OSError, ValueError)
-"""Of the objects of a run: nothing of it was sent."""
+"""Errors while the objects of a run are made: nothing was sent."""
 POLL_S = 2.0
-"""Runs are judged so often, events or not: some things follow from time alone."""
+"""Interval at which runs are judged without events, because some decisions depend only on time."""
 HEARTBEAT_S = 5.0
 STRAGGLER_S = 5.0
 """From the first failure in a gang to the deletion of its other pods."""
@@ -62,8 +62,8 @@ _WITH_CAUSE = frozenset({ExitReason.USER_ERROR, ExitReason.KILLED})
 
 
 class KubernetesExecutor:
-    """See `ports.Executor`. `make` turns an order into objects, in a thread; `library` are objects that all runs of a
-    namespace need first. `cluster` tells this Swell's objects from others'."""
+    """See `ports.Executor`. `make` turns an order into objects, in a thread. `library`: the object that all runs of a
+    namespace need first. `cluster`: the id that distinguishes this Swell's objects from those of others."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class KubernetesExecutor:
             return await self._create(tracked, objects)
 
     async def resize(self, order: Order) -> Answer:
-        """Of an MPIJob. A run whose state would be lost is stopped instead, and goes on where it was to be."""
+        """Resize an MPIJob. A run whose state would be lost is stopped instead; its next attempt is resized."""
         tracked = self._tracked.get(order.run)
         if tracked is None or tracked.mpi is None:
             return Done() if tracked else Refused(why="the run has no pods that could be resized")
@@ -196,13 +196,13 @@ class KubernetesExecutor:
         return await asyncio.to_thread(begin_of, str(self._notes.of(run) / str(rank)), age_s)
 
     async def remove(self, job: JobId) -> Answer:
-        """What the daemon keeps of it. Its directory on the cluster's storage is left: nothing of ours runs there."""
+        """Delete the daemon's files of the job. Its directory on the cluster's storage stays, as nothing runs there."""
         if any(run.job == job for run in self._tracked):
             return Done()
         return await answer_of(asyncio.to_thread(Leftovers(runs_dir=self._notes.directory).delete, job))
 
     def leased(self, run: RunId, node: str) -> None:
-        """Its pod there has asked for its lease, and obeys it. Noted before it is answered."""
+        """The run's pod on this node has asked for its lease, so it obeys it. Noted before the answer."""
         tracked = self._tracked.get(run)
         if tracked is not None and node not in tracked.leased:
             tracked.leased.add(node)
@@ -213,7 +213,8 @@ class KubernetesExecutor:
     # ---- creating and deleting ----
 
     async def _create(self, tracked: Tracked, objects: RunObjects) -> Answer:
-        """Sent again, it finds what is there. A refusal after something was created is reported once that is gone."""
+        """Create the objects; a repeated call finds the existing ones. A refusal after some were created is reported
+        once those are deleted."""
         run, namespace = tracked.run, tracked.namespace
         try:
             await asyncio.to_thread(self._notes.save, tracked)
@@ -239,7 +240,7 @@ class KubernetesExecutor:
         return Done()
 
     async def _stop(self, tracked: Tracked, *, kill: bool) -> None:
-        """The fence first: a launch that is sent again after this creates nothing."""
+        """Write the fence first, so that a repeated launch creates nothing, then delete the pods."""
         if not tracked.stop:
             tracked.stop = True
             await asyncio.to_thread(self._notes.save, tracked)
@@ -250,7 +251,7 @@ class KubernetesExecutor:
         return self._mpijobs if tracked.mpi else self._bare
 
     async def _forget(self, run: RunId) -> None:
-        """The end of the run is on record: nothing of it is needed in the cluster any more."""
+        """Delete the run's objects in the cluster, once its end is recorded."""
         tracked = await asyncio.to_thread(self._notes.load, run)
         if tracked is not None:
             await self._api.delete(namespaced(tracked.namespace, "configmaps", name_of(self._cluster, run)))
@@ -263,11 +264,11 @@ class KubernetesExecutor:
     # ---- finding what is there ----
 
     async def _found(self, run: RunId) -> Tracked | None:
-        """A run that another daemon launched, from the disk: its pods may be there, or over."""
+        """A run that another daemon launched, read from the disk. Its pods may exist or have ended."""
         return await asyncio.to_thread(self._notes.load, run)
 
     async def _adopt(self, known: Sequence[RunId]) -> None:
-        """Runs known to be launched are reported as they are; what is left of our others is deleted once it is over."""
+        """Track the known runs that were launched; objects of Swell's other runs are deleted once they have ended."""
         for run in known:
             tracked = self._tracked.get(run) or await asyncio.to_thread(self._notes.load, run)
             if tracked is not None and tracked.launched:
@@ -286,7 +287,7 @@ class KubernetesExecutor:
         await self._safely(self._collect(frozenset(known)))
 
     async def _collect(self, known: frozenset[RunId]) -> None:
-        """ConfigMaps of runs that are on record as ended: a daemon that died in between could not delete them."""
+        """Delete ConfigMaps of runs that are recorded as ended, which a daemon that died in between has left."""
         wanted = {name_of(self._cluster, run) for run in (*known, *self._tracked, *self._of_run)}
         await self._writer.delete_claims(self._cluster, keep=wanted)
 
@@ -338,7 +339,7 @@ class KubernetesExecutor:
                 continue
 
     async def _safely(self, work: Awaitable[None]) -> None:
-        """Whatever goes wrong with one look, the next one comes."""
+        """Log any error of one look, so that the next look follows."""
         try:
             await work
         except Unreachable as error:
@@ -356,7 +357,7 @@ class KubernetesExecutor:
                 await self._writer.let_go(pod)
 
     async def _keep_hearing(self) -> None:
-        """Machines answer through the API server: a node that it calls ready, while it answers itself."""
+        """Report which nodes answer: those that the API server reports as ready, while it answers itself."""
         await self._nodes.synced.wait()
         while True:
             before, self._heard = self._heard, False
@@ -444,14 +445,14 @@ class KubernetesExecutor:
         return Source(namespace=pod.namespace, pod=pod.name, container=name, directory=directory)
 
     def _with_cause(self, run: RunId, end: End) -> End:
-        """With the line of its log that says why."""
+        """The end with the line of its log that explains it."""
         if end.reason not in _WITH_CAUSE or end.code == EXIT_STOPPED:
             return end
         cause = cause_in(str(self._notes.of(run) / str(end.rank) / "log"), [])
         return replace(end, message=f"{end.message}: {cause}") if cause else end
 
     async def _note_missing(self, tracked: Tracked, pods: Sequence[Pod]) -> None:
-        """Pods that are gone although nobody noted how they ended."""
+        """Note an end for pods that are gone without one."""
         ranks = await self._form(tracked).missing(tracked, pods)
         tracked.ends.update((end.rank, end) for end in ends_of_missing(tracked, ranks, self._clock.now_s()))
         if ranks:
@@ -477,7 +478,7 @@ class KubernetesExecutor:
         self._told.put_nowait(replace(gone, at_s=max(gone.at_s, tracked.up_s or 0.0)))
 
     async def _tend(self, tracked: Tracked) -> None:
-        """Stop the rest of a gang of which one has ended badly, or that could not be created whole."""
+        """Stop the other pods of a gang after one has failed, or if not all could be created."""
         breaker = tracked.failed or breaks_gang(
             tracked.roster, sorted_ends(tracked.roster, list(tracked.ends.values()))
         )

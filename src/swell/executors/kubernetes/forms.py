@@ -1,5 +1,5 @@
-"""The two forms that a run has in a cluster: bare pods that Swell makes itself, or an MPIJob whose operator makes them.
-The executor asks the form of a run to create, tend and end it; what pods' statuses mean is the same for both."""
+"""The two forms of a run in a cluster: bare pods that Swell makes itself, or an MPIJob whose operator makes them. The
+executor calls the form of a run to create, tend and delete it; pods' statuses mean the same in both."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from swell.executors.verdict import End
 from swell.ports import Clock
 
 OPERATOR_S = 30.0
-"""An operator that has not made a pod by then does not run."""
+"""If the operator has not made a pod by then, it is not running."""
 OVERDUE_S = 5.0
-"""After the time that its kubelet gave a pod to end."""
+"""A pod is overdue this long after the time that its kubelet gave it to end."""
 NOT_INSTALLED = (
     f"launchers mpi and horovod run as MPIJobs ({GROUP}/{VERSION}), which this cluster does not have; install the MPI "
     "operator of Kubeflow (mpi-operator 0.3 or newer), or use launcher per-gpu or torchrun"
@@ -52,15 +52,15 @@ class Form(Protocol):
         ...
 
     async def delete(self, tracked: Tracked, pods: Sequence[Pod], *, kill: bool) -> None:
-        """Whatever of it is in the cluster, seen or not."""
+        """Delete all of the run's pods in the cluster, whether seen or not."""
         ...
 
     async def tend(self, tracked: Tracked, pods: Sequence[Pod]) -> list[Pod]:
-        """What pods need besides being judged. Returns those that are to be judged."""
+        """Do what the pods need besides judging. Returns those to judge."""
         ...
 
     async def missing(self, tracked: Tracked, pods: Sequence[Pod]) -> list[int]:
-        """Ranks whose end is unknown, and of which it is sure that there is no pod."""
+        """Ranks whose end is unknown and that certainly have no pod."""
         ...
 
 
@@ -85,7 +85,7 @@ class BarePods:
                 await self._writer.delete(tracked.namespace, name, kill=kill)
 
     async def tend(self, tracked: Tracked, pods: Sequence[Pod]) -> list[Pod]:
-        """Tell the pods of a run on several nodes each other's addresses, once all have one."""
+        """Send all addresses to the pods of a run on several nodes, once every pod has one."""
         if 1 < len(tracked.nodes) <= len(pods) and all(pod.address for pod in pods):
             addresses = " ".join(pod.address for pod in sorted(pods, key=lambda pod: pod.rank))
             for pod in pods:
@@ -94,7 +94,7 @@ class BarePods:
         return list(pods)
 
     async def missing(self, tracked: Tracked, pods: Sequence[Pod]) -> list[int]:
-        """Asked for by name, for the watch may be behind."""
+        """Queries each pod by name, because the watch may be behind."""
         there = {pod.rank for pod in pods}
         found: list[int] = []
         for rank, node in enumerate(tracked.nodes):
@@ -117,7 +117,7 @@ class BarePods:
 
 
 class MpiJobs:
-    """One MPIJob per run. Its pods are held, placed and introduced as they appear."""
+    """One MPIJob per run. Its pods get their finalizer, node and addresses as they appear."""
 
     def __init__(self, api: Api, writer: Writer, cluster: str, notes: Notes, clock: Clock) -> None:
         self._api = api
@@ -127,7 +127,7 @@ class MpiJobs:
         self._clock = clock
 
     async def check(self) -> None:
-        """Raises Infeasible where the cluster has no such objects."""
+        """Raises Infeasible if the cluster has no MPIJobs."""
         try:
             await self._api.get(f"/apis/{GROUP}/{VERSION}")
         except Refusal as refusal:
@@ -140,12 +140,12 @@ class MpiJobs:
         await self._writer.ensure(path_of(objects.namespace), owned(objects.mpijob, *owner))
 
     async def delete(self, tracked: Tracked, pods: Sequence[Pod], *, kill: bool) -> None:
-        """The object first: its operator makes no pod again."""
+        """Delete the MPIJob first, so that its operator makes no new pods."""
         await self._api.delete(path_of(tracked.namespace, name_of(self._cluster, tracked.run)))
         await self._writer.delete_all(pods, kill=kill)
 
     async def resize(self, tracked: Tracked, wanted: Sequence[Host], pods: Sequence[Pod]) -> bool:
-        """False: it cannot go on in place. Noted here; `tend` brings it about, as often as it takes."""
+        """Note the new hosts; `tend` carries the resize out and retries it. False: it cannot be resized in place."""
         mpi = _mpi(tracked)
         hosts = reassigned(mpi.hosts, wanted)
         if not goes_on(mpi.hosts, hosts, tracked.roster.members[0].node):
@@ -176,7 +176,7 @@ class MpiJobs:
         return counted
 
     async def _choose_launcher(self, tracked: Tracked, mpi: MpiRun, pods: Sequence[Pod]) -> None:
-        """The first that is seen, for the whole run. Noted before it may start."""
+        """Choose the first launcher that is seen, for the whole run. Noted before it may start."""
         found = [pod for pod in pods if pod.rank == LAUNCHER and pod.deleted_s is None]
         if found and not mpi.launcher and not tracked.stop:
             mpi.launcher = found[0].uid
@@ -189,7 +189,8 @@ class MpiJobs:
             await self._writer.delete_all([pod], kill=False)
 
     async def _hold(self, mpi: MpiRun, pod: Pod) -> None:
-        """Until its end is noted. Kubernetes lets nobody hold what is to go already."""
+        """Add the finalizer, which stays until the pod's end is noted. Kubernetes refuses it for a pod that is being
+        deleted."""
         gpus = mpi.hosts[pod.rank - 1].gpus if pod.rank != LAUNCHER else ()
         if pod.deleted_s is not None or (pod.held and pod.slots == gpus):
             return
@@ -219,8 +220,8 @@ class MpiJobs:
             await self._writer.delete_all([wrong], kill=False)
 
     async def _introduce(self, tracked: Tracked, mpi: MpiRun, pods: Sequence[Pod]) -> None:
-        """The launcher may start when all workers are up. Later it is touched when its host discovery has changed: its
-        node then looks at the file again, which it would do only every minute or so."""
+        """Let the launcher start when all workers are up. Later, update it when its host discovery has changed, so that
+        its node reads the file again at once, not only about every minute."""
         launcher = next((pod for pod in pods if pod.rank == LAUNCHER), None)
         workers = sorted((pod for pod in pods if pod.rank != LAUNCHER), key=lambda pod: pod.rank)
         if launcher is None or not launcher.held:
@@ -238,7 +239,7 @@ class MpiJobs:
                 await self._writer.annotate("pods", launcher.namespace, launcher.name, {HOSTS: hosts})
 
     async def missing(self, tracked: Tracked, pods: Sequence[Pod]) -> list[int]:
-        """Listed, for the watch may be behind. What the operator has yet to make is waited for."""
+        """Lists the pods, because the watch may be behind. Waits for pods that the operator has not made yet."""
         mpi = _mpi(tracked)
         there = {pod.rank for pod in pods}
         absent = [rank for rank in tracked.roster.ranks if rank not in there and rank not in tracked.ends]
@@ -283,7 +284,8 @@ async def _unless_gone(work: Awaitable[object]) -> None:
 
 
 def not_its_own(end: End, tracked: Tracked, pods: Iterable[Pod]) -> End:
-    """mpirun and horovodrun fail when a worker vanishes: that is no fault of the job if somebody took the worker."""
+    """mpirun and horovodrun fail when a worker vanishes. If somebody deleted the worker, that is not a fault of the
+    job."""
     if tracked.mpi is None or end.rank != LAUNCHER or end.reason not in (ExitReason.USER_ERROR, ExitReason.KILLED):
         return end
     workers = [pod for pod in pods if pod.rank != LAUNCHER and not tracked.mpi.without(pod)]
@@ -294,8 +296,8 @@ def not_its_own(end: End, tracked: Tracked, pods: Iterable[Pod]) -> End:
 
 
 def counted(pods: Iterable[Pod], runs: Mapping[RunId, Tracked], now_s: float) -> list[Pod]:
-    """What a worker that was resized away uses may be planned at once: a pod that is to have it waits in the cluster's
-    scheduler until the worker is gone. One that has not gone in its time counts like a pod of others."""
+    """The pods, with overdue workers that were resized away as pods of others. Before that, their resources may be
+    planned, because the next pod waits in the cluster's scheduler until the worker is gone."""
     return [replace(pod, cluster="", slots=()) if _overdue(pod, runs, now_s) else pod for pod in pods]
 
 
@@ -307,5 +309,5 @@ def _overdue(pod: Pod, runs: Mapping[RunId, Tracked], now_s: float) -> bool:
 
 
 def any_left(runs: Iterable[Tracked]) -> bool:
-    """Whether workers were resized away: some may become overdue, which no watch tells."""
+    """Whether workers were resized away: some may become overdue, which no watch event reports."""
     return any(tracked.mpi is not None and tracked.mpi.left for tracked in runs)

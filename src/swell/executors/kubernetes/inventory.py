@@ -1,7 +1,7 @@
 """Nodes of a cluster as Swell's nodes. Pure.
 
-The device plugin chooses devices, so GPUs here are anonymous: slots `0 … n-1`, of which a pod of ours notes those that
-it was planned on. What pods of others use is taken from the slots that none of ours holds, from the end.
+The device plugin chooses devices, so GPUs here are anonymous: slots `0 … n-1`; a pod of Swell notes those that it was
+planned on. The use of other pods is subtracted from the free slots, from the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TYPE_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.goog
 MEMORY_LABEL = "nvidia.com/gpu.memory"  # MiB per GPU, by NVIDIA's feature discovery
 RACK_LABELS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _OF_KUBERNETES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable")
-"""Taints that say what a node's readiness and cordon say as well."""
+"""Taints that repeat a node's readiness and cordon."""
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 
 
@@ -31,8 +31,8 @@ def nodes_of(
     settings: KubernetesSettings,
     held: Mapping[str, AbstractSet[int]] = MappingProxyType({}),
 ) -> list[Node]:
-    """In order of name. `cluster`: the id that tells our pods from those of another Swell. `held`: slots by node of
-    runs of ours whose pods may not be there yet."""
+    """The nodes in order of name. `cluster`: the id that distinguishes this Swell's pods from those of another.
+    `held`: slots by node of runs whose pods may not exist yet."""
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node and pod.phase not in ("Succeeded", "Failed"):
@@ -50,7 +50,7 @@ def node_seen(
     settings: KubernetesSettings,
     held: AbstractSet[int] = frozenset(),
 ) -> Node:
-    """`pods`: those on this node that are not over."""
+    """`pods`: those on this node that have not ended."""
     ours = [pod for pod in pods if pod.cluster == cluster]
     others = [pod for pod in pods if pod.cluster != cluster]
     cpus = quantity(node.resources.get("cpu", 0)) - sum(pod.uses.cpus for pod in others)
@@ -81,7 +81,7 @@ def _gpus(node: KubeNode, held: AbstractSet[int], taken: int, settings: Kubernet
 
 
 def closed(node: KubeNode, settings: KubernetesSettings) -> str:
-    """Why Kubernetes would put no new pod of ours there; empty if it would."""
+    """Why Kubernetes would start no new pod of Swell there; empty if it would."""
     if not node.ready:
         return f"not ready in Kubernetes: {node.why_not_ready}"
     if node.cordoned:
@@ -100,5 +100,5 @@ def keeping_out(node: KubeNode) -> list[Taint]:
 
 
 def tolerated(settings: KubernetesSettings) -> tuple[str, ...]:
-    """Keys of taints that our pods tolerate: GPU nodes are commonly tainted with the name of their resource."""
+    """Keys of taints that Swell's pods tolerate: GPU nodes are commonly tainted with the name of their resource."""
     return (settings.gpu_resource, *settings.tolerate)

@@ -1,7 +1,7 @@
-"""Logs of containers, kept on the daemon's disk: followed while they run, complete before their pod is let go.
+"""Logs of containers, kept on the daemon's disk: followed while they run, and complete before their pod is released.
 
-The API server serves a log from a time on, not from an offset, so each line is asked for with its time, and the last
-one that is on disk is remembered beside the log: whoever comes later goes on from there.
+The API server serves a log from a time on, not from an offset. So lines are requested with their times, and the time of
+the last one on disk is kept beside the log; a later request continues from there.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from swell.shim.log_times import LogTimes
 log = logging.getLogger(__name__)
 
 AGAIN_S, LATEST_AGAIN_S = 1.0, 30.0
-"""A log that cannot be had is asked for again after the first, then twice as long each time up to the second."""
+"""Delay before a failed request of a log is repeated: it begins with the first and doubles up to the second."""
 MOST_STREAMS = 400
-"""The most logs that are followed at once; those of further containers are fetched every LATEST_AGAIN_S instead."""
+"""Maximum number of logs that are followed at once; those of further containers are fetched every LATEST_AGAIN_S."""
 DRAIN_S = 20.0
 TIMES_S = 1.0
-"""The least distance between two lines whose times are kept."""
+"""Minimum distance between two lines whose times are kept."""
 FOLLOWED_S = 5.0
 TRIES = 3
-"""So often a node is asked for the log of a container that ran there before it is believed to have none."""
+"""Number of requests to a node for the log of a container that ran there, before it counts as lost."""
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[0-9.:Z+-]*", re.ASCII)
-"""Of each line of a log; a line without one is the kubelet's own word ("unable to retrieve container logs")."""
+"""The time of each line; a line without one is a message of the kubelet ("unable to retrieve container logs")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ class Logs:
             wait_s = min(LATEST_AGAIN_S, 2 * wait_s)
 
     async def drain(self, source: Source, *, ran: bool) -> bool:
-        """All that the container, which has ended, ever wrote. False: it could not be had now. Who follows it is let
-        come to its end: the kubelet may have deleted the log of a pod that is to go."""
+        """Fetch the complete log of a container that has ended. False: it is not available now. A task that follows it
+        may finish first, because the kubelet may have deleted the log of a pod that is being deleted."""
         if source in self._following:
             self._ending[source].set()
             await asyncio.wait([self._following[source]], timeout=FOLLOWED_S)
@@ -97,7 +97,7 @@ class Logs:
         return True
 
     def _given_up(self, source: Source, refusal: Refusal) -> bool:
-        """A busy node may refuse for a moment. One that has lost a log is believed, and the log tells its reader."""
+        """Whether to give the log up: a busy node may refuse for a moment, so only after `TRIES`. The log says so."""
         self._refused[source] = self._refused.get(source, 0) + 1
         if self._refused[source] < TRIES:
             return False
@@ -138,8 +138,8 @@ class Logs:
 
 
 class _Keeper:
-    """Appends to a log what is newer than what it has. The time of the last line is written after the line: what a
-    crash left without its time is cut off, and comes again."""
+    """Appends newer lines to a log. The time of the last line is written after the line, so lines that a crash left
+    without a time are truncated and fetched again."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ class _Keeper:
             self._append(fresh, last)
 
     def _note(self, stamp: str, fresh: int) -> None:
-        """Before the lines are on disk: a reader takes no time for more than is there."""
+        """Note a time before its lines are on disk; a reader ignores times beyond the end of the log."""
         with suppress(ValueError):
             self._times.note(datetime.fromisoformat(stamp).timestamp(), self._size + fresh)
 
@@ -207,7 +207,7 @@ class _Keeper:
 
 
 def _after(stamp: str, last: str) -> bool:
-    """Of two times like 2026-11-17T05:00:00.12Z, whose fractions differ in length."""
+    """Compares two times like 2026-11-17T05:00:00.12Z, whose fractions may differ in length."""
     return _sortable(stamp) > _sortable(last)
 
 
@@ -217,7 +217,7 @@ def _sortable(stamp: str) -> str:
 
 
 def read(path: Path, offset: int, limit: int, *, ended: bool) -> LogChunk:
-    """Raises OSError if it cannot be read for another reason than that there is none."""
+    """Reads a piece of a log, empty if there is none. Raises OSError for other errors."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size

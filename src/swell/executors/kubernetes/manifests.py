@@ -1,13 +1,13 @@
-"""From an order to the objects that are created for it, as plain values. Pure, and golden-tested.
+"""Turns an order into the objects to create for it, as plain values. Pure and golden-tested.
 
-A run is one ConfigMap, which owns all the rest and goes last; one Secret with what must not be read in a pod's spec;
-and one pod per node of its allocation, with one container per worker: workers of a node share its network (loopback)
-and its shared memory, as they do on a machine of one's own. Names follow from the run, so that creating
-twice finds the first.
+A run is one ConfigMap, which owns the other objects and is deleted last; one Secret with values that must not be in a
+pod's spec; and one pod per node of its allocation, with one container per worker: workers of a node share its network
+(loopback) and shared memory, as on a machine outside of Kubernetes. Names are derived from the run, so a repeated
+creation finds the existing objects.
 
-Node affinity by name lets the cluster's scheduler account for what Swell has decided, and refuse it with a reason where
-it knows better. Pods reach each other by their addresses, which are known only once all of them have one: until then
-`address_of` stands for them, and `shim/pod.py` puts the real ones in its place.
+By node affinity the cluster's scheduler accounts for Swell's decision, and can refuse it with a reason. Pods reach each
+other by their addresses, which are known only once all of them have one: until then `address_of` is a placeholder,
+which `shim/pod.py` replaces.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from swell.ports import Launch, Worker
 Manifest = dict[str, Any]
 
 LIBRARY, RUN_DIR, DATA, POD_INFO = "/swell/lib", "/swell/run", "/swell/data", "/swell/pod"
-"""Directories in a pod: what Swell brings along, files of this pod, files of its job, what is known about the pod."""
+"""Directories in a pod: Swell's library, files of this pod, files of its job, information about the pod."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the container's own, shared by the workers of a pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What manifests need to know besides the order."""
+    """The input of manifests besides the order."""
 
     cluster: str
     namespace: str
@@ -55,13 +55,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunObjects:
-    """In the order of their creation."""
+    """The objects of a run, in the order of their creation."""
 
     roster: Roster
     config_map: Manifest
     secret: Manifest
     pods: tuple[Manifest, ...] = ()
-    mpijob: Manifest | None = None  # in the place of pods: an operator makes them
+    mpijob: Manifest | None = None  # instead of pods, which an operator makes
     hosts: tuple[Host, ...] = ()  # its workers
 
     @property
@@ -75,7 +75,7 @@ def name_of(cluster: str, run: RunId) -> str:
 
 
 def address_of(node_rank: int) -> str:
-    """Stands for the address of the run's pod on this node."""
+    """The placeholder for the address of the run's pod on this node."""
     return f"@swell-address-{node_rank}@"
 
 
@@ -84,7 +84,7 @@ def labels_of(cluster: str, run: RunId) -> dict[str, str]:
 
 
 def objects_of(record: JobRecord, nodes: Mapping[str, Node], site: Site, make: Make | None = None) -> RunObjects:
-    """Raises Infeasible, with what to do, for what pods cannot run. `make` adds what runs; unset: bare pods."""
+    """Raises Infeasible, with what to do, if pods cannot run the job. `make` adds the pods; unset: bare pods."""
     assert record.run is not None
     check_storage(record.spec, site.settings)
     names = record.run.allocation.nodes
@@ -120,7 +120,7 @@ def as_pods(pods: Pods, launch: Launch, first: RunObjects) -> RunObjects:
 
 
 def check_storage(spec: JobSpec, settings: KubernetesSettings) -> None:
-    """What the daemon's configuration allows; what no pod can be was refused at submit (`core.pods`)."""
+    """Checks the job against the daemon's configuration; `core.pods` has checked the rest at submit."""
     if spec.resumable and not settings.has_storage and not (spec.kubernetes and spec.kubernetes.volumes):
         raise Infeasible(
             "its checkpoints would be lost with its pod: set `storage_claim` (a ReadWriteMany claim) or `storage_path` "
@@ -142,7 +142,7 @@ def context(site: Site) -> LaunchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """What all pods of a run have in common."""
+    """The common parts of all pods of a run."""
 
     record: JobRecord
     site: Site
@@ -196,7 +196,8 @@ class Pods:
         return pod
 
     def container(self, worker: Worker) -> Manifest:
-        """Its program is up when `shim/pod.py` has written so: the startup probe asks until then, and never again."""
+        """The container of a worker. Its program is up once `shim/pod.py` has noted that, which the startup probe
+        checks."""
         job_files = f"{self.site.cluster}/{self.record.id}"
         return {
             "name": f"rank-{worker.rank}",
@@ -214,8 +215,8 @@ class Pods:
         }
 
     def resources(self, worker: Worker) -> Manifest:
-        """CPUs in the measure of the node's real ones, where Swell accounts more (`cpus_of`): else the cluster would
-        refuse what was planned. Memory is a limit: a worker that needs more is killed rather than its neighbours."""
+        """CPUs are scaled to the node's real ones if Swell accounts more (`cpus_of`), as the cluster would refuse more.
+        Memory is a limit, so a worker that needs more is killed, not its neighbours."""
         node, gpu_resource = self.nodes[worker.node], self.site.settings.gpu_resource
         milli = 1000 * worker.cpus * min(node.cpus, cpus_of(node)) // max(1, cpus_of(node))
         asked: Manifest = {"cpu": f"{milli}m"} if milli else {}
@@ -225,7 +226,8 @@ class Pods:
         return {"requests": asked, "limits": limits}
 
     def _env(self, worker: Worker) -> dict[str, str]:
-        """The device plugin chooses the devices; a worker without any must not see those of others."""
+        """The environment, without a choice of devices, which the device plugin makes; a worker without GPUs must not
+        see those of others."""
         env = dict(worker.env)
         env.pop(HOST_GPUS, None)
         if worker.gpus:
@@ -277,19 +279,19 @@ def _merged_list(base: Sequence[Any], over: Sequence[Any]) -> list[Any]:
 
 
 def on(node: str) -> Manifest:
-    """By the node's name, not by its hostname label, which may differ."""
+    """Node affinity by the node's name, not by its hostname label, which may differ."""
     wanted = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [wanted]}}}
 
 
 def _patient() -> list[Manifest]:
-    """A node that falls silent for some minutes keeps its pods: whether they go on is decided by their lease."""
+    """Tolerations by which a node that is silent for some minutes keeps its pods: their lease decides about them."""
     keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
     return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in keys]
 
 
 def _literal(text: str) -> str:
-    """Kubernetes would put variables in the place of `$(NAME)`."""
+    """Escapes `$(NAME)`, which Kubernetes would replace by a variable."""
     return text.replace("$", "$$")
 
 
@@ -340,14 +342,14 @@ def _mount(index: int, volume: PodVolume) -> Manifest:
 
 
 def owned(manifest: Manifest, name: str, uid: str) -> Manifest:
-    """By the run's ConfigMap: whatever is left goes with it."""
+    """The object, owned by the run's ConfigMap, so that it is deleted with it."""
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
 
 
 def library_of(files: Mapping[str, bytes], cluster: str, namespace: str) -> tuple[Manifest, dict[str, str]]:
-    """The ConfigMap that brings the in-job library and what starts a worker, named by its content; and, for volumes,
-    the path of each of its keys."""
+    """The ConfigMap with the in-job library and the program that starts a worker, named by its content; and for
+    volumes, the path of each of its keys."""
     paths = {f"f{index}": path for index, path in enumerate(sorted(files))}
     digest = hashlib.sha256(b"".join(path.encode() + b"\0" + files[path] for path in sorted(files))).hexdigest()[:10]
     manifest = {

@@ -1,9 +1,9 @@
-"""Which worker of an MPIJob is where, and how it gets there. Pure.
+"""Places the workers of an MPIJob on the planned nodes. Pure.
 
 All workers of an MPIJob are made from one template. To have each on the node that Swell has planned, the template names
 one node at a time: the workers of the first node are made, then the template names the next node, and so on (`stage`).
-The operator makes what is missing and takes away the highest numbers, so a worker keeps its number and its node through
-a resize if it can (`reassigned`).
+The operator makes missing workers and deletes those with the highest numbers, so a worker keeps its number and node in
+a resize if possible (`reassigned`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAUNCHER = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A worker to be: its node, the slots that it holds there, what its container asks for."""
+    """A planned worker: its node, its slots there, and the requests of its container."""
 
     node: str
     gpus: tuple[int, ...]
@@ -38,7 +38,7 @@ class Host:
 
 @dataclass(slots=True)
 class MpiRun:
-    """What is known of a run as MPIJob besides its roster. `launcher`: the uid of the one pod that may start it."""
+    """The state of a run as MPIJob besides its roster. `launcher`: the uid of the one pod that may start it."""
 
     hosts: tuple[Host, ...]
     launcher: str = ""
@@ -51,8 +51,8 @@ class MpiRun:
         return {"hosts": hosts, "launcher": self.launcher, "left": sorted(self.left)}
 
     def without(self, pod: Pod) -> bool:
-        """A pod of the run that is no part of it any more, or never was: a worker that was resized away, or a second
-        launcher, which Kubernetes makes when somebody deletes the first."""
+        """Whether a pod does not belong to the run: a worker that was resized away, or a second launcher, which
+        Kubernetes makes when somebody deletes the first."""
         if pod.rank == LAUNCHER:
             return pod.uid != self.launcher
         return pod.uid in self.left or pod.rank > len(self.hosts)
@@ -64,7 +64,7 @@ def mpi_run_from_json(data: Mapping[str, Any]) -> MpiRun:
 
 
 def roster_with(roster: Roster, hosts: Sequence[Host]) -> Roster:
-    """The launcher, which decides what becomes of the run, and the hosts that serve it."""
+    """The roster of the launcher, which decides the end of the run, and the hosts, which serve it."""
     launcher = replace(roster.members[0], gpus=())
     workers = (Member(rank=index + 1, node=host.node, role=SERVER, gpus=host.gpus) for index, host in enumerate(hosts))
     return replace(roster, members=(launcher, *workers))
@@ -79,7 +79,7 @@ def reassigned(now: Sequence[Host], wanted: Sequence[Host]) -> tuple[Host, ...]:
 
 
 def _taken(left: list[Host], like: Host) -> Host | None:
-    """Slots of a node are alike: the same ones if they are there, else others of it."""
+    """Takes a host of the same node: with the same slots if possible, else with others."""
     same = [host for host in left if host.kind == like.kind]
     found = next((host for host in same if host.gpus == like.gpus), same[0] if same else None)
     if found is not None:
@@ -99,8 +99,8 @@ def moved_ranks(now: Sequence[Host], then: Sequence[Host]) -> set[int]:
 
 
 def stage(hosts: Sequence[Host], workers: Mapping[int, Pod]) -> tuple[int, Host]:
-    """How many workers the object shall ask for now, and the host that its template shall be for: the first that is
-    missing or elsewhere. Those after it of its kind come with it. `workers` by index."""
+    """The number of workers to request now, and the host for the template: the first that is missing or elsewhere.
+    Hosts of the same kind after it come with it. `workers` by index."""
     for index, host in enumerate(hosts):
         if index not in workers or not host.matches(workers[index]):
             alike = next((n for n in range(index, len(hosts)) if hosts[n].kind != host.kind), len(hosts))
@@ -110,6 +110,6 @@ def stage(hosts: Sequence[Host], workers: Mapping[int, Pod]) -> tuple[int, Host]
 
 
 def misplaced(hosts: Sequence[Host], workers: Mapping[int, Pod]) -> Pod | None:
-    """The first worker that is on another node than it should be: deleted, it is made again from the template."""
+    """The first worker on a wrong node; the caller deletes it, and the operator makes it again from the template."""
     wrong = (pod for index, pod in sorted(workers.items()) if index < len(hosts) and not hosts[index].matches(pod))
     return next(wrong, None)

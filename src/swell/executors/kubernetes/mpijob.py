@@ -24,13 +24,13 @@ from swell.ports import Launch, Worker
 
 GROUP, VERSION, PLURAL = "kubeflow.org", "v2beta1", "mpijobs"
 DISCOVERY = "/etc/mpi/discover_hosts.sh"
-"""Where the operator mounts what lists the workers that run."""
+"""Where the operator mounts the script that lists the running workers."""
 SSH_SERVER = ("/usr/sbin/sshd", "-De")
 _HOSTS_COME_BACK = ("--slots-per-host", "1", "--blacklist-cooldown-range", "30", "100")
-"""horovodrun bans a host that failed. A worker that is made again has the name of the old one, so the ban has to end:
-after 30 to 100 s."""
+"""horovodrun bans a host that failed. A worker that is made again has the same name, so the ban has to end, after 30
+to 100 s."""
 _AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-"""Containers often have no other user, and mpirun refuses it without."""
+"""Containers often have no user but root, which mpirun refuses without these."""
 _UNPLACED = address_of(0).split("0", maxsplit=1)[0]
 
 
@@ -82,7 +82,7 @@ def _replicas(count: int, template: Manifest) -> Manifest:
 
 
 def _launcher(pods: Pods, process: Worker, hosts: tuple[Host, ...]) -> Manifest:
-    """It has no GPU, and hands its environment on to workers that have: nothing in it may hide theirs."""
+    """The launcher has no GPU, but passes its environment to workers with GPUs, so it must not hide theirs."""
     env = {**_AS_ROOT, **process.env}
     program = replace(process, argv=_argv(pods.spec, hosts), env=env, gpus=(), cpus=0, memory_mib=0)
     container = pods.container(program)
@@ -100,7 +100,7 @@ def _argv(spec: JobSpec, hosts: tuple[Host, ...]) -> tuple[str, ...]:
 
 
 def _worker(pods: Pods, process: Worker, host: Host) -> Manifest:
-    """Its shim holds the SSH server, and so whatever is started through it, to the run's lease."""
+    """A worker. Its shim ends the SSH server, and all processes started through it, when the run's lease expires."""
     env = {name: value for name, value in process.env.items() if _UNPLACED not in value and name != "SWELL_RANK"}
     program = replace(process, argv=pods.options.worker_command or SSH_SERVER, env=env, gpus=host.gpus)
     container = pods.container(program)
@@ -125,7 +125,7 @@ def _worker(pods: Pods, process: Worker, host: Host) -> Manifest:
 def _template(
     pods: Pods, node: str, container: Manifest, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> Manifest:
-    """The operator takes labels and annotations over, and no finalizers: those come when the pod is seen."""
+    """The operator copies labels and annotations, but no finalizers: those are added when the pod is seen."""
     spec = pods.pod_spec(node, [])
     del spec["restartPolicy"]  # the replicas' own
     spec["containers"] = [container]
@@ -136,7 +136,7 @@ def _template(
 
 
 def _overrides(overrides: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Without those of the containers of the other template."""
+    """The overrides without those of the other template's container."""
     containers = overrides.get("containers")
     if not isinstance(containers, list | tuple):
         return overrides
@@ -145,7 +145,7 @@ def _overrides(overrides: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def staged(found: Manifest, replicas: int, host: Host) -> Manifest | None:
-    """The patch after which the MPIJob asks for `replicas` workers and makes new ones for this host; None: it does."""
+    """The patch by which the MPIJob has `replicas` workers and makes new ones for this host; None: it has."""
     worker = found["spec"]["mpiReplicaSpecs"]["Worker"]
     template = worker["template"]
     container = {**template["spec"]["containers"][0], "resources": host.resources}

@@ -1,5 +1,5 @@
-"""Keeps watch over what the daemon's namespace allows (`rules`). What may not be read is left out, and says so once:
-then a pod beyond a quota is refused by the cluster and tried again later, as without this."""
+"""Watches the limits of the daemon's namespace (`rules`). Those that may not be read are left out, and logged once;
+then the cluster refuses a pod beyond a quota, and it is retried later."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 KUEUE = "kueue.x-k8s.io"
 LOOK_S = 60.0
-"""Kueue is looked for so often, and a permission that is missing is tried so often."""
+"""Interval of the checks for Kueue and for a missing permission."""
 FIRST_S, RETRY_S = 5.0, 1.0
 _ROLE = "add it to the Role of the daemon, as in deploy/kubernetes/rbac.yaml"
 
 
 class NamespaceRules:
-    """`cluster`: tells pods of ours from those of others. `findings`: what of it could not be read, by name."""
+    """`cluster`: the id that distinguishes Swell's pods from others. `findings`: what could not be read, by name."""
 
     def __init__(self, api: Api, cluster: str, gpu_resource: str) -> None:
         self._api = api
@@ -44,7 +44,7 @@ class NamespaceRules:
         return news
 
     async def known(self) -> None:
-        """Returns when the rules have been read, or cannot be for now."""
+        """Returns when the rules have been read, or it is clear that they cannot be read now."""
         try:
             async with asyncio.timeout(FIRST_S):
                 for looked in self._looked:
@@ -81,7 +81,7 @@ class NamespaceRules:
             watching.cancel()
 
     async def _read(self, name: str, what: str, path: str, **query: int) -> Json | None:
-        """What is there, once the API server answers. None: it refuses; a missing permission becomes a finding."""
+        """The objects, once the API server answers. None: it refuses; a missing permission becomes a finding."""
         while True:
             try:
                 found: Json = await self._api.get(path, **query)

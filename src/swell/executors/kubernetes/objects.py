@@ -1,7 +1,7 @@
-"""Objects of the API server, reduced to what Swell reads of them. Pure; unknown fields and missing ones do no harm.
+"""Objects of the API server, reduced to the fields that Swell reads. Pure; unknown or missing fields are harmless.
 
-Swell marks what is its own with labels (`swell/cluster`, `swell/job`, `swell/attempt`, `swell/rank`) and touches
-nothing else.
+Swell marks its own objects with labels (`swell/cluster`, `swell/job`, `swell/attempt`, `swell/rank`) and touches no
+others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 CLUSTER, JOB, ATTEMPT, RANK = "swell/cluster", "swell/job", "swell/attempt", "swell/rank"
 FINALIZER = "swell/record"
-"""Keeps a pod's object until its exit code and log are stored: a pod that was collected early cannot run again."""
+"""Keeps a pod's object until its exit code and log are stored: they would be lost if the pod were deleted earlier."""
 ADDRESSES, GPUS, STOP, LAUNCHED = "swell/addresses", "swell/gpus", "swell/stop", "swell/launched"
 """Annotations. Of a pod: the addresses of its run's pods; the slots that it holds of its node. Of a run's ConfigMap:
 the run was asked to stop; all its pods were created."""
@@ -56,13 +56,13 @@ _GATED = (
 
 
 def quantity(text: object) -> float:
-    """`500m`, `4`, `16Gi`, `1e3` as a number; 0 for what is no quantity."""
+    """`500m`, `4`, `16Gi`, `1e3` as a number; 0 if the text is not a quantity."""
     match = _QUANTITY.fullmatch(str(text))
     return float(match[1]) * _SUFFIX[match[2] or ""] if match else 0.0
 
 
 def time_s(text: str | None) -> float | None:
-    """Of `2026-11-17T05:00:00Z`, in seconds since the epoch."""
+    """`2026-11-17T05:00:00Z` in seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
@@ -74,7 +74,7 @@ class _Amounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uses:
-    """What a pod asks of its node."""
+    """What a pod requests of its node."""
 
     gpus: int = 0
     cpus: float = 0.0
@@ -83,7 +83,7 @@ class Uses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One worker. `state` is waiting, running or terminated; empty before its kubelet has said anything."""
+    """One worker. `state` is waiting, running or terminated; empty before the first report of its kubelet."""
 
     rank: int
     name: str = ""
@@ -113,7 +113,7 @@ class Pod:
     address: str = ""
     addresses: str = ""  # those of its run's pods, as they were announced to it
     created_s: float | None = None
-    deleted_s: float | None = None  # by when it is to have ended; set if it is to end
+    deleted_s: float | None = None  # if it is being deleted: by when it must have ended
     let_go: bool = False  # it is to end, and its kubelet has confirmed that nothing of it is left (or nobody had it)
     finalizers: tuple[str, ...] = ()
     unschedulable: str = ""
@@ -123,18 +123,18 @@ class Pod:
 
     @property
     def held(self) -> bool:
-        """By Swell, until its end is noted."""
+        """Whether Swell holds its object, until its end is noted."""
         return FINALIZER in self.finalizers
 
     @property
     def up(self) -> bool:
-        """All its programs have started, and run."""
+        """Whether all its programs have started and are running."""
         running = [container.state == "running" and container.started for container in self.containers]
         return bool(running) and all(running)
 
     @property
     def over(self) -> bool:
-        """Its kubelet says that none of its containers runs, nor will."""
+        """Whether its kubelet reports that no container of it runs or will run."""
         if self.phase in ("Succeeded", "Failed"):
             return True
         if self.let_go and not any(container.state == "running" for container in self.containers):
@@ -151,7 +151,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeNode:
-    """A node as the API server has it. Amounts are the allocatable ones."""
+    """A node of the API server. Amounts are the allocatable ones."""
 
     name: str
     boot_id: str = ""
@@ -201,7 +201,7 @@ def _run(labels: Json) -> RunId | None:
 
 
 def _rank(labels: Json) -> int:
-    """What Swell wrote, else what an operator made of its template."""
+    """The rank that Swell wrote, else the one that an operator derived from its template."""
     if RANK not in labels and REPLICA_INDEX in labels:
         return _whole(labels[REPLICA_INDEX]) + 1
     return _whole(labels.get(RANK))
@@ -230,7 +230,7 @@ def _disruption(condition: Json | None) -> str:
 
 def _uses(spec: Json, gpu_resource: str) -> Uses:
     """What the scheduler counts: the sum over its containers, or an init container if that is more. Init containers
-    that go on beside the others (sidecars, from version 1.28 on) count with those that come after them."""
+    that keep running (sidecars, from version 1.28 on) count with those that come after them."""
     lasting = [_requested(container, gpu_resource) for container in spec.get("containers") or ()]
     sidecars: list[_Amounts] = []
     peaks: list[_Amounts] = []
@@ -251,7 +251,7 @@ def _sum(amounts: Sequence[_Amounts]) -> _Amounts:
 
 
 def _requested(container: Json, gpu_resource: str) -> _Amounts:
-    """A limit without a request is a request as well."""
+    """The requests of a container; a limit without a request counts as a request."""
     resources = container.get("resources") or {}
     return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})}, gpu_resource)
 
@@ -262,7 +262,7 @@ def _amounts(asked: Json, gpu_resource: str) -> _Amounts:
 
 
 def _containers(spec: Json, status: Json, rank: int) -> tuple[Container, ...]:
-    """Those that are workers, in order of rank, whether or not their kubelet has said anything of them."""
+    """The worker containers, in order of rank, with or without a report of their kubelet."""
     told = {found.get("name", ""): found for found in status.get("containerStatuses") or ()}
     names = [container.get("name", "") for container in spec.get("containers") or ()]
     ranks = {name: int(match[1]) for name in names if (match := _RANK_NAME.fullmatch(name))}

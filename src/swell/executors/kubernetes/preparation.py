@@ -1,5 +1,5 @@
-"""From an order to the objects of its run: what the daemon adds (addresses, token), and what pods bring along (the
-in-job library, and what starts a worker and says how it ended). Called by the executor in a thread."""
+"""Turns an order into the objects of its run: adds the daemon's addresses and token, the in-job library, and the
+program that starts a worker and reports its end. Called by the executor in a thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PodPreparation:
 
 
 def pod_files(library: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Path under /swell/lib -> content."""
+    """The files below /swell/lib: path -> content."""
     shim = Path(swell.shim.__file__).parent
     found = {f"sdk/{path}": content for path, content in library.items()}
     found |= {f"shim/swell/shim/{path.name}": path.read_bytes() for path in shim.glob("*.py")}

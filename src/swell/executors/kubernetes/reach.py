@@ -1,6 +1,5 @@
-"""Whether pods reach the daemon at the address that it tells them: a small pod tries it when the daemon starts, rather
-than the first job. What it finds is in the log and in `swell doctor`; jobs are planned all the same, for theirs may be
-other nodes."""
+"""Checks whether pods reach the daemon at its address: a small pod tries it when the daemon starts, before the first
+job does. The result is in the log and in `swell doctor`; jobs are planned in any case: their nodes may differ."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ log = logging.getLogger(__name__)
 
 NAME = "reach"
 TRIES, TRY_S = 6, 5
-"""In the pod: the daemon may be still starting."""
+"""Tries within the pod, because the daemon may still be starting."""
 WAIT_S, LOOK_S, AGAIN_S = 120.0, 1.0, 60.0
-"""For the pod's end; between looks at it; until it is tried anew where the daemon was not reached."""
+"""Time-out of the pod; interval between looks at it; delay before the next pod if the daemon was not reached."""
 NOT_REACHED = 7
 _ASK = """
 import ssl, sys, urllib.request
@@ -46,7 +45,7 @@ exit 7
 
 
 class Reach:
-    """`findings`: filled while the daemon is not reached, or where that cannot be found out."""
+    """`findings`: not empty while the daemon is not reached, or if the check is impossible."""
 
     def __init__(self, api: Api, cluster: str, url: str, settings: KubernetesSettings) -> None:
         self._api = api
@@ -57,7 +56,7 @@ class Reach:
         self.findings: dict[str, Check] = {}
 
     async def run(self) -> None:
-        """Until pods reach the daemon, or it is sure that this cannot be found out."""
+        """Repeats the check until pods reach the daemon, or the check is impossible."""
         while self._image:
             found = await self._tried()
             if found is None:
@@ -92,7 +91,7 @@ class Reach:
         return judged(found.get("status") or {}, self._url)
 
     async def _gone(self) -> None:
-        """What an earlier daemon has left of its own."""
+        """Delete the pod that an earlier daemon has left."""
         await self._api.delete(self._path, 1)
         give_up_s = _now_s() + WAIT_S
         while _now_s() < give_up_s:
@@ -105,7 +104,7 @@ class Reach:
             await asyncio.sleep(LOOK_S)
 
     async def _ended(self) -> Json:
-        """The pod as it ended, or as it is when it has not in time."""
+        """The pod after its end, or at the time-out."""
         give_up_s = _now_s() + WAIT_S
         while True:
             found: Json = await self._api.get(self._path)
@@ -115,7 +114,8 @@ class Reach:
 
 
 def probe_pod(cluster: str, namespace: str, image: str, url: str) -> Manifest:
-    """It has no GPU, no permission, and the label of this Swell, whose own use of nodes is not counted as others'."""
+    """The pod for the check. It has no GPU, no permissions, and Swell's label, so it does not count as a pod of
+    others."""
     container = {
         "name": NAME,
         "image": image,
@@ -139,7 +139,7 @@ def probe_pod(cluster: str, namespace: str, image: str, url: str) -> Manifest:
 
 
 def judged(status: Json, url: str) -> Check:
-    """What the pod's end, or what it waits for, says about the address. Pure."""
+    """The finding from the pod's end, or from what it waits for. Pure."""
     if status.get("phase") == "Succeeded":
         return Check(name="kubernetes", verdict=Verdict.OK, words=f"pods reach the daemon at {url}")
     states: list[Json] = [container.get("state") or {} for container in status.get("containerStatuses") or ()]

@@ -1,4 +1,4 @@
-"""Looks at runs side by side, at each by one look at a time: a node whose logs hang delays no other run."""
+"""Looks at runs concurrently, with one look per run at a time, so that a node whose logs hang delays no other run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AT_ONCE = 64
 
 
 class Rounds:
-    """`look` raises nothing. `wake` is called when a run is to be looked at: whoever waits for it calls `begin`."""
+    """`look` must not raise. `wake` is called when a run needs a look; its receiver then calls `begin`."""
 
     def __init__(self, look: Callable[[RunId], Awaitable[None]], wake: Callable[[], None]) -> None:
         self._look = look
@@ -21,7 +21,7 @@ class Rounds:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     def hint(self, runs: Iterable[RunId]) -> None:
-        """What is hinted while a look is under way is looked at once more."""
+        """These runs need a look. A hint during a look causes one more."""
         self._due.update(dict.fromkeys(runs))
         self._wake()
 

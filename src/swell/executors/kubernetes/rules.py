@@ -1,7 +1,7 @@
-"""What a namespace lets its pods have: its ResourceQuotas, and whether Kueue admits pods there. Pure.
+"""Limits of a namespace: its ResourceQuotas, and whether Kueue admits pods there. Pure.
 
-Others' use is counted from their pods, not read from a quota's status: that is written some time after each pod, and
-would now and then count pods of ours as pods of others.
+Others' use is counted from their pods, not read from a quota's status, which is written some time after each pod and
+would sometimes count Swell's pods as pods of others.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def quota_of(data: Mapping[str, Any]) -> ResourceQuota:
 def caps_from(
     quotas: Iterable[ResourceQuota], pods: Iterable[Pod], nodes: Sequence[Node], *, gpu_resource: str, namespace: str
 ) -> tuple[Cap, ...]:
-    """The tightest of each kind. `pods`: of others, in the namespace. A quota that counts some pods only is left out:
-    whether it counts ours is not worked out, and a pod that it refuses is tried again later."""
+    """The tightest cap of each kind. `pods`: those of others in the namespace. A quota that counts only some pods is
+    left out; a pod that it refuses is retried later."""
     found: dict[Capped, Cap] = {}
     others = [pod for pod in pods if pod.phase not in ("Succeeded", "Failed")]
     used = _used([pod.uses for pod in others])
@@ -90,7 +90,7 @@ def _cpus_per_real_cpu(nodes: Sequence[Node]) -> float:
 
 
 def managed_by(labels: Mapping[str, str], queues: Sequence[str]) -> str:
-    """What shows that Kueue admits the pods of a namespace; empty: nothing does. `queues`: its LocalQueues."""
+    """The evidence that Kueue admits the pods of a namespace; empty: there is none. `queues`: its LocalQueues."""
     label = next((key for key in KUEUE_LABELS if labels.get(key) == "true"), "")
     if label:
         return f"its label {label}"

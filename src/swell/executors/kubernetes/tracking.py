@@ -1,9 +1,9 @@
-"""What the Kubernetes executor knows of a run that is not over, and what it keeps of each on the daemon's disk:
+"""The state of a run in the Kubernetes executor, and its files on the daemon's disk:
 
-    <directory>/<run>/run.json    who belongs to it, where its pods are, how each worker ended
+    <directory>/<run>/run.json    its roster, the nodes of its pods, how each worker ended
     <directory>/<run>/<rank>/log
 
-A worker's end is on disk before its pod is let go, so that any later daemon finds one or the other.
+A worker's end is on disk before its pod is released, so that a later daemon finds one or the other.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Tracked:
         return [member.rank for member in self.roster.members if member.node == node]
 
     def obeys_lease(self, node: str, *, heard: bool) -> bool:
-        """Whether its pod there ends by itself when its lease is over: one that has asked for it does. One that has not
-        started yet will ask first; but one that cannot be heard may have started without (an image without python3)."""
+        """Whether its pod there certainly ends when its lease expires. A pod that has asked for its lease does; one
+        that has not started will ask first; one on a silent node may have started without (no python3 in the image)."""
         if not self.lease_s or node in self.leased:
             return bool(self.lease_s)
         return heard and not self.up.intersection(self.ranks_on(node))
@@ -80,7 +80,7 @@ class Tracked:
 
 
 def slots_held(runs: Iterable[Tracked]) -> dict[str, set[int]]:
-    """By node: slots of runs whose pods may not have been seen yet."""
+    """Slots by node of runs whose pods may not have been seen yet."""
     held: dict[str, set[int]] = {}
     for tracked in runs:
         for member in tracked.roster.members:
@@ -89,7 +89,7 @@ def slots_held(runs: Iterable[Tracked]) -> dict[str, set[int]]:
 
 
 def lease_on(node: str, runs: Iterable[Tracked], lease_s: float, heard: bool) -> float:
-    """After which silence the runs on a node are over: 0 if one there may not obey its lease, or leases are off."""
+    """The lease of a node's runs, after which they have ended; 0 if a run may not obey its lease, or leases are off."""
     here = [tracked for tracked in runs if node in tracked.nodes]
     if not lease_s or not all(tracked.obeys_lease(node, heard=heard) for tracked in here):
         return 0.0
@@ -116,7 +116,7 @@ def tracked_from_json(data: Mapping[str, Any]) -> Tracked:
 
 
 class Notes:
-    """Blocks: called in a thread, or where a few hundred bytes do not matter."""
+    """Reads and writes run.json. It blocks, so call it in a thread, or only for small files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -139,7 +139,7 @@ class Notes:
 
 
 def ends_of_missing(tracked: Tracked, ranks: Sequence[int], now_s: float) -> list[End]:
-    """Of workers whose pods are gone although nobody noted how they ended."""
+    """The ends of workers whose pods are gone without a noted end."""
     if tracked.failed is not None:
         return [replace(tracked.failed, rank=rank, at_s=now_s) for rank in ranks]
     if tracked.stop or tracked.told_rest:

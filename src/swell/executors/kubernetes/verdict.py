@@ -1,8 +1,8 @@
-"""What the statuses of a run's pods mean. Pure.
+"""Decides what the statuses of a run's pods mean. Pure.
 
-Each worker's end is worked out from its container's status, from what `shim/pod.py` left as its termination message,
-and from why the pod ended: the cluster may have refused, evicted or deleted it, which is no fault of the job. What the
-ends mean for the run is decided in `executors.verdict`, as for machines.
+Each worker's end follows from its container's status, the termination message of `shim/pod.py`, and the cause of the
+pod's end: if the cluster refused, evicted or deleted it, that is not a fault of the job. `executors.verdict` decides
+what the ends mean for the run, as for machines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from swell.executors.kubernetes.objects import Container, Pod
 from swell.executors.verdict import End, how_it_ended, why_not_started
 
 PENDING_S = 30.0
-"""A pod that the cluster has not placed by then, or whose image it cannot have, is given up: its GPUs serve others."""
+"""A pod that the cluster has not placed by then, or whose image is unavailable, is given up, so that others get its
+GPUs."""
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"})
 _NOT_RUN = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
@@ -33,11 +34,11 @@ _LEASE_OVER = "its pod could not reach the daemon and ended its work when its le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A pod as it is now, for the run it belongs to."""
+    """The present state of a pod for its run."""
 
     up: tuple[int, ...] = ()  # ranks whose program has started
     ends: tuple[End, ...] = ()
-    epochs: Mapping[str, Any] | None = None  # the training's own record, as its last word said
+    epochs: Mapping[str, Any] | None = None  # the training's own record, from the termination message
 
 
 def judge(pod: Pod, *, stopped: bool, now_s: float) -> Judged:
@@ -54,7 +55,7 @@ def lost(ranks: Sequence[int], why: str, now_s: float, reason: ExitReason = Exit
 
 
 def last_word(container: Container) -> Mapping[str, Any] | None:
-    """What `shim/pod.py` said at its end; None: it did not, or the image has no python3."""
+    """The termination message of `shim/pod.py`; None: there is none, for example in an image without python3."""
     if container.state != "terminated" or not container.message.startswith("{"):
         return None
     try:
@@ -87,7 +88,7 @@ def _end(
 
 
 def _by_the_cluster(pod: Pod, now_s: float) -> tuple[ExitReason, str] | None:
-    """Ends that the cluster brought about before or beside the job's own: never its fault."""
+    """The reason if the cluster ended the pod, which is never a fault of the job; None: it did not."""
     if pod.phase == "Failed" and pod.reason == "Evicted":
         return ExitReason.NODE_FULL, f"evicted by its node: {pod.message}"
     if pod.phase == "Failed" and pod.reason in _SHUT_DOWN:
@@ -115,8 +116,8 @@ def _never_starts(pod: Pod, container: Container, now_s: float) -> str | None:
 
 
 def _without_status(pod: Pod, rank: int, stopped: bool, now_s: float) -> End:
-    """The pod is over, and nobody says how this container ended: it never ran, or its kubelet had removed it before it
-    reported (as those of 1.20 do with pods that are deleted)."""
+    """The end of a container without a status: it never ran, or its kubelet removed it before reporting (as version
+    1.20 does for deleted pods)."""
     if stopped:
         return End(rank=rank, reason=ExitReason.STOPPED, at_s=now_s, message="stopped; its node reported no exit code")
     if pod.deleted_s is not None:
@@ -125,13 +126,13 @@ def _without_status(pod: Pod, rank: int, stopped: bool, now_s: float) -> End:
 
 
 def _by_whom(pod: Pod) -> str:
-    """For people: who ended a pod, if Swell did not."""
+    """For people: what ended a pod, other than Swell."""
     return f"{pod.disrupted}; it goes on from its last checkpoint" if pod.disrupted else _BY_OTHERS
 
 
 def _at_s(container: Container, word: Mapping[str, Any] | None, now_s: float) -> float:
-    """When a worker ended, by its node's clock: who ended first brought the others down. Never in the future. Who left
-    no word was killed whole, and its kubelet reports whole seconds, which puts it before the others."""
+    """When a worker ended, by its node's clock, because the first end caused the others. Never in the future. Without a
+    termination message it was killed, and the whole seconds of its kubelet place it before the others."""
     told = word.get("at_s") if word is not None else container.finished_s
     return min(now_s, float(told)) if isinstance(told, int | float) else now_s
 
@@ -160,7 +161,7 @@ def _ended(
 
 
 def _code(container: Container, word: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
-    """Exit code, or the signal that ended it. A runtime reports a signal as 128 more than its number."""
+    """The exit code, or the signal that ended it: a runtime reports 128 plus its number."""
     if word is not None:
         return word["code"], word["signal"]
     code = container.exit_code

@@ -1,5 +1,5 @@
-"""A copy of one kind of object of the cluster, kept current: list, then watch; listed again when a watch has expired,
-after an outage, and now and then, for whatever a watch may have missed."""
+"""Keeps a current copy of one kind of object of the cluster: list, then watch; list again when a watch has expired,
+after an outage, and regularly, in case a watch has missed something."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_S, MAX_RETRY_S = 0.5, 10.0
 
 
 class Reflector(Generic[T]):
-    """`items` by `namespace/name`. `changed` is called with each value as it is now, or as it last was (gone=True)."""
+    """`items` by `namespace/name`. `changed` is called with each new value, or the last one if gone (gone=True)."""
 
     def __init__(
         self, api: Api, path: str, parse: Callable[[Mapping[str, Any]], T], changed: Callable[[T, bool], None]
@@ -54,7 +54,7 @@ class Reflector(Generic[T]):
                 wait_s, self._version = min(MAX_RETRY_S, 2 * wait_s), ""
 
     async def _list(self) -> None:
-        """All pages are read before anything of them holds: an outage in between changes nothing."""
+        """Read all pages before applying any, so that an outage in between changes nothing."""
         found: dict[str, T] = {}
         page = await self._api.get(self._path, limit=PAGE)
         while True:

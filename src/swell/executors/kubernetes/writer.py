@@ -1,5 +1,5 @@
-"""What is created, annotated and deleted in the cluster. Every call may be sent again: it finds what is there, and does
-not mind what is gone. Which of it is to be done is decided in `executor`.
+"""Creates, annotates and deletes objects of the cluster. Every call is idempotent: it accepts objects that exist
+already or are gone. `executor` decides which calls to make.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from swell.executors.kubernetes.manifests import Manifest, RunObjects, labels_of
 from swell.executors.kubernetes.objects import CLUSTER, FINALIZER, STOP, Pod
 
 KILL_GRACE_S = 1
-"""Not 0: that would forget the pod while its kubelet may still run it."""
+"""Not 0: that would delete the pod's object while its kubelet may still run it."""
 
 
 class Writer:
-    """`library` makes the object that all runs of a namespace need first."""
+    """`library` returns the object that all runs of a namespace need first."""
 
     def __init__(self, api: Api, library: Callable[[str], Manifest]) -> None:
         self._api = api
@@ -50,7 +50,7 @@ class Writer:
         await self._api.patch(namespaced(namespace, kind, name), {"metadata": {"annotations": values}})
 
     async def fence(self, namespace: str, name: str) -> None:
-        """A launch that is sent again after this creates no pod."""
+        """Mark the run as stopped, so that a repeated launch creates no pod."""
         try:
             await self.annotate("configmaps", namespace, name, {STOP: "true"})
         except Refusal as refusal:
@@ -66,7 +66,7 @@ class Writer:
                 await self.delete(pod.namespace, pod.name, kill=kill, uid=pod.uid)
 
     async def let_go(self, pod: Pod) -> None:
-        """Its ends are noted: the cluster may forget it."""
+        """Release a pod whose ends are noted, so that the cluster may delete it."""
         path = namespaced(pod.namespace, "pods", pod.name)
         if pod.deleted_s is None:
             await self._api.delete(path, uid=pod.uid)
@@ -79,7 +79,7 @@ class Writer:
                     raise
 
     async def delete_claims(self, cluster: str, *, keep: Collection[str]) -> None:
-        """ConfigMaps of this Swell's runs, but for those named."""
+        """Delete the ConfigMaps of this Swell's runs, except those in `keep`."""
         path = namespaced(self._api.namespace, "configmaps")
         found = await self._api.get(path, labelSelector=f"{CLUSTER}={cluster}")
         for item in found["items"]:

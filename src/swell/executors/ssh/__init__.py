@@ -1,1 +1,1 @@
-"""Machines over SSH: how they are connected to, and the transport that `hosts` speaks to them with."""
+"""Machines over SSH: their connections, and the transport by which `hosts` reaches them."""

@@ -1,4 +1,4 @@
-"""What is delivered to a machine: the folder `shim`, as one archive named by its content."""
+"""Packs the folder `shim`, which is delivered to machines, as one archive named by its content."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def agent_archive() -> Archive:
 
 @cache
 def boot_program() -> bytes:
-    """What the fixed command of a connection is sent first."""
+    """The program that is sent first to the fixed command of a connection."""
     source = (Path(shim.__file__).parent / "boot.py").read_bytes()
     return f"{len(source)}\n".encode() + source

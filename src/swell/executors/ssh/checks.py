@@ -1,7 +1,7 @@
-"""What a machine over SSH must be like before it is added: each check as a value, as soon as it is made.
+"""Checks a machine over SSH before it is added; each check is a value, yielded as soon as it is made.
 
 The daemon connects as it will later. The first connection pins the host key, unless one is pinned already. All checks
-are made even if one fails, so that a person can mend everything at once; only without a login there is nothing to ask.
+are made even if one fails, so that a person can fix everything at once; only without a login no others are possible.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 MARK = "swell-probe:"
 LOGOUT_S = 1.0
-"""What ends processes of a login does so when the login ends; it is given this long."""
+"""Time for the system to end the processes of a login after it, if it is configured to."""
 PROBE_S = 60.0
 
 
 async def check_machine(declared: Node) -> AsyncIterator[Check | Node]:
-    """Checks as they are made, then, if none failed, the machine as it was declared with what was found: its host key,
-    its address, what it has."""
+    """Yields the checks, then, if none failed, the declared machine with its host key, address and inventory."""
     ssh = declared.ssh
     assert ssh is not None
     ok = True
@@ -57,7 +56,7 @@ async def check_machine(declared: Node) -> AsyncIterator[Check | Node]:
 
 
 async def _login(ssh: Ssh) -> tuple[str, Ssh]:
-    """With the user to log in as, and the host key that is trusted from now on. Raises what `connect` does."""
+    """Logs in. Returns the user and `ssh` with the host key that is trusted from now on. Raises as `connect`."""
     trusted = ssh if ssh.host_key else replace(ssh, host_key=await fetch_host_key(ssh))
     async with await connect(trusted) as connection:
         who = str(connection.get_extra_info("username") or ssh.user)
@@ -65,7 +64,7 @@ async def _login(ssh: Ssh) -> tuple[str, Ssh]:
 
 
 async def _checks(connection: SSHClientConnection, ssh: Ssh) -> AsyncIterator[Check | Mapping[str, Any]]:
-    """On one login, then on a second one what became of the first. Facts are passed on for `as_found`."""
+    """Checks by one login, and by a second one what remained of the first. Yields the facts too, for `as_found`."""
     left: Mapping[str, Any] = {}
     try:
         told = False
@@ -91,8 +90,8 @@ async def _checks(connection: SSHClientConnection, ssh: Ssh) -> AsyncIterator[Ch
 
 
 async def _facts(connection: SSHClientConnection, ssh: Ssh, *arguments: str) -> AsyncIterator[dict[str, Any]]:
-    """The probe goes in as text on its standard input; only fixed words and quoted arguments reach a shell. What the
-    shell printed before it is a fact as well."""
+    """The facts that the probe prints. Its text goes to standard input; a shell gets only fixed words and quoted
+    arguments. What the shell itself printed before is a fact too."""
     source = (files(__package__) / "probe.py").read_text(encoding="utf-8")
     command = shlex.join([ssh.python, "-IS", "-", *arguments])
     async with (
@@ -114,7 +113,7 @@ async def _facts(connection: SSHClientConnection, ssh: Ssh, *arguments: str) -> 
 
 
 async def _no_python(connection: SSHClientConnection, ssh: Ssh) -> Check:
-    """The probe printed nothing: is Python missing there, or too old?"""
+    """The check after a probe that printed nothing: Python is missing there, or too old."""
     command = f"{shlex.join([ssh.python, '--version'])} 2>&1"
     done = await connection.run(command, encoding="utf-8", errors="replace")
     said = str(done.stdout or "").strip()
@@ -134,7 +133,7 @@ def _lost() -> tuple[type[Exception], ...]:
 
 
 async def _survival(ssh: Ssh, left: Mapping[str, Any]) -> Check:
-    """By doing it: the first login is over, is its process still there?"""
+    """Whether a process survives the end of its login: tries it with the process that the first login left."""
     await asyncio.sleep(LOGOUT_S)
     try:
         async with await connect(ssh) as connection:

@@ -1,4 +1,4 @@
-"""A machine that was removed keeps nothing of this cluster: its directory there is deleted, and nothing else."""
+"""Deletes the directory of this cluster, and nothing else, on a machine that was removed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Connections to machines over SSH: who is let in, which server is trusted, how long an answer is waited for.
+"""Connections to machines over SSH: authentication, trusted host keys, time-outs.
 
-Needs the extra `ssh` (asyncssh), which is imported when the first connection is made. No agent forwarding,
-no shell: the daemon runs one fixed command and talks to it. `swell port-forward` makes a connection of its own.
+Needs the extra `ssh` (asyncssh), which is imported for the first connection. No agent forwarding, no shell: the daemon
+runs one fixed command and communicates with it. `swell port-forward` makes a connection of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CONNECT_S = 10.0
 
 
 class Refusal(OSError):
-    """The machine answered, and does not let us in: the message says why and what to do."""
+    """The machine answered and refused the login: the message says why and what to do."""
 
 
 async def connect(ssh: Ssh, *, timeout_s: float = CONNECT_S) -> SSHClientConnection:
-    """Raises `Unreachable` if the machine does not answer, `Refusal` if it answers: no, or is not the one it was."""
+    """Raises `Unreachable` if the machine does not answer, `Refusal` if it refuses or its host key has changed."""
     asyncssh = _asyncssh()
     trusted = _pinned(asyncssh, ssh)
     keep = {"keepalive_interval": KEEPALIVE_S, "keepalive_count_max": KEEPALIVES}
@@ -42,7 +42,7 @@ async def connect(ssh: Ssh, *, timeout_s: float = CONNECT_S) -> SSHClientConnect
 
 
 async def fetch_host_key(ssh: Ssh) -> str:
-    """The key that the machine presents now, as one line of OpenSSH's format without a comment: to be pinned."""
+    """The host key of the machine, to be pinned: one line of OpenSSH's format without a comment."""
     asyncssh = _asyncssh()
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -55,7 +55,7 @@ async def fetch_host_key(ssh: Ssh) -> str:
 
 
 def told_apart(ssh: Ssh, error: Exception) -> OSError:
-    """No answer, or the answer no?"""
+    """The error as `Refusal` or `Unreachable`."""
     asyncssh, where = _asyncssh(), f"{ssh.host}:{ssh.port}"
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return Refusal(
@@ -87,8 +87,8 @@ def _asyncssh() -> Any:
 
 
 def _where(ssh: Ssh) -> dict[str, Any]:
-    """With an alias, ~/.ssh/config says how to get there (HostName, Port, ProxyJump), and its own trusted hosts are
-    those of the jumps; without one, nothing but what was declared counts."""
+    """With an alias, ~/.ssh/config determines the route (HostName, Port, ProxyJump), and its known hosts apply to the
+    jumps; without one, only the declaration counts."""
     if ssh.config_host:
         there = {"port": ssh.port} if ssh.port != 22 else {}
         return {"host": ssh.config_host, "config": [str(Path("~/.ssh/config").expanduser())], **there}
@@ -101,7 +101,7 @@ def _who(ssh: Ssh) -> dict[str, Any]:
 
 
 def _pinned(asyncssh: Any, ssh: Ssh) -> Any:
-    """Whatever the name or address: this key, and no other."""
+    """Trusts only this key, for any name or address."""
     if not ssh.host_key:
         raise Refusal(f"no host key is pinned for {ssh.host}; add the machine with `swell node add`, which pins it")
     try:

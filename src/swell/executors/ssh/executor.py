@@ -1,4 +1,4 @@
-"""The executor of machines over SSH: those that are declared so, as they come and go."""
+"""The executor of machines over SSH: follows declarations as people add and remove machines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TUNING = Tuning(inventory_s=10.0)
 
 
 class SshExecutor(HostExecutor):
-    """`kept_dir`: what is remembered of runs on the daemon's side. `epoch`: of the daemon's store. `upstream`: opens
-    connections to the daemon's own API, for what trainings say through their agents."""
+    """`kept_dir`: the rosters of runs on the daemon's side. `epoch`: of the daemon's store. `upstream`: opens
+    connections to the daemon's own API, for reports of trainings through their agents."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SshExecutor(HostExecutor):
         )
 
     def know(self, nodes: Mapping[str, Node]) -> None:
-        """The machines there are, whenever that changes."""
+        """Join and leave machines. Called with all nodes whenever they change."""
         found = {n.name: (n.ssh, n.lease_s) for n in nodes.values() if n.executor == "ssh" and n.ssh is not None}
         for name in [name for name in self._declared if found.get(name) != self._declared[name]]:
             self.leave(name)

@@ -1,4 +1,4 @@
-"""What the facts about a machine mean: checks with words and fixes for people, and the node as it was found. Pure."""
+"""Turns the facts about a machine into checks with fixes for people, and into its node. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Fact = Mapping[str, Any]
 DEFAULT_ROOT = "~/.swell"
 OLDEST_PYTHON = (3, 8)
 CLOCK_S = 5.0
-"""Times in logs and of files may differ so much before it is worth a word; leases do not depend on it."""
+"""A difference of clocks above this is reported; it affects times in logs and of files, not leases."""
 LOW_MIB, TOO_LOW_MIB = 10 * 1024, 512
 BUSY_MIB = 512
-"""A GPU with more memory in use than this is in use, though no process is shown (containers hide theirs)."""
+"""A GPU with more used memory than this counts as in use even if no process is shown (containers hide theirs)."""
 GPU_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used")
 APP_FIELDS = ("gpu_uuid", "pid")
-"""What `probe` asks `nvidia-smi` for."""
+"""The fields that `probe` requests from `nvidia-smi`."""
 NETWORK = re.compile(
     r"nfs\d?|cifs|smb.*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|orangefs|pvfs2|panfs|fuse\.(?!overlay).*"
 )
-"""File systems on which locks can be lost, or seen by other machines."""
+"""File systems on which locks can be lost, or are shared with other machines."""
 
 
 def where(ssh: Ssh) -> str:
@@ -44,7 +44,7 @@ def host_key(ssh: Ssh, *, pinned_before: bool) -> Check:
 
 
 def login_fix(ssh: Ssh, error: Exception) -> str:
-    """What to do about a login that failed, from what the library raised."""
+    """What to do about a failed login, from the exception of the library."""
     cause, kind = error.__cause__, type(error.__cause__).__name__
     port, user = f"-p {ssh.port} " if ssh.port != 22 else "", f"{ssh.user}@" if ssh.user else ""
     command = f"ssh {port}{user}{ssh.config_host or ssh.host}"
@@ -67,7 +67,7 @@ def login_fix(ssh: Ssh, error: Exception) -> str:
 
 
 def of(fact: Fact, now_s: float) -> Sequence[Check]:
-    """What one fact of the probe says; nothing for those that only describe."""
+    """The checks from one fact of the probe; none for facts that only describe."""
     kind = fact["fact"]
     if kind == "chatter":
         return [_chatter(fact["printed"])]
@@ -145,8 +145,8 @@ def no_session(said: str) -> Check:
 
 
 def _chatter(printed: str) -> Check:
-    """The agent speaks on its standard output: whatever else is printed there would be taken for its words. That this
-    was asked at all shows that sshd opens a session, of which one at a time is needed."""
+    """The check of what a login prints: the agent uses its standard output, so other output there would corrupt its
+    answers. That this check runs proves that sshd opens a session; one at a time is needed."""
     if not printed.strip():
         return Check(name="sessions", verdict=Verdict.OK, words="commands run; one session at a time is needed")
     words = f"the shell prints something before each command: {' '.join(printed.split())[:80]!r}"
@@ -183,7 +183,7 @@ def _listed(gpus: Sequence[Gpu]) -> str:
 
 
 def gpus_in(fact: Fact) -> tuple[Gpu, ...]:
-    """At the first add nothing of ours runs there: whatever is on a GPU is others'."""
+    """The GPUs of a new machine. No run of Swell is there yet, so every process on a GPU counts as others'."""
     taken = {row["gpu_uuid"] for row in rows_in(str(fact["apps"]).splitlines(), APP_FIELDS)}
     rows = rows_in(str(fact["rows"]).splitlines(), GPU_FIELDS)
     return tuple(_gpu(row, taken) for row in rows if row["index"].isdigit())
@@ -204,7 +204,7 @@ def _gpu(row: Mapping[str, str], taken: set[str]) -> Gpu:
 
 
 def as_found(declared: Node, facts: Iterable[Fact]) -> Node:
-    """What a person declared stands; the rest is as the machine reports it."""
+    """The node: declared fields as declared, the others as the machine reports them."""
     by_kind = {fact["fact"]: fact for fact in facts}
     size, reached = by_kind["size"], by_kind["address"]
     measured = {"gpus": gpus_in(by_kind["gpus"]), "cpus": size["cpus"], "memory_mib": size["memory_mib"]}

@@ -10,7 +10,7 @@ from swell.core.ids import JobId
 
 
 class Call(Protocol):
-    """Of an agent. Raises OSError if it does not answer, or answers: no."""
+    """A call of an agent. Raises OSError if it does not answer or refuses."""
 
     def __call__(self, call: str, data: bytes = b"", /, **arguments: Any) -> Awaitable[tuple[Any, bytes]]: ...
 

@@ -1,4 +1,4 @@
-"""What a machine over SSH has, as its agent reads it: CPUs, memory, GPUs by UUID, and who uses them."""
+"""Reads the inventory of a machine over SSH through its agent: CPUs, memory, GPUs by UUID, and their processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FarMachine:
     """See `places.Inspected`."""
 
     def __init__(self, name: str, transport: SshTransport, clock: Clock, runtime: str = "") -> None:
-        """`runtime`: of containers, as the operator chose it; empty: any that is known."""
+        """`runtime`: the container runtime that the operator chose; empty: any known one."""
         self._transport = transport
         self._runtime = runtime
         self._told: Json = {"cpus": 1, "memory_mib": 1024, "gpus": [], "trouble": "", "no_containers": ""}
@@ -54,7 +54,8 @@ class FarMachine:
         return all(self._machine.gpu_clean(gpu, ours) for gpu in gpus)
 
     async def _ask(self) -> None:
-        """A reading that begins from now on. The driver takes its time: all who come during one share the next."""
+        """Wait for a reading that begins from now on. The driver is slow, so callers during one reading share the
+        next."""
         wanted = self._asked + 1
         async with self._asking:
             if self._answered < wanted:
@@ -70,7 +71,7 @@ class FarMachine:
 
 
 def readings_of(told: Json, before: Sequence[GpuReading]) -> tuple[GpuReading, ...]:
-    """By UUID: a GPU that is not listed any more is not forgotten, but no job gets it."""
+    """The readings by UUID. A GPU that is not listed any more is kept, but no job gets it."""
     found = {gpu["index"]: _reading(gpu) for gpu in told["gpus"] if gpu["index"] >= 0}
     listed = {reading.uuid for reading in found.values()}
     for known in before:

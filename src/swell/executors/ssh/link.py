@@ -1,6 +1,6 @@
-"""One open connection to an agent: calls and their answers, hints, streams of trainings. Whatever carries the bytes.
+"""One open connection to an agent, over any kind of pipe: calls and their answers, hints, streams of trainings.
 
-A link that was lost stays lost: what waited for an answer learns that there is none, and its owner opens another.
+A lost link stays lost: calls that wait for an answer fail, and its owner opens another.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipe:
-    """Bytes to and from the fixed command on a machine. `close` ends it at once; `why` says what the command said when
-    it ended by itself."""
+    """Bytes to and from the fixed command on a machine. `close` ends it at once; `why` returns what the command
+    printed if it ended by itself."""
 
     reader: Reader
     writer: Writer
@@ -46,7 +46,7 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """Who we are: which cluster, and with which right."""
+    """The identity of the daemon: its cluster and its store epoch."""
 
     root: str
     cluster_id: str
@@ -54,11 +54,11 @@ class Greeting:
 
 
 class Late(Unreachable):
-    """The machine did not act, because the command was meant for a time, a boot or a daemon that is over."""
+    """The machine did not act, because the command was meant for an earlier time, boot or daemon."""
 
 
 class AgentLink:
-    """`upstream` opens a connection to the daemon's own API, for what trainings say."""
+    """`upstream` opens a connection to the daemon's own API, for reports of trainings."""
 
     def __init__(
         self, pipe: Pipe, epoch: int, heard: Callable[[str], None], upstream: Callable[[], Awaitable[Streams]]
@@ -75,7 +75,7 @@ class AgentLink:
         self._sending = asyncio.Lock()
 
     async def open(self, greeting: Greeting) -> Json:
-        """Deliver the agent if it is not there, start it, and hear what it says first."""
+        """Deliver the agent if it is missing, start it, and return its first message."""
         archive = agent_archive()
         told = {"root": greeting.root, "cluster": greeting.cluster_id, "hash": archive.name, "epoch": greeting.epoch}
         try:
@@ -100,7 +100,7 @@ class AgentLink:
         return message
 
     async def call(self, name: str, data: bytes = b"", /, **arguments: Any) -> tuple[Any, bytes]:
-        """Raises `Unreachable` when the link is lost before the answer, OSError when the answer is no."""
+        """Raises `Unreachable` if the link is lost before the answer, OSError if the machine refuses."""
         if self.lost:
             raise Unreachable(self.lost)
         number = next(self._ids)
@@ -113,7 +113,7 @@ class AgentLink:
             self._waiting.pop(number, None)
 
     async def _write(self, data: bytes) -> None:
-        """One frame after the other: each may be longer than what is taken at once."""
+        """Write one frame after the other, because one may be longer than a single write."""
         async with self._sending:
             try:
                 self._pipe.writer.write(data)
@@ -179,7 +179,7 @@ class AgentLink:
         if not task.cancelled():
             task.exception()  # was logged where it happened
 
-    # ---- what trainings say ----
+    # ---- streams of trainings ----
 
     def _relay(self, stream: int, data: bytes, *, end: bool) -> None:
         queue = self._relayed.get(stream)
@@ -191,7 +191,7 @@ class AgentLink:
         queue.put_nowait(b"" if end else data)
 
     async def _carry(self, stream: int, queue: asyncio.Queue[bytes]) -> None:
-        """Both ways, until either side has ended."""
+        """Forward a stream both ways, until either side has ended."""
         back: asyncio.Task[None] | None = None
         try:
             reader, writer = await self._upstream()

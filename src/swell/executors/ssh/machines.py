@@ -1,4 +1,4 @@
-"""Machines over SSH as a person adds and removes them; see `ports.Machines`."""
+"""Adds and removes machines over SSH on command of a person; see `ports.Machines`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class SshPreparation:
         )
 
     async def _prepared(self, record: JobRecord, transport: SshTransport) -> str:
-        """One request if the machine has everything. Where the in-job library is there."""
+        """Prepare the job there, with one request if the machine has all archives. Returns the path of the library."""
         for _ in range(2):
             names = {"files": record.spec.files, "library": self.library.name}
             found = await transport.prepare(record.id, self._stamp(record), **names)
@@ -69,7 +69,8 @@ class SshPreparation:
         return io.BytesIO(self.library.data) if name == self.library.name else self.snapshot(name).open("rb")
 
     async def _with_port(self, order: Order, first: LaunchContext, transport: SshTransport) -> LaunchContext:
-        """Processes of several meet at a port of the first machine, which only that machine knows to be free."""
+        """The context with a port of the first machine, where the processes meet: only that machine knows which ports
+        are free."""
         if order.record.spec.launcher is Launcher.SINGLE:
             return first
         port = await transport.ports(order.run, port_of(order.run, first.runs_dir))
@@ -80,7 +81,7 @@ class SshPreparation:
 
 
 def context_in(cluster: str) -> LaunchContext:
-    """Of a machine on which this is the directory of our cluster: where everything is kept there."""
+    """The context of a machine on which `cluster` is the directory of this cluster."""
     return LaunchContext(
         url="",
         token="",
@@ -92,8 +93,8 @@ def context_in(cluster: str) -> LaunchContext:
 
 
 def at_home(worker: Worker, node: Node, sdk_dir: str) -> Worker:
-    """As the machine's operator wants workers to begin: with an interpreter of its own, after lines of shell. The
-    command follows as arguments: no text of a job is read by that shell."""
+    """The worker with the operator's settings for its start: the machine's interpreter, after lines of shell. The
+    command follows as arguments, so that shell reads no text of a job."""
     ssh = node.ssh
     if ssh is None or worker.image:
         return worker

@@ -31,7 +31,7 @@ def tell(fact: str, **values: Any) -> None:
 
 
 def mount_of(path: str) -> tuple[str, str]:
-    """(kind of file system, mount point) of what lies at `path`, which need not be there yet."""
+    """(kind of file system, mount point) of `path`, which need not exist yet."""
     path, best = os.path.realpath(path), ("", "")
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
         for line in mounts:
@@ -56,7 +56,7 @@ def disk(path: str) -> dict[str, Any]:
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in the kernel's ticks; empty if it is gone. Tells it from a later one with its pid."""
+    """When a process began, in the kernel's ticks; empty if it is gone. It tells processes with the same pid apart."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
             fields = stat.read().rpartition(")")[2].split()
@@ -66,7 +66,7 @@ def start_of(pid: int) -> str:
 
 
 def leave_one_behind() -> dict[str, Any]:
-    """As a run is left behind: in a session of its own, with nothing of this one open."""
+    """Leave a process as a run is left: in a session of its own, without open files of this one."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()

@@ -1,6 +1,6 @@
-"""A machine over SSH, as `hosts` sees it: one kept connection, opened again after it was lost, later and later.
+"""The transport to a machine over SSH: one connection, which is opened again after a loss, with growing delays.
 
-No answer means `Unreachable`, whatever the cause: a server that lets nobody in has said nothing about the runs there.
+No answer means `Unreachable`, whatever the cause: a server that refuses the login proves nothing about the runs there.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from swell.ports import JobTree, LogChunk, Piece
 from swell.shim.uplink import socket_in
 
 ANSWER_S = 20.0
-"""A machine that has not answered a call by then is out of reach, and its connection is opened anew."""
+"""A machine that has not answered a call by then is unreachable, and its connection is opened again."""
 OPEN_S = 30.0
-"""To connect, log in, and hear from the agent."""
+"""Time-out to connect, log in, and get the first message of the agent."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 8.0
 PART = 1024 * 1024
 PROMISES = 1000
-"""Launches that may be under way at the same time."""
+"""Maximum number of launches under way at the same time."""
 _COMMAND = "exec {python} -ISs -c 'import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))'"
 _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 Dial = Callable[[], Awaitable[Pipe]]
@@ -41,7 +41,7 @@ _spread = random.Random()  # noqa: S311 - so that machines are not all tried at 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """`need`: archives that the machine lacks; nothing was done. Else `library`: where the in-job library is there."""
+    """`need`: archives that the machine lacks; nothing was done. Else `library`: the path of the in-job library."""
 
     need: tuple[str, ...]
     library: str
@@ -75,7 +75,7 @@ class SshTransport:
 
     @property
     def cluster(self) -> str:
-        """The directory of this cluster on the machine. Known once it was connected to."""
+        """The directory of this cluster on the machine; known after the first connection."""
         if not self._cluster:
             raise Unreachable(self._why)
         return self._cluster
@@ -110,7 +110,7 @@ class SshTransport:
         )
 
     async def renew(self, boot_id: str, until_s: float | None) -> None:
-        """What is started from now on is started under this lease, whether or not the machine has heard of it."""
+        """Workers start under this lease from now on, whether or not the machine has received it."""
         self._lease = {"boot": boot_id, "until": until_s}
         await self._call("renew", boot=boot_id, until=until_s)
 
@@ -149,19 +149,19 @@ class SshTransport:
         return Piece(data=data, size=told["size"], inode=told["inode"])
 
     async def ports(self, run: RunId, first: int) -> int:
-        """The first of the run's ports on this machine: of those it would have, or of the next that are free."""
+        """The first of the run's ports on this machine: `first`, or the next ones that are free."""
         row = {"each": PORTS_PER_RUN, "low": PORTS_FROM, "blocks": PORT_BLOCKS}
         return int((await self._call("ports", run=str(run), first=first, **row))[0])
 
     async def inventory(self, runtime: str) -> Json:
-        """`runtime`: of containers, as the operator chose it; empty: any that is known."""
+        """`runtime`: the container runtime that the operator chose; empty: any known one."""
         found: Json = (await self._call("inventory", runtime=runtime))[0]
         return found
 
     # ---- files ----
 
     async def bring(self, name: str, file: IO[bytes]) -> None:
-        """An archive, once per machine and content. `name` is its hash."""
+        """Bring an archive, once per machine and content. `name` is its hash."""
         async with self._bringing:
             if not (await self._call("have", name=name))[0]:
                 await self._bring(name, file)
@@ -176,8 +176,8 @@ class SshTransport:
             part, offset = following, offset + len(part)
 
     async def prepare(self, job: JobId, stamp: Json, *, files: str, library: str) -> Prepared:
-        """The job's directories, with a copy of its snapshot and the in-job library: names of archives (`files` empty:
-        none). Those that are not there have to be brought first."""
+        """Prepare the job's directories, with a copy of its snapshot and the in-job library. `files` and `library` are
+        names of archives (`files` empty: none), which have to be brought first if they are missing."""
         told, _ = await self._call("prepare", job=job, stamp=stamp, files=files, library=library)
         return Prepared(need=tuple(told["need"]), library=str(told.get("library", "")))
 
@@ -207,8 +207,8 @@ class SshTransport:
             raise Unreachable(link.lost) from None
 
     async def _connected(self) -> AgentLink:
-        """Whoever comes while the machine is connected to waits for that; whoever comes soon after it did not answer
-        learns it at once."""
+        """The open link. Callers during an attempt to connect wait for it; soon after a failed attempt it raises
+        `Unreachable` at once."""
         async with self._connecting:
             if self._closed:
                 raise Unreachable("we have let go of it")
@@ -251,8 +251,8 @@ class SshTransport:
 
 
 def over_ssh(ssh: Ssh) -> Dial:
-    """One connection and on it one session with the fixed command. No text of a user is in that command: the path of
-    the interpreter, which its operator declared, is plain."""
+    """Dials one connection with one session for the fixed command. That command contains no text of a user; the path
+    of the interpreter, which the operator declared, is plain."""
 
     async def dial() -> Pipe:
         if not _PROGRAM.fullmatch(ssh.python):
