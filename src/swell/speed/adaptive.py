@@ -1,15 +1,15 @@
-"""Jobs that adapt their batch size: progress a second on any GPUs, from step times and gradient noise.
+"""Jobs that adapt their batch size: progress per second on any GPUs, from step times and gradient noise.
 
-More GPUs take a larger batch, and samples of a larger batch teach less each: how much less depends on the gradient's
-noise φ = tr(Σ)/|G|², which grows as training goes on. So each phase of training has its own speeds, with the batch
+More GPUs take a larger batch, and each sample of a larger batch contributes less: how much less depends on the
+gradient noise φ = tr(Σ)/|G|², which grows during training. So each phase of training has its own speeds, with the batch
 that is best for it:
 
     goodput(k) = max over B of  B₀ · gain(B) / step time(k, B)        gain(B) = (φ/B₀ + 1) / (φ/B + 1)
 
-Curves, by which policies share out GPUs now, describe the phases just ahead; rates, which forecast when a job ends,
-describe all that is left (ADR 74).
+Curves, by which policies distribute GPUs now, cover the next phases; rates, which forecast the end of a job, cover all
+remaining work (ADR 74).
 
-Step times and noise are shared by a family: `Practice` is what its members have shown.
+Step times and noise are shared by a family: `Practice` has what was measured of its members. `speed.book` calls it.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from swell.speed.recent_median import RecentMedian
 from swell.speed.step_time import STRANGE, Floats, Point, StepModel, fit_closely
 
 PHASES = 20
-"""Training is cut into this number of parts of equal numbers of epochs, each with its noise and work."""
+"""Training is divided into this number of phases with equal numbers of epochs, each with its noise and work."""
 AHEAD = 3
-"""Phases that a curve is of: what is learned of a single one varies more than the job does."""
+"""Number of phases that a curve covers: measurements of a single phase vary more than the job does."""
 KEEP_POINTS = 64
 SURPRISE = 0.03
-"""Models are fitted again when a step differs by more than this part from what was measured or expected before."""
+"""Models are fitted again when a step time differs by more than this part from the one measured or expected before."""
 NOISE_SURPRISE = 0.1
 NEAR = 4.0
-"""Up to this factor beyond the local batches that were measured, the time of computing is taken to be known."""
+"""Up to this factor beyond the measured local batches, the computing time counts as known."""
 GROWTH = 1.0
-"""In phases that nobody has reached, noise is taken to grow with this power of the epochs done."""
+"""In phases that no job has reached, noise is assumed to grow with this power of the epochs done."""
 _MIDDLES = np.arange(PHASES) + 0.5
 _LOG_MIDDLES = np.log(_MIDDLES)
 LEAST_WORK, MOST_WORK = 1e-3, 1e18
-"""Useful samples of an epoch; outside are clocks gone wrong."""
+"""Plausible range of the useful samples of an epoch; values outside come from wrong clocks."""
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
-"""Of φ, in initial and in largest batches: beyond, only the one or the other counts."""
+"""Bounds of φ, in units of the initial and of the largest batch: beyond, further changes make no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of a family on one GPU type: as measured, and the model fitted to that."""
+    """Step times of a family on one GPU type: the measured ones, and the model fitted to them."""
 
     measured: Mapping[Point, tuple[float, float]]
     model: StepModel
-    least: int  # local batch that was measured
-    most: int
+    least: int  # smallest local batch that was measured
+    most: int  # largest
 
     @classmethod
     def fitted(cls, measured: Mapping[Point, tuple[float, float]]) -> Steps:
@@ -71,12 +71,12 @@ class Steps:
         return measured[0] if measured is not None else self.model.step_s(*point)
 
     def can_tell(self, local: int) -> bool:
-        """How long computing takes with such a local batch: several were measured, and this one is near them."""
+        """Whether the computing time of this local batch is known: several were measured, and it is near them."""
         return self.most >= STRANGE * self.least and self.least / NEAR <= local <= self.most * NEAR
 
 
 class Goodput:
-    """What follows from the practice of a family, as of now: epoch times by phase on any GPUs. Never changes."""
+    """Epoch times by phase on any GPUs, from the practice of a family at one time. Immutable."""
 
     __slots__ = (
         "_at",
@@ -108,14 +108,15 @@ class Goodput:
         self._speeds: dict[tuple[int, int], GoodputSpeed] = {}
 
     def speed(self, phase: int, max_gpus: int, gpus_per_node: Mapping[str, int]) -> GoodputSpeed:
-        """Of a job in this phase; the same object each time."""
+        """The speed of a job in this phase; the same object each time."""
         found = self._speeds.get((phase, max_gpus))
         if found is None or found.gpus_per_node is not gpus_per_node:
             found = self._speeds[phase, max_gpus] = GoodputSpeed(self, phase, max_gpus, gpus_per_node)
         return found
 
     def model(self, gpu_type: str) -> StepModel:
-        """Of a type that nobody has used: as another, so much faster or slower as other families were there."""
+        """The step model of a type. For one that no member has used: the model of the reference type, scaled by the
+        ratio that other families have between the types."""
         found = self._models.get(gpu_type)
         if found is None:
             known = self.fit.reference_type
@@ -125,8 +126,8 @@ class Goodput:
         return found
 
     def log_speeds(self) -> LogSpeeds:
-        """Of one GPU at computing, by type, of those that were used: with a local batch near what each has measured,
-        since nobody knows what a whole batch takes on a GPU of which twenty have shared it."""
+        """Computing speed of one GPU by used type, with a local batch near the measured ones: the time of a whole batch
+        on one GPU is unknown if twenty GPUs have always shared it."""
         return {gpu_type: -log(self._models[gpu_type].compute_s(self._local)) for gpu_type in self._measured}
 
     def table(self, gpu_type: str, max_gpus: int, per_node: int) -> Floats:
@@ -139,11 +140,11 @@ class Goodput:
         return found[0]
 
     def at(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
-        """Seconds of an epoch of each phase there."""
+        """Seconds of an epoch of each phase on these GPUs."""
         return self._place(gpu_type, gpus, nodes)[0]
 
     def left(self, gpu_type: str, gpus: int, nodes: int) -> list[float]:
-        """The same as sums: of each phase and those after it."""
+        """The same, summed up over each phase and those after it."""
         return self._place(gpu_type, gpus, nodes)[1]
 
     def _place(self, gpu_type: str, gpus: int, nodes: int) -> tuple[list[float], list[float]]:
@@ -154,7 +155,7 @@ class Goodput:
         return found
 
     def _tabled(self, gpu_type: str, gpus: int, nodes: int) -> tuple[list[float], list[float]] | None:
-        """From a table that was made, if it is in one."""
+        """From an existing table, if one has it."""
         for (of_type, most, per_node), (times, left) in self._tables.items():
             if of_type == gpu_type and gpus <= most and nodes == -(-gpus // per_node):
                 return times[:, gpus - 1].tolist(), left[:, gpus - 1].tolist()
@@ -168,7 +169,7 @@ class Goodput:
         """Seconds of an epoch of each phase (rows) on each size, with the batch that is best for it."""
         bounds = self._bounds.get(gpu_type) or self._bounds[self.fit.reference_type]
         step_s, sample_s = steps(self.model(gpu_type), bounds, sizes)
-        # Goodput is (φ + B₀) / (φ / B + 1) / step time: the least of the two last terms' product is wanted.
+        # Goodput is (φ + B₀) / ((φ / B + 1) · step time): minimise the denominator.
         slowness = self._noise[:, None, None] * sample_s
         slowness += step_s
         work = self._work / (self._noise + bounds.initial)
@@ -176,20 +177,20 @@ class Goodput:
 
 
 class Practice:
-    """What jobs of one family with adaptive batch sizes have shown."""
+    """Measurements of the jobs of one family with adaptive batch sizes."""
 
     __slots__ = ("_goodput", "_news", "_paces", "_steps", "epochs", "limits", "noise", "points", "type_ratios", "work")
 
     def __init__(self, type_ratios: TypeRatios) -> None:
-        self.type_ratios = type_ratios  # for types that it has not used
+        self.type_ratios = type_ratios  # for types that no member has used
         self.limits: dict[str, Batching] = {}  # as last reported, by GPU type
-        self.epochs = 0  # reported, ever
+        self.epochs = 0  # reported in total
         # By GPU type: (step, of which synchronisation).
         self.points: dict[str, dict[Point, tuple[RecentMedian, RecentMedian]]] = {}
         self.noise: dict[int, RecentMedian] = {}  # log φ by phase
         self.work: dict[int, RecentMedian] = {}  # log of useful samples of an epoch, by phase
-        self._paces: dict[JobId, RecentMedian] = {}  # computing time over what was expected, of the last members
-        self._steps: dict[str, Steps] = {}  # of types on which nothing surprising was measured since
+        self._paces: dict[JobId, RecentMedian] = {}  # computing time over the expected one, of the last members
+        self._steps: dict[str, Steps] = {}  # of types without surprising measurements since
         self._goodput: Goodput | None = None
         self._news = False
 
@@ -204,7 +205,7 @@ class Practice:
             self._add_phase(self.work, phase, log(event.goodput * event.epoch_s))
 
     def _add_step(self, event: EpochEnded, batching: Batching) -> bool:
-        """False: these cannot be times of a step."""
+        """Add the step time of a report. False: it is implausible."""
         sync_s = max(0.0, batching.sync_s)
         compute_s = (event.step_s - sync_s) / (max(0, batching.accumulate) + 1)
         if not SHORTEST_S < compute_s < LONGEST_S:
@@ -230,8 +231,8 @@ class Practice:
         return True
 
     def _pace(self, event: EpochEnded, local: int, compute_s: float) -> float:
-        """How many times slower this member computes than the others, if it clearly is another kind of job: its steps
-        are compared with theirs in proportion. Asked only near the local batches that the others have shown."""
+        """How many times slower this member computes than the others, if it is clearly another kind of job; its step
+        times are scaled by that. 1.0 if its local batch is far from those that were measured."""
         steps = self.steps().get(event.gpu_type)
         if steps is None or not steps.can_tell(local):
             return 1.0
@@ -269,29 +270,29 @@ class Practice:
         return self._steps
 
     def follow(self, type_ratios: TypeRatios) -> None:
-        """Take types that nobody has used to be as this says."""
+        """Use these ratios for types that no member has used."""
         self.type_ratios = type_ratios
         self._news = self._news or any(gpu_type not in self.points for gpu_type in type_ratios.levels)
 
     @property
     def ready(self) -> bool:
-        """Steps and work were measured."""
+        """Whether step times and work were measured."""
         return bool(self.points and self.work)
 
     def fit(self) -> None:
-        """Follow what was learned, if that is surprising."""
+        """Fit again, if there were surprising measurements."""
         if self._news and self.ready:
             self._news = False
             self._goodput = Goodput(self)
 
     @property
     def goodput(self) -> Goodput | None:
-        """As last fitted. None: not ready."""
+        """The last fit. None: not ready."""
         return self._goodput
 
 
 def phase_of(epoch: float, epochs_total: int) -> int:
-    """Of a job whose number of epochs is not known, every epoch is in the first phase."""
+    """The phase of an epoch. If the number of epochs is unknown, every epoch is in the first phase."""
     if not epochs_total:
         return 0
     phase = int(PHASES * epoch / epochs_total)
@@ -311,7 +312,7 @@ def _log_noise(batching: Batching) -> float | None:
 
 
 def _filled(by_phase: Mapping[int, RecentMedian], growth: float) -> Floats:
-    """Logarithms by phase: between known ones in proportion, before them as the first, after them growing."""
+    """Logarithms by phase: interpolated between known ones, constant before them, growing after them."""
     if not by_phase:
         return np.zeros(PHASES)
     known = sorted(by_phase)
@@ -322,7 +323,7 @@ def _filled(by_phase: Mapping[int, RecentMedian], growth: float) -> Floats:
 
 
 class GoodputSpeed(FittedSpeed):
-    """Speeds of a job with an adaptive batch size from one phase on: the curve of the next few, the rate of all."""
+    """Speeds of a job with an adaptive batch size from one phase on: the curve of the next phases, the rate of all."""
 
     __slots__ = ("_reference_s", "goodput", "phase")
 

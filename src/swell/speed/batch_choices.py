@@ -1,7 +1,7 @@
-"""Batch sizes that an adaptive job may choose on any number of GPUs, and how long a step of each takes.
+"""Batch sizes that an adaptive job may choose on any number of GPUs, and the step time of each.
 
-`speed.adaptive` calls these. Step times change seldom and gradient noise with almost every report, so step times are
-computed once for each step model and kept.
+`speed.adaptive` calls it. Step times change seldom and gradient noise with almost every report, so step times are
+cached per step model.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from swell.speed.step_time import Floats, StepModel
 BATCHES = 16
 """Batch sizes considered, spaced evenly on a logarithmic scale between the smallest and the largest."""
 Sizes = tuple[tuple[int, int], ...]
-"""(GPUs, nodes) of each."""
+"""(GPUs, nodes) of each size."""
 KEPT = 64
-"""Tables of each kind: as many as are in use at a time, and of 1,024 GPUs some 17 MB."""
+"""Cached tables of each kind: enough for those in use at a time; for 1,024 GPUs about 17 MB."""
 _EVENLY = np.linspace(0.0, 1.0, BATCHES)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Within which a job may choose: samples of a batch, and of one GPU's part of it (`local_max` 0: unset)."""
+    """The bounds of a job's choice: samples of a batch, and of one GPU's part of it (`local_max` 0: unset)."""
 
     initial: int
     largest: int
@@ -34,7 +34,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Batches down, sizes across."""
+    """Tables with a row per batch and a column per size."""
 
     batch: Floats
     local: Floats
@@ -43,7 +43,7 @@ class Choices:
 
 @lru_cache(maxsize=KEPT)
 def packed(max_gpus: int, per_node: int) -> Sizes:
-    """1 … max GPUs, on as few nodes as possible."""
+    """The sizes of 1 … max GPUs, on as few nodes as possible."""
     return tuple((k, -(-k // max(1, per_node))) for k in range(1, max_gpus + 1))
 
 
@@ -59,7 +59,7 @@ def choices(bounds: Bounds, sizes: Sizes) -> Choices:
 
 @lru_cache(maxsize=KEPT)
 def steps(model: StepModel, bounds: Bounds, sizes: Sizes) -> tuple[Floats, Floats]:
-    """Seconds of a step with each choice, and seconds for each sample of it."""
+    """Seconds of a step with each choice, and seconds per sample."""
     found = choices(bounds, sizes)
     network = np.array([model.network_s(nodes, k) for k, nodes in sizes])
     step_s = model.steps_s(network, found.local, found.accumulate)

@@ -1,9 +1,9 @@
-"""The speed book: how fast each job is and how much of it is left. `Book` learns from events and answers speeds.
+"""The speed book: the speed and the remaining time of each job. `Book` learns both from events.
 
-The daemon's committer and the simulator feed it events; `plan.snapshotter` asks it for every view. It may not look at
-a clock or at jobs that it heard nothing of. Learning is O(1) per event; models are fitted when somebody asks, for all
-jobs with news at once. Memory is bounded: the last epochs of each configuration of a job, the last members of a
-family, `KEEP_JOBS` jobs and `KEEP_FAMILIES` families.
+The daemon's committer and the simulator feed it events; `plan.snapshotter` queries it for every view. It may not read a
+clock or the state. Learning is O(1) per event; models are fitted on demand, for all jobs with news at once. Memory is
+bounded: the last epochs of each configuration of a job, the last members of a family, `KEEP_JOBS` jobs and
+`KEEP_FAMILIES` families.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from swell.speed.remaining import estimate
 
 KEEP_JOBS = 50_000
 KEEP_ENDED = 200
-"""Most finished jobs that wait for their last fit; older ones teach their family nothing."""
+"""Maximum number of finished jobs that wait for their last fit; their family learns nothing from older ones."""
 KEEP_FAMILIES = 5_000
 COMPARE_FAMILIES = 100
-"""Number of families, the most recent ones, that say how fast GPU types are to each other."""
+"""Number of most recent families from which ratios between GPU types are learned."""
 NO_NODES: Mapping[str, int] = {}
 _MADE_ANEW = frozenset({"asked", "per_node", "record", "speed"})
-"""Of an entry: follows from the rest, and from what is asked. Records may hold secrets, which are not kept here."""
+"""Fields of an entry that are not kept, because they are computed again. Records may hold secrets."""
 
 
 class _Entry:
@@ -82,23 +82,23 @@ class _Entry:
 
     def __init__(self) -> None:
         self.home: Family | None = None
-        self.edition = -1  # the family's when `speed` and `remaining` were made
+        self.edition = -1  # that of the family when `speed` and `remaining` were made
         self.measurements = Measurements()
         self.fit: Fit | None = None  # of its own measurements
-        self.adaptive: bool | None = None  # does it report how it splits its batch? None: nothing reported yet
+        self.adaptive: bool | None = None  # whether it reports an adaptive batch; None: no report yet
         self.goodput: Goodput | None = None  # the family's, for jobs with an adaptive batch size
         self.epochs_total = 0
         self.asked_gpus = 1
-        self.estimated_s = 0.0  # by its user, at the size it asks for
-        self.lengths_edition = -1  # of all jobs, when `remaining` was made
+        self.estimated_s = 0.0  # by its user, at the requested size
+        self.lengths_edition = -1  # that of `Lengths` when `remaining` was made
         self.allocation: Allocation | None = None
-        self.planned_s: float | None = None  # its run, until that trains
+        self.planned_s: float | None = None  # of its run, until that trains
         self.since_s: float | None = None
         self.work_1_s = 0.0  # done in ended runs, at speed 1
         self.per_node: Mapping[str, int] = NO_NODES
         self.speed: FittedSpeed | None = None
-        self.asked: JobRecord | None = None  # that `speed` was made for, where it depends on how far the job is
-        self.record: JobRecord | None = None  # that `remaining` was made for
+        self.asked: JobRecord | None = None  # the one `speed` was made for, if it depends on the job's progress
+        self.record: JobRecord | None = None  # the one `remaining` was made for
         self.remaining: Remaining | None = None
         self.made_for: tuple[
             object, ...
@@ -109,23 +109,23 @@ class _Entry:
         return {**kept, "made_for": () if self.record is None else _print_of(self.record)}
 
     def __setstate__(self, kept: Mapping[str, object]) -> None:
-        self.__init__()  # type: ignore[misc]  # what is made anew
+        self.__init__()  # type: ignore[misc]  # for the fields that are not kept
         for name, value in kept.items():
             setattr(self, name, value)
 
 
 def _print_of(record: JobRecord) -> tuple[object, ...]:
-    """Differs for any two moments of a job's life between which something was learned of it."""
+    """A value that differs for any two records of a job between which the book learned something about it."""
     run = record.run
     now = (record.state.value, record.epochs_done, record.epochs_total, record.attempts, record.failures, record.ran_s)
     return now if run is None else (*now, run.started_s, run.began_s, run.changed_s, run.last_epoch_s, run.ended_s)
 
 
 class Book:
-    """`fits_on_ask`: whoever asks gets what follows from all that was learned. Else models are fitted where the log
-    says so (`SpeedsFitted`): answers then depend on the log alone, not on who asked when."""
+    """`fits_on_ask`: each query fits everything learned so far. Otherwise models are fitted at `SpeedsFitted` events:
+    then answers depend only on the log, not on the times of queries."""
 
-    follows_records = False  # what one job reports teaches about others of its family
+    follows_records = False  # a report of one job also changes answers about others of its family
 
     def __init__(self, *, fits_on_ask: bool = True) -> None:
         self._fits_on_ask = fits_on_ask
@@ -134,28 +134,28 @@ class Book:
         self._priors: dict[str, Fit] = {}  # by reference type
         self._shared: dict[tuple[int, int, int], tuple[Fit, Mapping[str, int], FittedSpeed]] = {}
         self._news: dict[JobId, None] = {}  # jobs to fit again
-        self._ended: deque[tuple[JobId, _Entry]] = deque(maxlen=KEEP_ENDED)  # finished, to be fitted for the last time
+        self._ended: deque[tuple[JobId, _Entry]] = deque(maxlen=KEEP_ENDED)  # finished jobs that wait for a last fit
         self._family_news: dict[str, None] = {}
-        self._published: dict[str, Family] = {}  # families as they were when something was last fitted
-        self._stale = False  # something was learned of a family that the published ones lack
+        self._published: dict[str, Family] = {}  # families as of the last fit
+        self._stale = False  # a family has learned something since it was published
         self._lengths = Lengths()
         self._type_ratios = NOTHING_COMPARED  # between GPU types
-        self._practice_news: dict[str, None] = {}  # families of which some adapt their batch
-        self._type_news: dict[str, None] = {}  # families that may compare types otherwise than before
+        self._practice_news: dict[str, None] = {}  # families with news of adaptive batches
+        self._type_news: dict[str, None] = {}  # families whose ratios of GPU types may have changed
         self._usual: tuple[float, ...] = FLAT  # course of training, over all families
-        self._reports = 0  # that a course was learned from
+        self._reports = 0  # number that courses were learned from
         self._usual_at = 0  # `_reports` when `_usual` was made
 
-    # -- lasting
+    # -- keeping
 
     def keep(self) -> bytes:
-        """All that was learned, for `restore` of a book of the same version."""
+        """Everything learned, as bytes for `restore` of the same version."""
         return keeping.keep(
             {name: value for name, value in vars(self).items() if name not in ("_shared", "_fits_on_ask")}
         )
 
     def restore(self, kept: bytes) -> bool:
-        """Be the book that was kept: answers are equal. False, and empty, if the bytes are of another version."""
+        """Become the book that was kept, with equal answers. False, and empty, if the bytes are of another version."""
         found = keeping.restore(kept)
         self.__init__(fits_on_ask=self._fits_on_ask)  # type: ignore[misc]
         if not isinstance(found, dict) or not found.keys() <= vars(self).keys():
@@ -215,7 +215,7 @@ class Book:
         entry.epochs_total = event.epochs or entry.epochs_total
         worth_fitting = entry.measurements.add(event)
         if not event.epoch_s:
-            return  # found in the run's own record: how far it is, not how fast
+            return  # from the run's own record, which has progress but no speeds
         family, batching = entry.home, event.batching
         entry.adaptive = batching is not None
         if family is not None and batching is not None:
@@ -255,7 +255,7 @@ class Book:
             return
         course.add(reached, epoch_s / measurements.times[key].typical_s / measurements.first_units)
         self._reports += 1
-        if self._reports > self._usual_at + self._usual_at // 8:  # a part of them, so that it costs next to nothing
+        if self._reports > self._usual_at + self._usual_at // 8:  # ever less often, so that it costs little
             self._usual_at = self._reports
             self._usual = usual_course(family.course for family in self._families.values())
             for family in self._families.values():
@@ -283,9 +283,9 @@ class Book:
         return known.type_speed(allocation.gpu_type) / known.shape.time(allocation.gpus, len(allocation.parts))
 
     def _finished(self, job: JobId, entry: _Entry) -> None:
-        """Its length is what its family may expect of the next one."""
+        """The job has ended: its family learns its length."""
         if job in self._news and entry.home is not None:
-            self._ended.append((job, entry))  # fitted with the others, once: a replay of many short jobs stays quick
+            self._ended.append((job, entry))  # fitted once, with the others: keeps a replay of many short jobs fast
         else:
             self._tell_family(job, entry)
         self._forget(job)
@@ -320,7 +320,7 @@ class Book:
         return speed
 
     def remaining(self, job: JobRecord) -> Remaining:
-        """Made anew when the record changed or something was learned of the job."""
+        """The remaining time; computed again if the record has changed or something was learned of the job."""
         entry = self._current(job)
         made = entry.remaining
         if entry.made_for:
@@ -333,11 +333,11 @@ class Book:
         return made
 
     def alone(self, job: JobId) -> bool:
-        """It watches no GPUs: see `placement.interference`."""
+        """Always False: this book does not observe shared GPUs, as `placement.interference` does."""
         return False
 
     def _current(self, job: JobRecord) -> _Entry:
-        """The job's entry; with everything fitted that there was news of, if asking does that."""
+        """The job's entry; first fits everything with news, if `fits_on_ask`."""
         if self._fits_on_ask:
             self._fit_all()
         entry = self._jobs.get(job.id)
@@ -362,7 +362,7 @@ class Book:
         return entry
 
     def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description:
-        """Everything a person may want to see."""
+        """The job's speed for people."""
         speed = self.speed(job, gpus_per_node)
         entry = self._current(job)
         home = entry.home or Family()
@@ -381,7 +381,7 @@ class Book:
     def _adaptive_speed(
         self, job: JobRecord, entry: _Entry, goodput: Goodput, gpus_per_node: Mapping[str, int]
     ) -> FittedSpeed:
-        """Jobs of a family that are as far share one object, and so its curves."""
+        """Jobs of a family in the same phase share one object, and so its curves."""
         if entry.speed is not None and entry.asked is job and entry.per_node is gpus_per_node:
             return entry.speed
         entry.asked = job
@@ -404,7 +404,7 @@ class Book:
         return found[2]
 
     def _prior(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Fit:
-        """Nothing is known: relative to the first GPU type that the job would use."""
+        """The prior of a job without measurements, relative to the first GPU type that it would use."""
         wanted = [*job.spec.gpus.prefer, *job.spec.gpus.types, *sorted(gpus_per_node)]
         reference = next((t for t in wanted if t in gpus_per_node), "")
         found = self._priors.get(reference)
@@ -419,15 +419,14 @@ class Book:
         return left if family.start_s is None else replace(left, start_s=family.start_s)
 
     def _published_of(self, family: Family) -> Family:
-        """Answers are kept as long as nothing was learned that changes them: what they were made of must not depend on
-        when somebody asked."""
+        """The family as of the last fit, so that cached answers do not depend on the times of queries."""
         return family if self._fits_on_ask else self._published.get(family.name, family)
 
     # -- fitting
 
     @property
     def has_news(self) -> bool:
-        """Something was learned that a fit would show."""
+        """Whether something was learned that a fit would use."""
         fits = self._news or self._family_news or self._ended or self._practice_news or self._type_news
         return bool(fits or self._stale or self._lengths.due)
 
@@ -494,7 +493,7 @@ class Book:
             family.follow(type_ratios)
             if family.practice is not None:
                 family.practice.fit()
-        for entry in self._jobs.values():  # also of jobs that nobody asks about before their run ends
+        for entry in self._jobs.values():  # also of jobs without a query before their run ends
             entry.fit = self._completed(entry.fit) if entry.fit else None
 
     def _completed(self, fit: Fit) -> Fit:

@@ -1,4 +1,4 @@
-"""How many epochs a job still needs when it does not say: from its loss, as Optimus does.
+"""Estimates how many epochs a job still needs if that is unset: from its loss, as Optimus does.
 
 The loss of gradient descent falls about like l(e) = 1/(p·e + q) + r. For a given r that is linear in 1/(l - r); the
 best of a few r is taken, later epochs weighing more. The job is taken to end where an epoch brings less than `DONE`
@@ -15,9 +15,9 @@ import numpy as np
 
 DONE = 0.01
 FEWEST = 4
-"""A curve through fewer losses says nothing."""
+"""A curve needs at least this many losses."""
 LEAST = 1e-100
-"""A smaller fall is none: its inverse, squared, would be beyond what a float holds."""
+"""A smaller fall counts as none: its squared inverse would overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Convergence:
         return 1.0 / max(self.slope * epoch + self.offset, 1e-12) + self.floor
 
     def epochs(self) -> float:
-        """Epoch from which on one more brings less than `DONE` of what the first brought."""
+        """The epoch from which on one more lowers the loss by less than `DONE` of the first one's fall."""
         # The fall at epoch e is about p / (p·e + q)²: it is DONE of the one at 0 where (p·e + q) = q / sqrt(DONE).
         if self.slope <= 0.0:
             return float("inf")
@@ -38,7 +38,7 @@ class Convergence:
 
 
 def fit_losses(losses: Sequence[tuple[int, float]]) -> Convergence | None:
-    """The curve through (epoch, loss), or None when they are too few or do not fall."""
+    """The curve through (epoch, loss); None if they are too few or do not fall."""
     losses = sorted(dict(losses).items())
     if len(losses) < FEWEST:
         return None

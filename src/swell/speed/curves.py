@@ -24,7 +24,7 @@ def _sizes(max_gpus: int, per_node: int) -> tuple[Floats, Floats, Floats]:
 
 
 class FittedSpeed:
-    """Implements `core.snapshot.Speed`. The same object until something was learned; curves are made when asked for."""
+    """Implements `core.snapshot.Speed`. The same object until something new is learned; curves are made on demand."""
 
     __slots__ = ("_curves", "_max_gpus", "_unit", "fit", "gpus_per_node")
 
@@ -46,7 +46,7 @@ class FittedSpeed:
         return self.fit.type_speed(gpu_type) * self._unit / time
 
     def _make(self, gpu_type: str) -> Curve:
-        """Never decreasing: a size that is slower than a smaller one is as fast as that one, with GPUs left over."""
+        """The curve, never decreasing: a size that would be slower than a smaller one counts as fast as that one."""
         shape = self.fit.shape
         gpus, logs, several = _sizes(self._max_gpus, max(1, self.gpus_per_node.get(gpu_type, self._max_gpus)))
         time = shape.a / gpus + shape.b + shape.c * logs + shape.d * several

@@ -1,4 +1,4 @@
-"""What a person may want to see of a job's speed: the curve, the measured points, how certain, and what is left.
+"""Describes a job's speed for people: the curve, the measured points, their certainty, and the remaining time.
 
 `Book.describe` calls it for `swell show` and the dashboard. It reads fits and decides nothing.
 """
@@ -19,7 +19,7 @@ from swell.speed.fit import Fit
 from swell.speed.measurements import Measurements
 
 WITHIN = 1.28
-"""Standard deviations on each side: four jobs of five end within the interval, if the deviation is right."""
+"""Standard deviations on each side: the interval contains the end of four jobs of five, if the deviation is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """`source` says what the curve rests on: measured, family or prior. `confidence` is from 0 to 1."""
+    """`source`: the basis of the curve (measured, family or prior). `confidence` is from 0 to 1."""
 
     family: str
     reference_type: str
@@ -51,7 +51,7 @@ class Description:
 
 
 class DescribedBook(LastingBook, Protocol):
-    """A book that also shows people what it knows."""
+    """A speed book that can describe a job's speed for people."""
 
     def describe(self, job: JobRecord, gpus_per_node: Mapping[str, int]) -> Description: ...
 
@@ -91,12 +91,12 @@ def describe(
 
 
 def _unit_1_s(measurements: Measurements, speed: FittedSpeed) -> float:
-    """Where the curve does not come from these measurements alone: the unit in which they lie around it."""
+    """The unit that scales the measurements to the curve, if the curve does not come from them alone."""
     found = [t.typical_s * speed.rate(key.gpus, key.nodes, key.gpu_type) for key, t in measurements.times.items()]
     return median(found) if found else 0.0
 
 
 def _confidence(fit: Fit, source: str) -> float:
-    """Grows with configurations and epochs measured; half as much when only the family was."""
+    """Grows with measured configurations and epochs; half as much if only the family was measured."""
     known = fit.points / (fit.points + 1.0) * fit.epochs / (fit.epochs + 2.0)
     return round({"measured": 1.0, "family": 0.5, "prior": 0.0}[source] * known, 3)

@@ -1,4 +1,4 @@
-"""The time of an epoch as a function of GPUs and nodes, and how it is fitted to what was measured.
+"""The time of an epoch as a function of GPUs and nodes, and its fit to measurements.
 
 T(k, m) = a/k + b + c·log2(k) + d·[m > 1]: work that is shared, work that is not, communication that grows with the
 number of GPUs, and the price of leaving one node (measured steps take about as long on four nodes as on two). All four
@@ -22,19 +22,19 @@ Row = tuple[float, float, float, float]
 HUBER = 0.1
 """Relative errors above this count linearly, not by their square."""
 SLOWEST, STEEPEST = 0.3, 1.5
-"""A fit by which k GPUs are slower than 0.3 of one, or faster than 1.5·k, is none: the prior's shape is kept."""
+"""A fit by which k GPUs are slower than 0.3 of one, or faster than 1.5·k, is rejected: the prior's shape is kept."""
 PRIOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
 PRIOR_NODE = 8
-"""GPUs of a node in the rows of a prior: how a shape is written down, whatever the cluster."""
+"""GPUs per node in the rows of a prior, regardless of the cluster."""
 
 
 def _row(gpus: int, nodes: int, times: float) -> Row:
-    """Its product with the parameters is the time there, `times` over."""
+    """A row whose product with the parameters is the time there, multiplied by `times`."""
     return times / gpus, times, times * log2(gpus), times * (nodes > 1)
 
 
 class Shape(NamedTuple):
-    """Fitted parameters. Times are in the unit of what was fitted: seconds of an epoch, or relative ones."""
+    """Fitted parameters. Times are in the unit of the fitted points: seconds of an epoch, or relative."""
 
     a: float
     b: float
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 
 
 DEFAULT_SHAPE = Shape(0.975, 0.02, 0.005, 0.05).relative()
-"""Before anything is measured: twice the GPUs are not twice the speed, and a second node costs."""
+"""The prior before any measurement: twice the GPUs are less than twice the speed, and a second node costs time."""
 
 
 class Point(NamedTuple):
@@ -69,7 +69,7 @@ class Point(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Points of one job and the shape to believe where there are none; `trust` is the weight of each prior row."""
+    """Points of one job, and the prior shape; `trust` is the weight of each row of the prior."""
 
     points: tuple[Point, ...]
     prior: Shape
@@ -78,8 +78,8 @@ class Problem(NamedTuple):
 
 @lru_cache(maxsize=2048)
 def fit(problem: Problem) -> Shape:
-    """The shape in the unit of the points. More epochs as long as those before ask the same again, and so do jobs whose
-    steps are alike."""
+    """The shape in the unit of the points. Cached, because epochs of equal length, and similar jobs, give the same
+    problem again."""
     scale = _scale(problem)
     # Each row should give 1 with the parameters. Divided by the scale: numbers near one, whatever the unit.
     rows = [_row(p.gpus, p.nodes, min(max(scale / p.time_s, 1e-4), 1e4)) for p in problem.points]
@@ -91,7 +91,7 @@ def fit(problem: Problem) -> Shape:
     for _ in range(2):
         before = weights
         weights = [p.weight * _huber(row, found) for p, row in zip(problem.points, rows, strict=True)]
-        if weights == before:  # nothing is far off
+        if weights == before:  # no outlier
             break
         found, used = _least_squares(_sums(zip(rows, weights, strict=True), held), used)
     shape = Shape(*found).scaled(scale)
@@ -104,7 +104,7 @@ def _huber(row: Row, found: Row) -> float:
 
 
 def _plausible(shape: Shape, problem: Problem) -> bool:
-    """One GPU is not several times faster than those measured, nor slower than all of them together could make up."""
+    """Whether the shape is plausible at the measured points, by `SLOWEST` and `STEEPEST`."""
     alone = shape.time(1, 1)
     for gpus, nodes, _, _ in problem.points:
         time = shape.time(gpus, nodes)
@@ -123,7 +123,7 @@ def _scale(problem: Problem) -> float:
 
 
 Sums = tuple[float, ...]
-"""Of weighted rows: the normal equations. Products of parameters aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, then each."""
+"""The normal equations of weighted rows: sums of the products aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, then of each."""
 _NO_SUMS: Sums = (0.0,) * 14
 
 
@@ -147,13 +147,13 @@ def _prior_sums(prior: Shape, trust: float) -> Sums:
 Used = tuple[bool, bool, bool, bool]
 """Which parameters are above zero."""
 _ROUNDING = 1e-8
-"""A parameter that would better the fit by no more than this part stays zero: the ridge and rounding do as much."""
+"""A parameter that would improve the fit by at most this part stays zero: ridge and rounding have the same effect."""
 
 
 def _least_squares(sums: Sums, used: Used) -> tuple[Row, Used]:
-    """Parameters ≥ 0, exactly, beginning with those that are likely to be used. One on the wrong side (used and below
-    zero, or not used and pulled above it) changes sides, the last one first, until all are on the right one: that comes
-    to an end with any beginning (Murty 1974)."""
+    """Exact least squares with parameters ≥ 0. `used`: the initial guess which are above zero. A parameter on the wrong
+    side (used and below zero, or unused and pulled above it) changes sides, the last one first, until none is left;
+    this terminates with any initial guess (Murty 1974)."""
     aa, ab, ac, ad, bb, bc, bd, cc, cd, dd, *right = sums
     ridge = 1e-10 * (aa + bb + cc + dd)
     aa, bb, cc, dd = aa + ridge, bb + ridge, cc + ridge, dd + ridge
@@ -183,8 +183,8 @@ def _on_the_wrong_side(normal: Sequence[Row], right: Sequence[float], found: Row
 
 
 def _solved(normal: Sequence[Row], right: Sequence[float], used: Used) -> Row:
-    """Those that are not used have an equation of their own, which says that they are zero. By factors L·D·Lᵀ: the
-    equations are symmetric and definite."""
+    """Solves the normal equations; an unused parameter gets an equation that sets it to zero. By L·D·Lᵀ factors, as the
+    equations are symmetric and positive definite."""
     (aa, ab, ac, ad), (_, bb, bc, bd), (_, _, cc, cd), (_, _, _, dd) = normal
     a, b, c, d = right
     if not used[0]:

@@ -1,12 +1,12 @@
-"""How much work an epoch is, early and late in training, learned from jobs of one family.
+"""The work of an epoch, early and late in training, learned from jobs of one family.
 
-Epochs of one job need not be the same work: caches fill, batches teach more later, data is added. Each report says how
-much work an epoch is in its part of training, relative to the first report of its job. Parts are finer at the
-beginning, where epochs change most. `speed.remaining` uses it for jobs that have reported only a few epochs: their own
-reports give the scale, the family gives the course. The size of earlier members does not matter.
+Epochs of one job may differ in work: caches fill, batches contribute more later, data is added. Each report has the
+work of an epoch in its part of training, relative to the first report of its job. Parts are finer at the beginning,
+where epochs change most. `speed.remaining` uses it for jobs that have reported only a few epochs: their own reports
+give the scale, the family gives the course. The size of earlier members does not matter.
 
-Where no member of the family has been, its course continues as that of other families does in the median, step by step
-from cell to cell (insurers call this the chain ladder).
+In parts that no member of the family has reached, the course continues like the median of other families, step by step
+from cell to cell (the chain ladder of insurers).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EDGES: tuple[float, ...] = tuple(((1.0 + FINE) ** (cell / CELLS) - 1.0) / FINE f
 WIDTHS = tuple(high - low for low, high in pairwise(EDGES))
 CENTRES = tuple((low + high) / 2.0 for low, high in pairwise(EDGES))
 STEEPEST = 1e4
-"""Epochs that differ by more than this are clocks gone wrong."""
+"""Epochs that differ by more than this come from wrong clocks."""
 FLAT: tuple[float, ...] = (0.0,) * CELLS
 
 
@@ -38,7 +38,7 @@ class EpochWork:
     def __init__(self, usual: Sequence[float] = FLAT) -> None:
         self._usual = usual
         self._by_cell: dict[int, RecentMedian] = {}  # log of the work of an epoch, relative to its job's first report
-        self._levels: list[float] | None = None  # of every cell, made when asked for
+        self._levels: list[float] | None = None  # of every cell, computed on demand
 
     def __copy__(self) -> EpochWork:
         other = EpochWork(self._usual)
@@ -46,7 +46,7 @@ class EpochWork:
         return other
 
     def add(self, cells: Iterable[int], relative: float) -> None:
-        """An epoch was so much work when training went through the middle of these."""
+        """An epoch was this much work while training passed the middle of these cells."""
         if 1.0 / STEEPEST < relative < STEEPEST:
             for cell in cells:
                 self._add(cell, log(relative))
@@ -60,15 +60,15 @@ class EpochWork:
             known.add(level)
 
     def follow(self, usual: Sequence[float]) -> None:
-        """Go on like this (logarithms by cell) where nobody has been."""
+        """Use this course (logarithms by cell) in cells that no member has reached."""
         self._usual, self._levels = usual, None
 
     def at(self, part: float) -> float:
-        """The work of an epoch there, relative to one at the beginning."""
+        """The work of an epoch at this part of training, relative to one at the beginning."""
         return self._filled()[cell_of(part)]
 
     def between(self, begin: float, end: float) -> float:
-        """The work from one part to another, in epochs of the beginning and for a training of one epoch in all."""
+        """The work from one part of training to another, in units of first epochs, for a training of one epoch."""
         levels, first, last = self._filled(), cell_of(begin), cell_of(end)
         if last <= first:
             return max(0.0, end - begin) * levels[first]
@@ -78,12 +78,12 @@ class EpochWork:
         return work + (end - EDGES[last]) * levels[last]
 
     def step(self, cell: int) -> float | None:
-        """From the cell before to this one, as logarithm; None if nobody has been in both."""
+        """The change from the cell before to this one, as logarithm; None if one of them has no measurement."""
         before, here = self._by_cell.get(cell - 1), self._by_cell.get(cell)
         return here.typical - before.typical if before is not None and here is not None else None
 
     def _filled(self) -> list[float]:
-        """In known cells as measured, elsewhere as usual from the nearest known ones."""
+        """Work by cell: as measured in known cells, elsewhere by the usual course from the nearest known ones."""
         if self._levels is None:
             known = sorted(self._by_cell)
             beyond = [self._by_cell[cell].typical - self._usual[cell] for cell in known]
@@ -93,7 +93,7 @@ class EpochWork:
 
 
 def middles(begin: float, end: float) -> range:
-    """Cells with their middle between these parts of training: of a whole training, each once."""
+    """Cells whose middle lies between these parts of training, so that a whole training has each once."""
     return range(bisect_right(CENTRES, begin), bisect_right(CENTRES, end))
 
 
@@ -102,7 +102,7 @@ def cell_of(part: float) -> int:
 
 
 def usual_course(courses: Iterable[EpochWork]) -> tuple[float, ...]:
-    """Logarithms by cell, from the steps of all families; of few, with caution."""
+    """Logarithms by cell, from the steps of all families; shrunk if there are few."""
     known = list(courses)
     steps = [[found for course in known if (found := course.step(cell)) is not None] for cell in range(1, CELLS)]
     return tuple(accumulate((_cautious(found) for found in steps), initial=0.0))

@@ -1,7 +1,7 @@
-"""Families: jobs that train the same thing share what is known of their speed and length. `speed.book` keeps them.
+"""Families: jobs that train the same thing share what was learned of their speed and length. `speed.book` keeps them.
 
-A job's family is what its user calls it. If unset, it is derived from the command: image, program, script and the model
-it names, with numbers made equal; a plain shell line without a script is identified by the job's name.
+A job's family is specified by its user. If unset, it is derived from the command: image, program, script and the model
+it names, regardless of numbers; a plain shell line without a script is identified by the job's name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def family_of(spec: JobSpec) -> str:
 
 
 def _words(command: Sequence[str]) -> list[str]:
-    """A shell line is read as its words."""
+    """The words of a command; a shell line is split."""
     if len(command) == 3 and command[1] == "-c":
         return command[2].split()
     return list(command)
@@ -73,7 +73,7 @@ def _plain(text: str) -> str:
 
 @dataclass(slots=True)
 class Family:
-    """What the last members have shown. `lengths_s` are total works at speed 1 of those that finished."""
+    """What was learned of the last members. `lengths_s`: the total work at speed 1 of those that finished."""
 
     name: str = ""
     members: dict[int, Measurements] = field(default_factory=dict)
@@ -82,14 +82,14 @@ class Family:
     fit: Fit | None = None
     course: EpochWork = field(default_factory=EpochWork)  # of members with a fixed batch size
     practice: Practice | None = None  # of members with adaptive batch sizes
-    edition: int = 0  # grows with what changes the estimates of its jobs
-    reports: int = 0  # epochs reported, ever
+    edition: int = 0  # grows when the estimates of its jobs change
+    reports: int = 0  # epochs reported in total
     fitted_at: int = 0  # `reports` when it was last fitted
-    ends: int = 0  # members that finished, ever
-    types: LogSpeeds = field(default_factory=dict)  # measured of GPU types, as last compared
+    ends: int = 0  # members that finished in total
+    types: LogSpeeds = field(default_factory=dict)  # measured speeds of GPU types, as last compared
     first_starts: RecentMedian | None = None
     restarts: RecentMedian | None = None  # they load a checkpoint as well, so they count alone once there are any
-    start_s: float | None = None  # from planned to training, typically
+    start_s: float | None = None  # typical time from planned to training
 
     def join(self, job: int, measurements: Measurements) -> None:
         self.members.pop(job, None)
@@ -103,7 +103,7 @@ class Family:
         self.edition += 1
 
     def compare(self) -> bool:
-        """Does it say anything else of GPU types than before?"""
+        """Whether its measured speeds of GPU types have changed since the last call."""
         before, goodput = self.types, self.practice.goodput if self.practice is not None else None
         if goodput is not None:
             self.types = goodput.log_speeds()
@@ -112,7 +112,7 @@ class Family:
         return self.types != before
 
     def follow(self, type_ratios: TypeRatios) -> None:
-        """Take types that no member has tried to be as fast as other families found them."""
+        """Use these ratios of other families for types that no member has tried."""
         if self.fit is not None:
             self.fit = replace(self.fit, type_ratios=type_ratios)
         if self.practice is not None:
@@ -120,7 +120,7 @@ class Family:
         self.edition += 1
 
     def began(self, start_s: float, *, again: bool) -> None:
-        """A member took so long from planned to training."""
+        """A member took this long from planned to training."""
         start_s = round(max(start_s, LEAST_START_S), 3)
         if again:
             self.restarts = after(self.restarts, start_s)
@@ -130,7 +130,7 @@ class Family:
         assert typical is not None  # one of them was just added to
         if self.start_s is None or abs(typical.typical - self.start_s) > SAME_START * self.start_s:
             self.start_s = typical.typical
-            self.edition += 1  # not at each start: all estimates of its jobs are made anew
+            self.edition += 1  # not at each start, because all estimates of its jobs are computed again
 
     def finished(self, epochs: int, work_1_s: float) -> None:
         if epochs:
@@ -139,16 +139,16 @@ class Family:
             self.lengths_s.append(work_1_s)
         self.ends += 1
         if self.ends & (self.ends - 1) == 0 or self.ends % 16 == 0:
-            self.edition += 1  # not at each end: all estimates of its waiting jobs are made anew
+            self.edition += 1  # not at each end, because all estimates of its pending jobs are computed again
 
     def frozen(self) -> Family:
-        """What it says of its jobs now, whatever it learns afterwards."""
+        """A copy for estimates, which does not change when the family learns more."""
         return replace(
             self, members={}, course=copy(self.course), lengths_s=copy(self.lengths_s), epochs=copy(self.epochs)
         )
 
     @property
     def worth_fitting(self) -> bool:
-        """Half as much again as at the last fit: a family is fitted some tens of times in its life, not at each epoch,
-        since each fit changes what is known of all its jobs."""
+        """Whether it has 1.5 times the reports of the last fit. So a family is fitted some tens of times, not at each
+        epoch, because each fit changes the estimates of all its jobs."""
         return self.reports > self.fitted_at + self.fitted_at // 2

@@ -1,7 +1,6 @@
-"""What a fit of epoch times says: a relative shape, the time of an epoch, and relative speeds of GPU types.
+"""The result of a fit of epoch times: a relative shape, the time of an epoch, and relative speeds of GPU types.
 
-`speed.fitting` makes fits, `speed.curves` and `speed.remaining` read them. Values only: nothing is computed from
-events.
+`speed.fitting` makes fits, `speed.curves` and `speed.remaining` read them. Plain values, without access to events.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from swell.speed.epoch_time import DEFAULT_SHAPE, Shape
 from swell.speed.gpu_type_ratios import NOTHING_COMPARED, TypeRatios
 
 Corrections = tuple[tuple[int, int, float], ...]
-"""(GPUs, nodes, measured time over that of the shape), in order of GPUs, each size on its fewest nodes."""
+"""(GPUs, nodes, measured time divided by that of the shape), in order of GPUs, each size on its fewest nodes."""
 
 
 def correction_at(corrections: Corrections, gpus: int) -> float:
-    """In proportion between measured sizes; beyond, that of the outermost."""
+    """The correction at this size: interpolated between measured sizes, constant beyond them."""
     if not corrections:
         return 1.0
     below = above = corrections[0]
@@ -35,24 +34,24 @@ def correction_at(corrections: Corrections, gpus: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """`shape` is relative (1 on one reference GPU); `unit_1_s` is the time of a unit of work there (see
-    `Measurements`), 0 if not known. `first_epoch_1_s` is the first epoch of a family's jobs there."""
+    """`shape` is relative (1 on one reference GPU). `unit_1_s`: the time of a unit of work there (see `Measurements`),
+    0 if unknown. `first_epoch_1_s`: the time of the first epoch of a family's jobs there."""
 
     shape: Shape = DEFAULT_SHAPE
     unit_1_s: float = 0.0
     first_epoch_1_s: float = 0.0
-    spread: float = 0.5  # relative deviation of one epoch from what is predicted
+    spread: float = 0.5  # relative deviation of one epoch from the prediction
     points: int = 0  # configurations measured
     epochs: int = 0  # epochs measured
     reference_type: str = ""
     type_speeds: Mapping[str, float] = field(default_factory=dict)  # relative to the reference, where measured
-    type_ratios: TypeRatios = NOTHING_COMPARED  # says the same of other types, by what other families found
-    optimism: float = 0.0  # about those types: see `types`
-    corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, for what the shape cannot follow
-    _guesses: dict[str, float] = field(default_factory=dict, init=False, compare=False, repr=False)  # once asked for
+    type_ratios: TypeRatios = NOTHING_COMPARED  # of other families, for types without measurements
+    optimism: float = 0.0  # about those types: see `known_gpu_types.OPTIMISM`
+    corrections: Mapping[str, Corrections] = field(default_factory=dict)  # by type, where the shape does not fit
+    _guesses: dict[str, float] = field(default_factory=dict, init=False, compare=False, repr=False)  # a cache
 
     def type_speed(self, gpu_type: str) -> float:
-        """Relative to the reference type."""
+        """The speed of a type relative to the reference type."""
         if not self.reference_type or gpu_type == self.reference_type:
             return 1.0
         found = self.type_speeds.get(gpu_type) or self._guesses.get(gpu_type)
@@ -62,7 +61,7 @@ class Fit:
 
     @property
     def log_speeds(self) -> dict[str, float]:
-        """Of the types that were measured, as they were."""
+        """The measured speeds of types, with their corrections."""
         return {
             t: log(self.type_speed(t) / self._slower(t)) for t in {self.reference_type: 1.0} | dict(self.type_speeds)
         }

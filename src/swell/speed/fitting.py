@@ -1,4 +1,4 @@
-"""From measurements to a fit: shape, typical epoch and relative speeds of GPU types, of one job or of a family.
+"""Fits measurements of one job or a family: shape, typical epoch and relative speeds of GPU types.
 
 `speed.book` calls it for jobs with news. Measurements on other GPU types than the reference are scaled to it by the
 types' relative speeds: known ones at first, then those of the job's or the family's own measurements.
@@ -18,12 +18,12 @@ from swell.speed.known_gpu_types import OPTIMISM, prior_speed
 from swell.speed.measurements import Configuration, Measurements, Times
 
 MAX_WEIGHT = 5.0
-"""More epochs than this on one configuration say nothing more about the shape."""
+"""Further epochs on one configuration add no weight to the fit of the shape."""
 TRUST_DEFAULT = 0.05
 TRUST_FAMILY = 0.5
 SAME_LENGTH = 1.5
-"""Members whose epochs on one type of GPU differ by less than this factor train on the same data: their times are
-compared as they are, also between types, which would tell nothing of each other otherwise."""
+"""Members whose epochs on one type of GPU differ by less than this factor are assumed to train on the same data: their
+times are compared directly, also between types."""
 
 
 Latest = Sequence[tuple[Configuration, Times]]
@@ -47,7 +47,7 @@ def fit_job(measurements: Measurements, prior: Fit) -> Fit:
 
 
 def _type_speeds(reference: str, latest: Latest, prior: Fit) -> dict[str, float]:
-    """Speed of each type relative to the job's reference: what was measured, held by what was thought before."""
+    """Speed of each type relative to the job's reference: the measurements, weighted against the prior."""
     types = sorted({key.gpu_type for key, _ in latest})
     if types == [reference]:
         return {reference: 1.0}
@@ -77,20 +77,20 @@ def _finish(measurements: Measurements, latest: Latest, prior: Fit, shape: Shape
         epochs=measurements.count,
         reference_type=measurements.reference_type,
         type_speeds={**prior_types(prior, measurements.reference_type), **speeds},
-        optimism=OPTIMISM,  # it can be tried there and come back; where to begin is a matter of what is expected
+        optimism=OPTIMISM,  # a running job can try a type and return; for its first placement expectations count
         corrections=corrections,
     )
 
 
 def prior_types(prior: Fit, reference: str) -> dict[str, float]:
-    """What the family measured of types, relative to another reference."""
+    """The family's measured speeds of types, relative to another reference."""
     base = prior.type_speed(reference)
     return {gpu_type: prior.type_speed(gpu_type) / base for gpu_type in prior.type_speeds}
 
 
 def _corrections(latest: Latest, shape: Shape, speeds: Mapping[str, float], prior: Fit) -> dict[str, Corrections]:
-    """By type, for what the four terms cannot follow: at sizes this job has measured, its own; at those its family
-    has measured, the family's curve at this job's level."""
+    """Corrections by type where the four terms do not fit: the job's own at sizes it has measured; at sizes that only
+    its family has measured, the family's curve at this job's level."""
     found: dict[str, dict[int, tuple[int, float]]] = {}
     for key, times in latest:
         fitted = shape.time(key.gpus, key.nodes) / speeds[key.gpu_type]
@@ -147,7 +147,7 @@ def fit_family(family: Family) -> Fit:
 
 
 def _fit_members(members: Sequence[Measurements], reference: str, scales: Sequence[float]) -> Fit:
-    """All of them together, the times of each over its scale."""
+    """One fit of all members, with the times of each divided by its scale."""
     pooled: dict[Configuration, list[tuple[float, int]]] = {}
     for measurements, scale in zip(members, scales, strict=True):
         for key, times in measurements.latest():
@@ -159,7 +159,7 @@ def _fit_members(members: Sequence[Measurements], reference: str, scales: Sequen
 
 
 def _pooled(members: Sequence[tuple[float, int]]) -> Times:
-    """Typical times of several jobs, with the epochs that each stands for, as if they were of one."""
+    """Typical times of several jobs, with their numbers of epochs, as the times of one job."""
     last = [typical_s for typical_s, _ in members]
     return Times(last=last, typical_s=median(last), count=sum(count for _, count in members))
 
@@ -183,8 +183,8 @@ def _alike(members: Sequence[Measurements]) -> bool:
 
 
 def _explains(found: Fit, members: Sequence[Measurements]) -> bool:
-    """Does one shape fit all of them as they are, though the default one does not? Two of them must have been seen at
-    the same size: a shape that is fitted explains jobs of any lengths if each was at a size of its own."""
+    """Whether the fitted shape explains all members without scales. Two of them must have been measured at the same
+    size: otherwise a shape can explain jobs of any lengths."""
     by_type: dict[str, list[float]] = {}
     sizes: list[tuple[str, int, int]] = []
     for measurements in members:
@@ -203,7 +203,7 @@ def _scale(measurements: Measurements, reference: str) -> float:
 
 
 def _on_one(measurements: Measurements) -> dict[str, list[float]]:
-    """By type, the member's epoch on one GPU, by the default shape, as each size tells it."""
+    """The member's epoch on one GPU by type, derived from each measured size by the default shape."""
     found: dict[str, list[float]] = {}
     for key, times in measurements.latest():
         found.setdefault(key.gpu_type, []).append(times.typical_s / DEFAULT_SHAPE.time(key.gpus, key.nodes))

@@ -1,10 +1,10 @@
-"""How fast GPU types are relative to each other, for families that have not tried them all: from families that have.
+"""Speed ratios between GPU types, learned from families that have used several, for families that have not.
 
 `speed.book` builds the ratios, and fits use them for types without measurements; a family's own measurement is never
 overridden. In logarithms, a family's speed on a type is a level of its own plus the type's level. Levels of types are
 medians over families (Tukey's median polish): one odd family does not move them, and a type that was compared only with
 a second one is still comparable with a third. The table of known types counts as one more family. Types that no family
-has compared stay where the table has them.
+has compared keep their level from the table.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from statistics import fmean, median
 from swell.speed.known_gpu_types import OPTIMISM, SPREAD, known_speed, prior_speed
 
 LogSpeeds = Mapping[str, float]
-"""By GPU type; only differences mean something."""
+"""By GPU type; only differences are meaningful."""
 
 FARTHEST = 3.0
-"""A family does not count as farther than this from the others (a factor of 20): beyond are clocks gone wrong."""
+"""A family's distance from the others is limited to this (a factor of 20); larger ones come from wrong clocks."""
 ROUNDS, SETTLED = 50, 1e-4
-"""The polish goes on until levels change by less than this, or for this number of rounds."""
+"""The polish ends after this number of rounds, or when levels change by less than this."""
 TELLING = 0.05
-"""Smaller changes are not worth saying everything anew."""
+"""Smaller changes are not published, because that computes all estimates again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TypeRatios:
         return found if found is not None else log(prior_speed(gpu_type))
 
     def guess(self, measured: LogSpeeds, gpu_type: str, optimism: float = OPTIMISM) -> float:
-        """The log speed, on a type it has not measured, of a family with these."""
+        """The log speed of a family with these measurements on a type that it has not measured."""
         own = fmean(speed - self.level(known) for known, speed in measured.items())
         spread = min(self.spreads.get((known, gpu_type), SPREAD) for known in measured)
         return own + self.level(gpu_type) + optimism * spread
@@ -52,11 +52,11 @@ class TypeRatios:
 
 
 NOTHING_COMPARED = TypeRatios()
-"""Types are as the table of known ones has them."""
+"""The ratios of the table of known types."""
 
 
 def type_ratios_of(families: Sequence[LogSpeeds]) -> TypeRatios:
-    """Of families that have each measured more than one type."""
+    """The ratios from families that have each measured more than one type."""
     types = sorted({gpu_type for speeds in families for gpu_type in speeds})
     prior = {gpu_type: log(prior_speed(gpu_type)) for gpu_type in types}
     table = {gpu_type: prior[gpu_type] for gpu_type in types if known_speed(gpu_type)}
@@ -67,14 +67,14 @@ def type_ratios_of(families: Sequence[LogSpeeds]) -> TypeRatios:
         levels, before = {t: median(found[t]) for t in types}, levels
         if all(abs(levels[t] - before[t]) < SETTLED for t in types):
             break
-    # To types that nobody has compared, these are as the table has it.
+    # Relative to types that no family has compared, these keep the levels of the table.
     shift = median(prior[t] - levels[t] for t in types) if types else 0.0
     spreads = {pair: _spread(families, levels, *pair) for pair in permutations(types, 2)}
     return TypeRatios({t: levels[t] + shift for t in types}, spreads)
 
 
 def _beside(families: Sequence[LogSpeeds], levels: LogSpeeds) -> dict[str, list[float]]:
-    """The families' speeds by type, each less the family's own level."""
+    """The families' speeds by type, each minus the family's own level."""
     found: dict[str, list[float]] = {t: [] for t in levels}
     for speeds in families:
         own = median(speed - levels[t] for t, speed in speeds.items())
@@ -84,7 +84,7 @@ def _beside(families: Sequence[LogSpeeds], levels: LogSpeeds) -> dict[str, list[
 
 
 def _spread(families: Sequence[LogSpeeds], levels: LogSpeeds, one: str, two: str) -> float:
-    """How far families are from the levels in how much faster the one type is than the other."""
+    """The deviation of families from the levels' difference between two types."""
     both = [speeds for speeds in families if one in speeds and two in speeds]
     rests = [speeds[one] - speeds[two] - levels[one] + levels[two] for speeds in both]
     return sqrt((SPREAD**2 + sum(min(abs(rest), FARTHEST) ** 2 for rest in rests)) / (1.0 + len(rests)))

@@ -1,9 +1,8 @@
-"""A speed book as bytes and back, so that a checkpoint can hold it. Called by the books' `keep` and `restore`.
+"""Converts a speed book to bytes and back, so that a checkpoint can hold it. Called by the books' `keep` and `restore`.
 
-The format is pickle's, since a book is a web of small objects that share one another, and what is shared must be shared
-again. Reading is restricted to classes of the packages that books are made of: nothing else can be named, so bytes that
-somebody tampered with can make a wrong book, not run a program. Bytes that another version of these classes wrote are
-not read: the book then learns from the log instead.
+The format is pickle's, because the small objects of a book refer to shared ones, which must be shared again. Reading is
+restricted to the classes of books, so that manipulated bytes can make a wrong book but cannot run a program. Bytes of
+another version of these classes are not read: the book then learns from the log instead.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ def keep(value: object) -> bytes:
 
 
 def restore(kept: bytes) -> Any:
-    """What `keep` was given; None if these bytes are of another version, or cannot be read."""
+    """The value that `keep` got; None if the bytes are of another version, or unreadable."""
     edition = _edition()
     if not kept.startswith(edition):
         return None
     try:
         return _Reader(io.BytesIO(kept[len(edition) :])).load()
-    except Exception:  # whatever bytes can make pickle do: there is no list of it
+    except Exception:  # pickle may raise anything for invalid bytes
         return None
 
 
@@ -59,7 +58,7 @@ class _Reader(pickle.Unpickler):
 
 @cache
 def _edition() -> bytes:
-    """Of the classes that a book is made of, by the names of their fields."""
+    """A hash of the classes of books and the names of their fields."""
     digest = hashlib.blake2b(digest_size=16)
     for found in sorted(pkgutil.iter_modules(swell.speed.__path__), key=lambda one: one.name):
         module = importlib.import_module(f"swell.speed.{found.name}")

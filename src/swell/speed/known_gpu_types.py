@@ -31,20 +31,20 @@ KNOWN: tuple[tuple[str, float], ...] = (
 )
 """Mixed-precision training throughput against a V100, from public benchmarks, rounded."""
 SPREAD = 0.5
-"""How far families are expected to be from that, as standard deviation of the logarithm."""
+"""Expected deviation of families from the table, as standard deviation of the logarithm."""
 OPTIMISM = 1.0
-"""For a job that has run (and all of a family with adaptive batches), a type that its family has not tried is taken to
-be faster than expected by this many deviations, so that a family that may be fast there is tried there: once, since
-after that it is measured."""
+"""For a job that has run (and all jobs of a family with adaptive batches), a type that its family has not tried is
+assumed to be faster than expected by this many deviations, so that it is tried there once; after that it is
+measured."""
 
 
 def known_speed(gpu_type: str) -> float | None:
-    """None for a type that is not known. The longest name that occurs in it counts (a100 is not a10)."""
+    """The speed of the table; None for an unknown type. The longest name contained in it counts (a100 is not a10)."""
     plain = re.sub(r"[^a-z0-9]", "", gpu_type.lower())
     found = [(len(name), speed) for name, speed in KNOWN if name in plain]
     return max(found)[1] if found else None
 
 
 def prior_speed(gpu_type: str) -> float:
-    """1.0 for a type that is not known."""
+    """The speed of the table; 1.0 for an unknown type."""
     return known_speed(gpu_type) or 1.0

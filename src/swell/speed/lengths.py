@@ -1,10 +1,10 @@
-"""How long jobs are, as a distribution: of all jobs seen, of a family, and by what its user estimates.
+"""Lengths of jobs as a distribution: from all jobs, from the family, and from the user's estimate.
 
-`speed.book` tells it every length that becomes known; `speed.remaining` asks it about jobs of which nothing is measured
-yet. Logarithms of lengths (seconds of work at speed 1) are taken to be normal: lengths of jobs are heavy-tailed, most
-are short and a few are a hundred times as long. Each source weighs as much as it was right so far: a family whose
-members have nothing in common says nothing, and neither do estimates that are off by a factor of a hundred. Members are
-compared by their whole lengths or by their lengths per epoch, whichever predicted the later ones better.
+`speed.book` reports every length that becomes known; `speed.remaining` queries it for jobs without measurements.
+Logarithms of lengths (seconds of work at speed 1) are modelled as normal, because lengths are heavy-tailed: most are
+short and a few are a hundred times as long. Each source is weighted by its accuracy so far: a family whose members have
+nothing in common counts little, and so do estimates that are off by a factor of a hundred. Members are compared by
+their whole lengths or by their lengths per epoch, whichever predicted the later ones better.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from statistics import NormalDist, fmean
 
 PRIOR_MEDIAN_S = 1800.0
 PRIOR_SIGMA = 2.0
-"""Of all jobs, before any was seen: about what was published of production clusters (Philly, Helios)."""
+"""The prior for all jobs: about the published distribution of production clusters (Philly, Helios)."""
 PRIOR_JOBS = 4.0
-"""The priors weigh as much as this number of jobs."""
+"""The priors have the weight of this number of jobs."""
 FAMILY_PART = 0.5
-"""Part of the variance that lies between families, before anything is known of them."""
+"""Prior part of the variance that lies between families."""
 ESTIMATE_SIGMA = 1.1
-"""Estimates are off by a factor of three, before any was compared with what came."""
+"""Prior deviation of estimates: a factor of three."""
 KEEP = 256
-"""Jobs; older ones say little of those to come."""
+"""Number of jobs that are kept; older ones are less relevant."""
 KEEP_OF_FAMILY = 8
 LEAST_SIGMA, MOST_SIGMA = 0.3, 3.0
 _NORMAL = NormalDist()
@@ -33,13 +33,13 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Of a job: log-normal, at speed 1, before anything of it is done."""
+    """The log-normal length of a job at speed 1, from its beginning."""
 
     median_s: float
     sigma: float
 
     def left_s(self, done_s: float, part: float = 0.5) -> float:
-        """What is left with this probability at most, given that so much is done and it has not ended."""
+        """The quantile `part` of the remaining work, given that `done_s` is done and the job has not ended."""
         if done_s <= 0.0:
             return self.median_s * exp(self.sigma * _NORMAL.inv_cdf(part))
         ended = _NORMAL.cdf(log(done_s / self.median_s) / self.sigma)
@@ -57,7 +57,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Families:
-    """Logarithms of what their last members took, and the variance of the next one."""
+    """Logarithms of the lengths of their last members, and the variance of the next one."""
 
     members: dict[str, list[float]]
     within: float
@@ -65,27 +65,27 @@ class _Families:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Of the lengths seen: overall, and within families."""
+    """Mean and variance of the lengths seen: overall, and within families."""
 
     mean: float
     variance: float
     whole: _Families
     per_epoch: _Families
-    bias: float  # of estimates: log of length over estimate
+    bias: float  # of estimates: mean log of length divided by estimate
     estimate_variance: float
 
 
 class Lengths:
-    due = False  # estimates are to be made anew; of the class, for books that were kept before there was one
+    due = False  # estimates must be computed again; a class attribute, for older kept books without it
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
         self._spread: _Spread | None = None
-        self._news = 0  # lengths since estimates were last made anew
-        self.edition = 0  # grows when it is
+        self._news = 0  # lengths since estimates were last due
+        self.edition = 0  # grows with each `publish` that was due
 
     def saw(self, job: int, family: str, work_1_s: float, estimated_1_s: float, epochs: int = 0) -> None:
-        """A job's length is known: by its epochs, or because it ended. The last word on it counts."""
+        """A job's length is known, from its epochs or because it ended. The latest value counts."""
         if work_1_s <= 0.0:
             return
         estimate = log(estimated_1_s) if estimated_1_s > 0.0 else None
@@ -94,11 +94,11 @@ class Lengths:
         if len(self._seen) > KEEP:
             del self._seen[next(iter(self._seen))]
         self._news += 1
-        if self._news * 8 >= len(self._seen):  # not at each: all estimates of waiting jobs are made anew
+        if self._news * 8 >= len(self._seen):  # not at each, because all estimates of pending jobs are computed again
             self._news, self.due = 0, True
 
     def publish(self) -> None:
-        """If that is due. Until then answers stay as they are."""
+        """Use the new lengths, if that is due. Until then answers stay the same."""
         if self.due:
             self.due, self._spread = False, None
             self._known()
@@ -109,7 +109,7 @@ class Lengths:
         return self._spread
 
     def of(self, family: str, estimated_1_s: float = 0.0, family_guess_1_s: float = 0.0, *, epochs: int = 0) -> Length:
-        """Of a job of which nothing was measured. `family_guess_1_s`: by what members have shown that run still."""
+        """The length of a job without measurements. `family_guess_1_s`: from members that are still running."""
         spread = self._known()
         mean, variance = _of_family(spread, family, family_guess_1_s, epochs)
         if estimated_1_s > 0.0:
@@ -120,7 +120,7 @@ class Lengths:
 
 
 def _of_family(spread: _Spread, family: str, guess_1_s: float, epochs: int) -> tuple[float, float]:
-    """Mean and variance, between those of all jobs and those of the family's last members."""
+    """Mean and variance, weighted between all jobs and the family's last members."""
     members, within = spread.whole.members.get(family, []), spread.whole.within
     if epochs and family in spread.per_epoch.members and spread.per_epoch.within <= within:
         members, within = [one + log(epochs) for one in spread.per_epoch.members[family]], spread.per_epoch.within
@@ -154,7 +154,7 @@ def _families(seen: Sequence[tuple[str, float]], variance: float) -> _Families:
     families: defaultdict[str, list[float]] = defaultdict(list)
     for name, log_s in seen:
         families[name].append(log_s)
-    # The error of predicting each member from those before it: it includes changes over time.
+    # The error of predicting each member from those before it, which includes changes over time.
     errors = [
         (log_s - fmean(before)) ** 2 * n / (n + 1)
         for members in families.values()

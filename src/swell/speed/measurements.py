@@ -1,4 +1,4 @@
-"""What was measured of one job: the last epochs on each configuration it ran on, and their medians.
+"""Measurements of one job: the last epochs on each configuration it ran on, and their medians.
 
 `speed.book` keeps one per job and `speed.fitting` fits them. Bounded: old epochs and configurations are dropped.
 """
@@ -17,16 +17,16 @@ KEEP_EPOCHS = 9
 KEEP_CONFIGURATIONS = 24
 KEEP_RECENT = 3
 SAME_BATCH = 0.25
-"""Batches this near to each other (GPUs do not divide every number) are as useful as each other."""
+"""Samples of batches that differ by less than this part count as equally useful (GPUs do not divide every number)."""
 KEEP_LOSSES = 256
 SHORTEST_S, LONGEST_S = 1e-6, 1e9
-"""Epochs outside are clocks gone wrong."""
+"""Epoch times outside come from wrong clocks."""
 REFIT_COUNTS = (1, 2, 3, 5, 8, 13, 21, 34)
 """After these numbers of epochs on one configuration the model is fitted again; later, every sixteen."""
 
 
 class Configuration(NamedTuple):
-    """Where an epoch ran. A tuple, since each report makes and looks up one."""
+    """Where an epoch ran. A tuple for speed, because each report makes and looks up one."""
 
     gpu_type: str
     gpus: int
@@ -41,8 +41,8 @@ class Times:
     last: list[float] = field(default_factory=list)
     typical_s: float = 0.0  # of those
     count: int = 0  # epochs that ended
-    epochs_s: float = 0.0  # all of them together
-    epoch_s: float = 0.0  # the last one, or what one will take
+    epochs_s: float = 0.0  # their total time
+    epoch_s: float = 0.0  # the last one, or the estimate of the current one
 
     def add(self, unit_s: float, epoch_s: float, count: int) -> None:
         self.last.append(unit_s)
@@ -59,7 +59,7 @@ class Times:
 
     @property
     def weight(self) -> int:
-        """In epochs: one that is under way counts until the first has ended."""
+        """The weight in epochs; the current one counts until the first has ended."""
         return max(1, self.count)
 
     @property
@@ -73,18 +73,18 @@ class Times:
 
 @dataclass(slots=True)
 class Measurements:
-    """All that epochs of one job have reported.
+    """The reports of one job's epochs.
 
-    Speeds are compared by the time of a sample where the job says it, since epochs may take longer at first than later
-    (and samples of other batch sizes by how useful they are to those of the first); else by the time of an epoch.
-    `recent` are the last epochs as they were.
+    Speeds are compared by the time per sample if the job reports it, because epochs may take longer at first than later
+    (with samples of other batch sizes weighted by their usefulness); else by the time of an epoch. `recent` are the
+    last epochs, unscaled.
     """
 
     times: dict[Configuration, Times] = field(default_factory=dict)
     reference_type: str = ""
     by_sample: bool = False
-    batch_size: int = 0  # the first one: what others are compared with
-    efficiency: float = 1.0  # useful samples of all, as last seen with it
+    batch_size: int = 0  # the first one, the reference for others
+    efficiency: float = 1.0  # part of useful samples, as last measured with it
     recent: list[tuple[Configuration, float, int]] = field(default_factory=list)  # (where, epoch's time, its number)
     losses: list[tuple[int, float]] = field(default_factory=list)  # (epoch, loss)
     epochs: int = 0  # done, as last reported
@@ -121,12 +121,12 @@ class Measurements:
         return [(s / self.times[key].typical_s, epoch) for key, s, epoch in self.recent if key in self.times]
 
     def epoch_1_s(self, unit_1_s: float) -> float:
-        """The time of an epoch at speed 1, as the last ones were; `unit_1_s` is the time of a unit there."""
+        """The time of an epoch at speed 1, from the last ones; `unit_1_s` is the time of a unit there."""
         units = self.recent_units()
         return unit_1_s * median(found for found, _ in units) if units else 0.0
 
     def work_1_s(self, unit_1_s: float) -> float:
-        """What the epochs so far would have taken at speed 1."""
+        """The time that the epochs so far would have taken at speed 1."""
         return sum(times.epochs_s * unit_1_s / times.typical_s for times in self.times.values())
 
     def _unit_s(self, event: EpochEnded) -> float:
@@ -148,7 +148,7 @@ class Measurements:
                 self.losses = self.losses[::2]
 
     def latest(self) -> Iterator[tuple[Configuration, Times]]:
-        """One for each (type, GPUs, nodes): with the batch size used last."""
+        """The times for each (type, GPUs, nodes), with the batch size used last."""
         seen: dict[tuple[str, int, int], None] = {}
         for key, times in reversed(self.times.items()):
             place = (key.gpu_type, key.gpus, key.nodes)

@@ -1,4 +1,4 @@
-"""The median of the last few values of something that is measured again and again. Everything in `speed` uses it."""
+"""The median of the last few values of a repeated measurement. Everything in `speed` uses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ KEPT = 5
 
 
 class RecentMedian:
-    """The last values, and the typical one of them: the median."""
+    """The last values and their median, `typical`."""
 
     __slots__ = ("_values", "typical")
 
@@ -25,7 +25,7 @@ class RecentMedian:
 
 
 def after(before: RecentMedian | None, value: float) -> RecentMedian:
-    """With one more value, which may be the first."""
+    """Adds a value, which may be the first."""
     if before is None:
         return RecentMedian(value)
     before.add(value)

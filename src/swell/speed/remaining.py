@@ -1,8 +1,9 @@
-"""How much of a job is left, in seconds at speed 1, and how certain that is. `speed.book` calls `estimate`.
+"""Estimates the remaining time of a job, in seconds at speed 1, and its certainty. `speed.book` calls `estimate`.
 
-In this order: epochs left times the fitted epoch; its user's estimate, for the size asked for, less what has been done;
-what jobs of its family took; the loss curve, for a job that reports epochs but not how many; an hour. Before a job's
-own epochs say how long it is, its length is also given as a distribution (`speed.lengths`), for whoever can use one.
+The sources, in this order: epochs left times the fitted epoch; its user's estimate for the requested size, minus the
+work done; the lengths of jobs of its family; the loss curve, for a job that reports epochs but not their total; an
+hour. As long as the length is not measured by the job's own epochs, it is also given as a distribution
+(`speed.lengths`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from swell.speed.measurements import Measurements
 
 PRIOR_REMAINING_S = 3600.0
 LEAST_LEFT = 0.5
-"""Of what a job of unknown length has done: so much is expected to be left at least."""
+"""Minimum remaining part of a job of unknown length, relative to the work it has done."""
 
 AFTER_LAST = 0.01
-"""Of its work so far: what a job that still runs after its last epoch is expected to take (a last evaluation, an
-export), rather than nothing."""
+"""Remaining part, relative to its work so far, of a job that still runs after its last epoch (a last evaluation, an
+export)."""
 
 
 def estimate(
@@ -50,7 +51,7 @@ def estimate(
 
 
 def _measured(job: JobRecord, measurements: Measurements, speed: FittedSpeed, family: Family) -> Remaining | None:
-    """By epochs: of the job itself, or of members of its family with adaptive batch sizes."""
+    """From epochs of the job itself, or of members of its family with adaptive batch sizes; None: there are none."""
     as_of_s, fit = _as_of_s(job), speed.fit
     if isinstance(speed, GoodputSpeed) and job.epochs_total:
         return _adaptive(job, measurements, speed)
@@ -86,7 +87,7 @@ def _expected(
 
 
 def _by_first_epochs_s(job: JobRecord, family: Family) -> float:
-    """By the first epochs of members of its family; 0: nobody has shown any."""
+    """The remaining time by the first epochs of members of its family; 0: there are none."""
     if not job.epochs_total or family.fit is None:
         return 0.0
     return family.fit.first_epoch_1_s * _epochs_left(job, family.course)
@@ -99,7 +100,7 @@ def _epoch_1_s(job: JobRecord, measurements: Measurements, speed: FittedSpeed) -
 
 
 def _adaptive(job: JobRecord, measurements: Measurements, speed: GoodputSpeed) -> Remaining:
-    """Each phase's epochs that are left, at speed 1, and by how much this job was slower or faster than expected."""
+    """The remaining epochs of each phase, at speed 1, scaled by this job's pace."""
     done = min(1.0, job.epochs_done / job.epochs_total) * PHASES
     phase = min(int(done), PHASES - 1)
     begun = speed.goodput.at(speed.fit.reference_type, 1, 1)[phase] * (done - phase)
@@ -110,7 +111,7 @@ def _adaptive(job: JobRecord, measurements: Measurements, speed: GoodputSpeed) -
 
 
 def _pace(job: JobRecord, measurements: Measurements, speed: GoodputSpeed) -> float:
-    """How many times longer than expected of its family this job's last epochs took."""
+    """The time of this job's last epochs, relative to the expectation of its family."""
     seen = [
         epoch_s / speed.goodput.at(key.gpu_type, key.gpus, key.nodes)[phase_of(epoch - 0.5, job.epochs_total)]
         for key, epoch_s, epoch in measurements.recent
@@ -119,18 +120,18 @@ def _pace(job: JobRecord, measurements: Measurements, speed: GoodputSpeed) -> fl
 
 
 def _left_1_s(job: JobRecord, measurements: Measurements, unit_1_s: float, course: EpochWork) -> float:
-    """The last epochs say how large this job is, the course of its family how the others will differ from them."""
+    """The remaining time: scaled by the last epochs of this job, with the course of its family for later epochs."""
     levels = [units / course.at((epoch - 0.5) / job.epochs_total) for units, epoch in measurements.recent_units()]
     return unit_1_s * median(levels) * _epochs_left(job, course)
 
 
 def _epochs_left(job: JobRecord, course: EpochWork) -> float:
-    """As many first epochs would be as much work."""
+    """The remaining work in units of first epochs."""
     return job.epochs_total * course.between(job.epochs_done / job.epochs_total, 1.0)
 
 
 def _length_s(job: JobRecord, family: Family) -> float:
-    """What jobs of the family took in all, for as many epochs as this one has."""
+    """The typical length of the family's jobs, scaled to the number of epochs of this one."""
     total = median(family.lengths_s)
     if job.epochs_total and family.epochs:
         total *= job.epochs_total / median(family.epochs)
@@ -154,7 +155,7 @@ def _requested_speed(job: JobRecord, speed: FittedSpeed) -> float:
 
 
 def _done(job: JobRecord, total: float, done_1_s: float) -> float:
-    """Epochs say best how far it is; else the time it has run. A job that cannot resume begins anew at each run."""
+    """The work done: by epochs if their total is known, else by its running time; 0 for a job that cannot resume."""
     if job.epochs_total:
         return total * min(1.0, job.epochs_done / job.epochs_total)
     return done_1_s if job.may_be_stopped else 0.0
@@ -165,7 +166,7 @@ def _rest(total: float, done: float, as_of_s: float, *, sigma: float, known: boo
 
 
 def _epochs(measurements: Measurements, family: Family) -> tuple[float, float]:
-    """How many epochs in all, and the relative deviation of what is left."""
+    """The expected total of epochs, and the relative deviation of the remaining work."""
     if family.epochs:
         return median(family.epochs), max(0.3, _spread([float(n) for n in family.epochs]))
     curve = fit_losses(measurements.losses)
@@ -175,7 +176,7 @@ def _epochs(measurements: Measurements, family: Family) -> tuple[float, float]:
 
 
 def _spread(values: list[float]) -> float:
-    """Relative deviation of the next one, robust; one value says little."""
+    """Robust relative deviation of the next value; a fixed one if there are fewer than three."""
     if len(values) < 3:
         return 0.7
     middle = median(values)

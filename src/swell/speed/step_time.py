@@ -1,9 +1,9 @@
-"""The time of one optimizer step by where it runs and how its batch is split, fitted to steps that were measured.
+"""The time of one optimizer step by its GPUs, nodes and batch split, fitted to measured steps.
 
 The form is that of Pollux (OSDI'21): computing takes α + β·local batch, the network a constant plus a part per GPU
-(other constants on one node than between nodes), and a step the γ-norm of both. Fitted in closed form: β and α by least
-squares, the network from what a step takes beyond computing, γ on a small grid. What was never seen is assumed to be
-for free, so that it is tried: a fit becomes honest where somebody has been.
+(with different constants on one node and between nodes), and a step the γ-norm of both. Fitted in closed form: β and α
+by least squares, the network from the time of a step beyond computing, γ on a small grid. Costs that were never
+measured are assumed to be zero, so that policies try such sizes and measure them.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ Floats = npt.NDArray[np.float64]
 
 GAMMAS = (1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0)
 GAMMA_PENALTY = 1e-5
-"""Prefers less overlap where the measurements do not tell."""
+"""Prefers a smaller γ if the measurements do not decide."""
 _GAMMA = np.array(GAMMAS)[:, None]
 _INVERSE = 1.0 / _GAMMA
 _PENALTY = GAMMA_PENALTY * (_GAMMA[:, 0] - 1.0) ** 2
 BETWEEN_NODES = 1.1
-"""A network between nodes never seen is taken for this much slower than the one inside a node."""
+"""A network between nodes without measurements is assumed to be slower than the one inside a node by this factor."""
 
 Point = tuple[int, int, int]
 """(nodes, GPUs, local batch)"""
 Seen = Mapping[Point, tuple[float, float]]
-"""What was measured there: (step without accumulation, of which synchronisation) in seconds."""
+"""Measured times: (step without accumulation, of which synchronisation) in seconds."""
 Line = tuple[float, float]
 """(constant, slope)"""
 
 NO_NETWORK: Line = (0.0, 0.0)
 LEAST_S = 1e-9
-"""Computing takes longer than that."""
+"""Lower bound of the computing time."""
 
 Ratios = tuple[tuple[float, float], ...]
-"""(logarithm of GPUs, logarithm of measured over fitted), in order of GPUs."""
+"""(logarithm of GPUs, logarithm of measured divided by fitted), in order of GPUs."""
 NOTHING_MEASURED: tuple[Ratios, Ratios] = ((), ())
 FARTHEST = 3.0
-"""A network is not taken to be more than this many times faster or slower than its line."""
+"""Maximum factor by which a network is assumed to be faster or slower than its line."""
 
 STRANGE = 1.5
-"""Computing that takes this many times longer or shorter than expected is a hiccup, or another model's."""
+"""A computing time that differs from the expected one by this factor is an outlier, or of another model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class StepModel:
     inside: Line  # (constant, per GPU beyond two) on one node
     between: Line  # the same between nodes
     gamma: float
-    measured: tuple[Ratios, Ratios] = NOTHING_MEASURED  # of the networks on one node and between nodes
+    measured: tuple[Ratios, Ratios] = NOTHING_MEASURED  # for the networks on one node and between nodes
 
     def network_s(self, nodes: int, gpus: int) -> float:
         if gpus <= 1:
@@ -81,11 +81,11 @@ class StepModel:
         return np.asarray(whole + accumulate * compute)
 
     def computes(self, local: float, compute_s: float) -> bool:
-        """Is that about how long computing takes here?"""
+        """Whether this computing time is plausible for the local batch."""
         return 1.0 / STRANGE < compute_s / self.compute_s(local) < STRANGE
 
     def slower(self, factor: float) -> StepModel:
-        """The same where computing takes `factor` times as long, on the same network."""
+        """The same model with `factor` times the computing time, on the same network."""
         return StepModel(self.alpha * factor, self.beta * factor, self.inside, self.between, self.gamma, self.measured)
 
 
@@ -114,9 +114,9 @@ def fit(seen: Seen) -> StepModel:
 
 
 def fit_closely(seen: Seen) -> StepModel:
-    """As `fit`, then as fast at each number of GPUs as was measured there: real networks follow no line (two nodes may
-    well be slower than four). Between and beyond, as the nearest measured ones, in proportion to the line. Steps that
-    were much slower or faster at computing than the others are left out."""
+    """As `fit`, then corrected to the measured time at each number of GPUs, because real networks are not linear (two
+    nodes may be slower than four). Between these sizes the correction is interpolated, beyond them it is constant.
+    Steps with outliers of the computing time are left out."""
     model = fit(seen)
     trusted = {point: times for point, times in seen.items() if model.computes(point[2], times[0] - times[1])}
     if len(seen) / 2 <= len(trusted) < len(seen):
@@ -128,7 +128,7 @@ def fit_closely(seen: Seen) -> StepModel:
 
 
 def _beyond_computing(model: StepModel, seen: Seen) -> list[float]:
-    """What the network took of each step."""
+    """The network time of each step."""
     steps = np.array([step for step, _ in seen.values()])
     compute = model.alpha + model.beta * np.array([local for _, _, local in seen])
     rests: list[float] = (np.maximum(steps**model.gamma - compute**model.gamma, 0.0) ** (1 / model.gamma)).tolist()
@@ -146,7 +146,7 @@ def _ratios(model: StepModel, nodes: int, by_gpus: Mapping[int, list[float]]) ->
 
 
 def _between(points: Ratios, x: float) -> float:
-    """Linear between points, in logarithms; the outermost ones beyond."""
+    """Interpolates linearly between points, in logarithms; constant beyond them."""
     last = points[0]
     if x <= last[0]:
         return math.exp(last[1])
@@ -159,7 +159,7 @@ def _between(points: Ratios, x: float) -> float:
 
 
 def _line(x: list[int], y: list[float]) -> Line:
-    """Constant and slope, neither negative, by least squares of the relative error; half and half of a single x."""
+    """Constant and slope, neither negative, by least squares of the relative error; equal parts if all x are equal."""
     if min(x) == max(x):
         half = sum(y) / len(y) / 2
         return half, half / x[0]
@@ -185,7 +185,7 @@ def _networks(x: list[int], seconds: Floats) -> list[Line]:
     if not x:
         return [NO_NETWORK] * len(seconds)
     mean_x = sum(x) / len(x)
-    across = sum((v - mean_x) ** 2 for v in x) or 1.0  # all are the same: the slope will be 0
+    across = sum((v - mean_x) ** 2 for v in x) or 1.0  # if all are equal, the slope will be 0
     squares = sum(v * v for v in x) or 1.0
     sums = np.array([[1 / len(x), (v - mean_x) / across, v / squares] for v in x])
     found: list[Line] = []
