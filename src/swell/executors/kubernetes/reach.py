@@ -91,7 +91,7 @@ class Reach:
         return judged(found.get("status") or {}, self._url)
 
     async def _gone(self) -> None:
-        """Delete the pod that an earlier daemon has left."""
+        """Delete the pod that an earlier daemon has left, and wait until it is gone."""
         await self._api.delete(self._path, 1)
         give_up_s = _now_s() + WAIT_S
         while _now_s() < give_up_s:

@@ -56,7 +56,8 @@ class Tracked:
 
     def obeys_lease(self, node: str, *, heard: bool) -> bool:
         """Whether its pod there certainly ends when its lease expires. A pod that has asked for its lease does; one
-        that has not started will ask first; one on a silent node may have started without (no python3 in the image)."""
+        that has not started will ask first. Unless its state is known (`heard`), it may have started without asking (an
+        image without python3)."""
         if not self.lease_s or node in self.leased:
             return bool(self.lease_s)
         return heard and not self.up.intersection(self.ranks_on(node))

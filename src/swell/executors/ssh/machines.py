@@ -1,4 +1,4 @@
-"""Adds and removes machines over SSH on command of a person; see `ports.Machines`."""
+"""Checks machines over SSH that a person adds, and cleans those that a person removes; see `ports.Machines`."""
 
 from __future__ import annotations
 
