@@ -17,6 +17,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -253,6 +254,8 @@ class Campaign:
     def _verdict(self) -> dict[str, Any]:
         shown = {job: self._ask("GET", f"/v1/jobs/{job}") for job in self.submitted}
         trainings = [job for job, training in self.submitted.items() if training]
+        for job in filter(self._repeated_tail, trainings):
+            self._tell_the_story_of(job)
         return {
             "jobs": len(self.submitted),
             "trainings": len(trainings),
@@ -273,6 +276,26 @@ class Campaign:
     def _repeated_tail(self, job: int) -> bool:
         """Runs whose shim was killed in their tail are lost, and rightly tried again."""
         return len([run for run in self._lines(f"tails/{job}") if run not in self.shims_killed]) > 1
+
+    def _tell_the_story_of(self, job: int) -> None:
+        """Files are gone when the verdict is read."""
+        print(f"job {job}: tails {self._lines(f'tails/{job}')}, ends {self._lines(f'ends/{job}')}")
+        told = [
+            sys.executable,
+            "-m",
+            "swell",
+            "events",
+            "--home",
+            str(self.home),
+            "--job",
+            str(job),
+            "-n",
+            "500",
+            "--json",
+        ]
+        print(subprocess.run(told, capture_output=True, text=True, check=False).stdout)
+        for journal in sorted((self.home / "runs").glob(f"{job}.*/*/*.json")):
+            print(f"  {journal.relative_to(self.home)}: {journal.read_text(errors='replace')[:400]}")
 
     def _trained(self, job: int) -> list[int]:
         lines = self._lines(f"trained/{job}")

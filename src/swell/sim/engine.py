@@ -38,7 +38,7 @@ from swell.core.state import State
 from swell.core.transitions import is_stale
 from swell.plan.admit import check_feasible
 from swell.plan.cycle import cycle
-from swell.plan.deadlines import Patience, due
+from swell.plan.deadlines import Due, Patience, due
 from swell.plan.one_pass import outcome, question
 from swell.plan.snapshotter import DEFAULT_RESTART_COST_S, Snapshotter
 from swell.ports import Placer, Policy, SpeedBook
@@ -202,7 +202,7 @@ class Simulation:
     def _pass(self) -> bool:
         """One decision, carried out. True if something is being stopped for it."""
         setup, state = self.setup, self.state
-        wakes = self._do_what_is_due()
+        was_due = self._do_what_is_due()
         asked = question(self._snapshotter, state, self.now_s, setup.options)
         self.passes += 1
         self.on_pass(self.now_s)
@@ -211,18 +211,16 @@ class Simulation:
         done = outcome(asked, plan, state, self.now_s)
         for event in done.events:
             self._happen(event)
-        wakes += [done.wake_s] if done.wake_s is not None else []
-        self._wake_s = min((w for w in wakes if w > self.now_s), default=None)
-        return bool(plan.stops)
+        wakes = (was_due.next_s, done.wake_s)
+        self._wake_s = min((w for w in wakes if w is not None and w > self.now_s), default=None)
+        return bool(plan.stops) or any(isinstance(event, RunStopRequested) for event in was_due.events)
 
-    def _do_what_is_due(self) -> list[float]:
-        """Time limits and jobs that wait for what cannot be, as in the daemon. Returns when to look again."""
-        if not self._watch:
-            return []
-        found = due(self.state, self.now_s, _NO_HURRY)
+    def _do_what_is_due(self) -> Due:
+        """Time limits and jobs that wait for what cannot be, as in the daemon."""
+        found = due(self.state, self.now_s, _NO_HURRY) if self._watch else Due()
         for event in found.events:
             self._happen(event)
-        return [found.next_s] if found.next_s is not None else []
+        return found
 
     def _arrive(self, arrival: Arrival) -> None:
         if not self._can_ever_run(arrival.spec):

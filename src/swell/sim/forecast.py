@@ -417,7 +417,7 @@ class _Watch:
     def __call__(self, state: State, event: Event) -> None:
         if isinstance(event, RunPlanned):
             self.starts.setdefault(event.run.job, event.at_s)
-        elif isinstance(event, RunEnded) and event.reason is ExitReason.FINISHED:
+        elif isinstance(event, RunEnded) and state.jobs[event.run.job].ended:  # by a time limit, too
             self.ends[event.run.job] = event.at_s
 
     def outlooks(self, state: State, foreseen: Mapping[JobId, float]) -> dict[JobId, Outlook]:

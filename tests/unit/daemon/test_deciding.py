@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
 from swell.core.resources import Gpu, Node
 from swell.core.snapshot import Capacity, Options, Snapshot
-from swell.daemon.deciding import Decider, NoDecision, Superseded
+from swell.daemon.deciding import SMALL, Decider, NoDecision, Superseded
 from swell.plan.snapshotter import Snapshotter
 from swell.policy import registry
 from swell.ports import Policy, Random
@@ -195,3 +196,14 @@ def test_a_policy_that_is_slow_every_time_decides_all_the_same(monkeypatch: pyte
 
     monkeypatch.setitem(registry._custom, "slow", Slow)
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs", "at_once"),
+    [("fifo", 0, True), ("fifo", SMALL, True), ("fifo", SMALL + 1, False), ("crasher", 1, False), ("", 1, False)],
+)
+def test_only_a_policy_of_our_own_with_few_jobs_is_asked_on_the_loop(policy: str, jobs: int, *, at_once: bool) -> None:
+    decider = Decider(ANSWERS_S)
+    if policy:
+        decider.choose(policy, "consolidated")
+    assert decider.at_once(replace(WAITING, jobs=tuple(WAITING.jobs) * jobs)) is at_once

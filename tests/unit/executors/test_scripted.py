@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from contract.executor_benches import Unready, as_is, ready
 from swell.core.events import ExitReason
 from swell.core.ids import RunId
@@ -121,5 +123,34 @@ def test_a_launch_that_cannot_be_prepared_again_is_done_if_its_run_has_begun_and
         assert isinstance(await executor.launch(no_room), Refused)
         await executor.launch(first)
         assert isinstance(await executor.launch(no_room), Done)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("obeys_newer", "refused"), [("b", False), ("a b", True), ("", False)])
+def test_a_launch_that_some_machines_refuse_is_done_while_another_has_its_part(
+    obeys_newer: str, *, refused: bool
+) -> None:
+    """Its end is reported then; what all refuse has none."""
+
+    async def scene() -> None:
+        theatre = Theatre()
+        for name in obeys_newer.split():
+            assert theatre.machine(name).obeys(2)
+        executor = ScriptedExecutor(theatre, FakeClock(), lambda *_: Script(), as_is, epoch=1)
+        workers = tuple(Worker(rank=i, node=name, argv=("x",), env={}, cwd="/") for i, name in enumerate("ab"))
+        answer = await executor.launch(ready(Launch(run=RunId(1, 1), workers=workers, grace_s=10.0)))
+        assert isinstance(answer, Refused) is refused
+        assert isinstance(answer, Done) is not refused
+
+    asyncio.run(scene())
+
+
+def test_a_launch_that_is_refused_is_not_done_because_another_run_is_there() -> None:
+    async def scene() -> None:
+        theatre = Theatre()
+        older, newer = (ScriptedExecutor(theatre, FakeClock(), lambda *_: Script(), as_is, epoch=e) for e in (1, 2))
+        assert isinstance(await newer.launch(ready(launch(1))), Done)
+        assert isinstance(await older.launch(ready(launch(2))), Refused)
 
     asyncio.run(scene())

@@ -6,8 +6,10 @@ import pytest
 
 from swell.jobfile.bash_line import comment_at
 from swell.jobfile.batchfile import (
+    LONGEST,
     BatchLine,
     Requirements,
+    _read_line,
     job_document,
     read_batch,
     stem,
@@ -56,6 +58,8 @@ def test_one_job_per_line_and_none_for_blank_lines_and_comments() -> None:
         ('echo "it\'s (" # c', "# c"),
         ("case x in x) true;; esac # c", "# c"),
         ("echo 'a\\' # c", "# c"),
+        ("echo $(echo \"it's\") 'x' # c", "# c"),
+        ("echo `echo \"it's\"` 'x' # c", "# c"),
     ],
 )
 def test_a_comment_begins_where_bash_sees_it_begin(line: str, comment: str) -> None:
@@ -153,3 +157,11 @@ def test_a_line_says_otherwise() -> None:
     assert spec(needs, gpus=0).cpu_only
     with pytest.raises(JobFileError, match="a job that shares a GPU has one, not 2"):
         spec(needs, gpus=2, share=True)
+
+
+def test_a_line_may_be_as_long_as_an_argument_and_no_longer() -> None:
+    """In bytes: a character may be several."""
+    for line in ("x" * LONGEST, "\u00fc" * (LONGEST // 2)):
+        assert _read_line(line) is not None
+        with pytest.raises(ValueError, match="longer than the 128 KiB"):
+            _read_line(line + "x")

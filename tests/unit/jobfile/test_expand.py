@@ -6,6 +6,7 @@ from swell.jobfile.expand import Given, dependency_names, expand
 from swell.jobfile.problems import JobFileError
 from swell.jobfile.read import read_documents
 from swell.jobfile.schema import json_schema
+from swell.jobfile.shorthand import array
 
 
 def one(text: str, given: Given | None = None) -> JobSpec:
@@ -212,3 +213,15 @@ def test_a_document_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatc
 )
 def test_what_the_shell_the_line_or_the_job_sets_is_left_alone(document: dict[str, object]) -> None:
     assert expand(document)
+
+
+@pytest.mark.parametrize("length", [79, 80, 81, 1000])
+def test_a_name_that_is_taken_from_a_command_is_cut(length: int) -> None:
+    assert one(f"command: {'x' * length}").name == "x" * min(80, length)
+
+
+@pytest.mark.parametrize("digits", [10, 10_000])
+def test_a_number_of_very_many_digits_is_no_array(digits: int) -> None:
+    assert list(array("12".zfill(9))) == list(range(12))
+    with pytest.raises(ValueError, match="is not an array"):
+        array("12".zfill(digits))

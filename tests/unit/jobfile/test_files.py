@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from swell.core.database_mark import APPLICATION_ID
-from swell.jobfile.choosing import Wanted, choose
+from swell.jobfile import choosing
+from swell.jobfile.choosing import Wanted, choose, matches
 from swell.jobfile.files import (
     ARCHIVE_S,
     Packed,
@@ -290,3 +291,28 @@ def test_archives_that_nobody_has_used_for_an_hour_go(tmp_path: Path) -> None:
         os.utime(tmp_path / f"{name}.tar", (0.0, time.time() - age_s))
     assert sweep(tmp_path, (), 0.0) == []
     assert [path.name for path in tmp_path.glob("*.tar")] == ["under-way.tar"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "taken"),
+    [
+        ("*.ckpt", ["a.ckpt", "deep/down/a.ckpt", "b.ckpt/x"]),
+        ("data/", ["data/x", "deep/data/x", "a/b/data/c/x"]),
+        ("a/b", ["a/b", "a/b/c"]),
+        ("/top", ["top", "top/x"]),
+    ],
+)
+def test_a_pattern_is_read_as_in_a_gitignore(pattern: str, taken: list[str]) -> None:
+    others = ["data", "deep/data", "x/a/b", "a", "b", "ckpt", "deep/top.txt"]
+    assert [name for name in (*taken, *others) if matches(name, [pattern])] == taken
+
+
+def test_a_directory_may_have_as_many_files_as_there_may_be_and_not_one_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "MAX_FILES", 3)
+    tree(tmp_path, {"a": "", "sub/b": "", "sub/c": ""})
+    assert sorted(packed(tmp_path)[0].names) == ["a", "sub/b", "sub/c"]
+    (tmp_path / "sub/d").touch()
+    with pytest.raises(SnapshotError, match="has more than 3 files"):
+        packed(tmp_path)

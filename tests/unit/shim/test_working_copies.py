@@ -36,6 +36,16 @@ def test_files_are_listed_with_sizes_and_read_by_offset(copies: WorkingCopies, t
     assert [copies.read(7, "sub", "file", 4, limit)[0] for limit in (0, -1)] == [b"", b""]
 
 
+def test_a_list_is_in_the_order_of_names_however_they_were_made(copies: WorkingCopies, tmp_path: Path) -> None:
+    """Two lists that were cut off at the same length are of the same files."""
+    for number in sorted(range(40), key=lambda number: number * 17 % 41):
+        folder = tmp_path / "work/7/many" / f"{number:02}"
+        folder.mkdir(parents=True)
+        for name in ("c", "a", "b"):
+            (folder / name).touch()
+    assert paths(copies, "many") == [f"{number:02}/{name}" for number in range(40) for name in "abc"]
+
+
 @pytest.mark.parametrize(
     "path", ["..", "../8/other", "sub/../../8/other", "/etc/passwd", "", ".", "sub", "nul\0", "\udcff", "/"]
 )

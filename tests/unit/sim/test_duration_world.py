@@ -10,7 +10,7 @@ from swell.core.state import State
 from swell.placement.registry import placer_named
 from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
-from swell.sim.duration_world import Durations, TrueDurations
+from swell.sim.duration_world import Durations, Scaling, TrueDurations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.noise import Noise
 from swell.sim.workload import Arrival, Workload
@@ -74,3 +74,22 @@ def test_nothing_is_left_of_a_job_whose_last_epoch_has_ended() -> None:
     task = world.tasks[1]
     assert (task.left_s, task.done_epochs()) == (0.0, task.epochs)
     assert state.jobs[1].epochs_done == task.epochs
+
+
+def test_each_further_gpu_and_each_further_node_costs_its_part() -> None:
+    scaling = Scaling(6, loss=0.5, node_loss=0.25, per_node=2)
+    assert scaling.rate(1, 1, "any") == 1.0
+    assert scaling.rate(2, 1, "any") == pytest.approx(2 / 1.5)
+    assert scaling.rate(2, 2, "any") == pytest.approx(2 / 1.75)
+    assert scaling.rate(6, 3, "any") == pytest.approx(6 / (1 + 5 * 0.5 + 2 * 0.25))
+    assert scaling.rate(0, 1, "any") == 1.0, "a job without GPUs is as fast as it is"
+
+
+def test_a_curve_is_of_as_few_nodes_as_hold_so_many_and_never_falls() -> None:
+    scaling = Scaling(5, loss=0.0, node_loss=2.0, per_node=2)
+    two, four, five = 2.0, 4 / (1 + 2.0), 5 / (1 + 4.0)
+    assert max(four, five) < two
+    assert scaling.curve("any") == (0.0, 1.0, two, two, two, two)
+    assert Scaling(4, loss=0.5, node_loss=0.0, per_node=2).curve("any") == pytest.approx(
+        (0.0, 1.0, 2 / 1.5, 3 / 2.0, 4 / 2.5)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -19,8 +20,8 @@ from swell.policy.registry import policy_named
 from swell.sim.cluster import parse_cluster
 from swell.sim.duration_world import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
-from swell.sim.forecast import Change, copy_of, forecast, what_if
-from swell.sim.forecast_accuracy import Accuracy
+from swell.sim.forecast import Change, Interval, copy_of, forecast, what_if
+from swell.sim.forecast_accuracy import Accuracy, Tally
 from swell.sim.forecast_calibration import Kind
 from swell.sim.generate import Recipe, generate
 from swell.sim.workload import Arrival, Workload
@@ -139,6 +140,25 @@ def test_accuracy_counts_what_was_first_said() -> None:
         accuracy.happened(job, live.ends[job])
     assert accuracy.summary()["jobs"] == len(said)
     assert accuracy.first.summary()["mean_error"] < 0.02
+
+
+def test_a_tally_is_of_the_ends_that_there_were() -> None:
+    tally = Tally()
+    assert set(tally.summary().values()) == {0.0}
+    told = Interval(
+        start_low_s=0.0, start_mid_s=0.0, start_high_s=0.0, end_low_s=100.0, end_mid_s=200.0, end_high_s=400.0
+    )
+    for end_s in (100.0, 250.0, 400.0, 500.0):
+        tally.add(0.0, told, end_s)
+    tally.add(0.0, replace(told, end_high_s=1e9), 200.0)
+    errors = sorted((100 / 100, 50 / 250, 200 / 400, 300 / 500, 0.0))
+    assert tally.summary() == {
+        "jobs": 5,
+        "inside": 4 / 5,
+        "unknown": 1 / 5,
+        "median_error": errors[2],
+        "mean_error": pytest.approx(sum(errors) / 5),
+    }
 
 
 def test_with_very_many_jobs_it_looks_as_far_as_it_may_and_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:

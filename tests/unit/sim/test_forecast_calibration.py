@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -22,7 +23,17 @@ from swell.sim.duration_world import Durations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.forecast import Interval
 from swell.sim.forecast_accuracy import Accuracy, TrackRecord
-from swell.sim.forecast_calibration import COVERAGE, FAR, Calibration, Guess, Kind, guesses_of, honest, quantiles
+from swell.sim.forecast_calibration import (
+    COVERAGE,
+    FAR,
+    PRIOR_SCORE,
+    Calibration,
+    Guess,
+    Kind,
+    guesses_of,
+    honest,
+    quantiles,
+)
 from swell.sim.generate import Recipe, generate
 from swell.sim.simulate import Scene
 from swell.speed.book import Book
@@ -70,6 +81,15 @@ def test_before_anything_is_known_the_middle_is_what_was_forecast() -> None:
     assert said.end_mid_s == pytest.approx(1100.0)
     assert said.end_low_s < 700.0
     assert said.end_high_s > 1700.0
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_before_anything_is_known_scores_are_those_of_the_prior(kind: Kind) -> None:
+    mean, deviation = PRIOR_SCORE[kind]
+    scales, tail = Calibration().scales(0.0)[kind], NormalDist(mean, deviation).inv_cdf((1.0 - COVERAGE) / 2.0)
+    assert scales.mid == pytest.approx(mean, abs=0.01)
+    assert scales.low == pytest.approx(tail, abs=0.2 * deviation)
+    assert scales.high == pytest.approx(2 * mean - tail, abs=0.2 * deviation)
 
 
 def test_what_has_not_happened_yet_counts_as_at_least_so_long() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from swell.sim.cluster import parse_cluster
 from swell.sim.duration_world import Durations, TrueDurations
 from swell.sim.engine import Setup, Simulation
 from swell.sim.simulate import Case, simulate
-from swell.sim.simulate_many import run_cases, write
+from swell.sim.simulate_many import read_summary, run_cases, write
 from swell.sim.workload import Arrival, Workload
 
 
@@ -117,3 +118,52 @@ def test_a_labelled_job_that_fits_nowhere_does_not_refuse_plain_jobs_of_its_shap
     state = simulation.run(Workload(name="w", arrivals=arrivals))
     assert simulation.refused == 1
     assert [state.jobs[job].state for job in state.ended] == [JobState.COMPLETED] * 2
+
+
+def test_jobs_that_could_never_run_are_counted_as_unfinished(tmp_path: Path) -> None:
+    jobs = ["{takes: 1m, command: 'true', gpus: 1}", "{takes: 1m, command: 'true', gpus: 8}"]
+    workload = tmp_path / "jobs.yaml"
+    workload.write_text("".join(f"- {job}\n" for job in jobs))
+    found = [simulate(Case(workload=workload, policy="fifo", cluster=cluster)) for cluster in ("1x2", "1x8")]
+    assert [outcome.summary["unfinished"] for outcome in found] == [1, 0]
+    assert [[row.state for row in outcome.rows] for outcome in found] == [["completed"], ["completed"] * 2]
+
+
+def test_a_summary_says_what_was_simulated_and_what_it_took(ten_jobs: Path, profiles: Path) -> None:
+    told = case(ten_jobs, profiles, load=2.0, draw=3, checkpoint_every_s=600.0, clairvoyant=True)
+    outcome = simulate(told)
+    found = outcome.summary
+    assert (found["load"], found["draw"], found["checkpoint_every_s"], found["clairvoyant"]) == (2.0, 3, 600.0, True)
+    assert outcome.gpus == 8
+    assert len(outcome.rows) == 20
+    assert int(str(found["events"])) > 4 * 20, "each job came, was given GPUs, started and ended"
+    assert int(str(found["passes"])) > 10
+    held_s = sum(row.gpu_s for row in outcome.rows)
+    span_s = max(row.ended_s or 0.0 for row in outcome.rows) - min(row.submitted_s for row in outcome.rows)
+    assert found["utilisation"] == pytest.approx(held_s / (8 * span_s), rel=0.01)
+
+
+def test_what_jobs_held_and_a_row_of_each_are_in_the_files(ten_jobs: Path, profiles: Path, tmp_path: Path) -> None:
+    outcomes = [simulate(case(ten_jobs, profiles, policy=policy)) for policy in ("fifo", "elastic-fifo")]
+    write(outcomes, tmp_path / "out")
+    with (tmp_path / "out/held.csv").open() as file:
+        held = list(csv.DictReader(file))
+    wanted = [
+        {
+            "workload": outcome.name,
+            "policy": outcome.case.policy,
+            "cluster_gpus": "8",
+            "at_s": f"{at_s:.3f}",
+            "job": str(job),
+            "gpus": str(gpus),
+        }
+        for outcome in outcomes
+        for at_s, job, gpus in outcome.held
+    ]
+    assert held == wanted
+    with (tmp_path / "out/jobs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["policy"], row["job"], row["ended_s"]) for row in rows] == [
+        (outcome.case.policy, str(row.job), f"{row.ended_s:.3f}") for outcome in outcomes for row in outcome.rows
+    ]
+    assert read_summary(tmp_path / "out") == [dict(outcome.summary) for outcome in outcomes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -11,6 +12,7 @@ from swell.core.events import ExitReason
 from swell.executors.kubernetes.api import Api
 from swell.executors.kubernetes.forms import BarePods, MpiJobs
 from swell.executors.kubernetes.mpi_run import Host, MpiRun
+from swell.executors.kubernetes.objects import Pod
 from swell.executors.kubernetes.tracking import Notes, Tracked
 from swell.executors.kubernetes.writer import Writer
 from swell.executors.verdict import End, Member, Roster
@@ -55,3 +57,26 @@ def test_workers_that_the_operator_never_made_are_waited_for_only_while_the_run_
         assert await form.missing(tracked, []) == [], "one of them is there after all"
 
     asyncio.run(scene())
+
+
+def test_all_pods_of_a_run_are_deleted_once_also_those_that_were_not_seen_yet() -> None:
+    class Deleting:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+            self.unseen: list[tuple[str, str, bool]] = []
+
+        async def delete_all(self, pods: Sequence[Pod], *, kill: bool) -> None:
+            self.seen += [f"{pod.name} {kill}" for pod in pods]
+
+        async def delete(self, namespace: str, name: str, *, kill: bool) -> None:
+            self.unseen.append((namespace, name, kill))
+
+    stem = POD.rsplit("/", 1)[1].removesuffix("-0")
+    first = Pod(namespace="default", name=f"{stem}-0")
+    found: list[tuple[list[Pod], list[int], list[int]]] = [([], [], [0, 1]), ([first], [0], [1])]
+    for pods, seen, unseen in found:
+        writer = Deleting()
+        form = BarePods(cast(Api, FakeCluster()), cast(Writer, writer), CLUSTER)
+        asyncio.run(form.delete(tracked_on("a", "b"), pods, kill=True))
+        assert writer.seen == [f"{stem}-{rank} True" for rank in seen]
+        assert writer.unseen == [("default", f"{stem}-{rank}", True) for rank in unseen]

@@ -21,6 +21,7 @@ from swell.executors.kubernetes import executor as module
 from swell.executors.kubernetes.manifests import RunObjects, objects_of
 from swell.executors.kubernetes.mpi_run import Host, goes_on, reassigned, stage
 from swell.executors.kubernetes.mpijob import as_mpijob, path_of
+from swell.executors.kubernetes.objects import GPUS
 from swell.ports import Done, Order, Refused
 from unit.executors.pods.fake_cluster import FakeCluster
 from unit.executors.pods.pod_values import CLUSTER, GPU, SITE, last_word, terminated
@@ -56,6 +57,17 @@ def replicas(objects: RunObjects, role: str) -> dict[str, Any]:
     assert objects.mpijob is not None
     found: dict[str, Any] = objects.mpijob["spec"]["mpiReplicaSpecs"][role]
     return found
+
+
+def test_a_worker_knows_no_rank_and_no_address_before_it_is_placed() -> None:
+    """One template serves all of a kind: who a process is, the launcher says."""
+    parts = (Part(node="a", gpus=(0, 1)), Part(node="b", gpus=(3,)))
+    for launcher in (Launcher.HOROVOD, Launcher.MPI):
+        (container,) = replicas(made(order(*parts, launcher=launcher)), "Worker")["template"]["spec"]["containers"]
+        env = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+        assert "SWELL_RANK" not in env
+        assert "SWELL_RUN" in env, "what holds for all is there"
+        assert not [name for name, value in env.items() if "-worker-" in value]
 
 
 def host(node: str, *gpus: int) -> Host:
@@ -173,6 +185,7 @@ def test_a_run_grows_over_two_nodes_in_place_and_ends_with_its_launcher(tmp_path
         await stage_.settled(
             lambda: len(cluster.objects[LAUNCHER]["metadata"]["annotations"]["swell/hosts"].split()) == 3
         )
+        assert [annotation(cluster, pod, GPUS) for pod in (LAUNCHER, *WORKERS)] == ["", "0", "1", "2"]
         cluster.report(LAUNCHER, "Succeeded", terminated(0, word=last_word()))
         await stage_.settled(lambda: JOB not in cluster.objects)
         for pod in WORKERS:

@@ -106,3 +106,21 @@ def test_its_script_tells_an_answer_from_none() -> None:
     assert told.returncode == module.NOT_REACHED
     assert "refused" in told.stdout
     assert "\n" not in told.stdout.strip(), "the last line alone"
+
+
+def test_a_pod_that_an_earlier_daemon_left_is_deleted_before_another_is_made() -> None:
+    """It may have tried another address."""
+
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        cluster.put(POD, {"metadata": {"name": POD.rsplit("/", 1)[1], "uid": "of an earlier daemon"}})
+        task = asyncio.create_task(probing(cluster).run())
+        async with asyncio.timeout(5.0):
+            while cluster.objects.get(POD, {}).get("metadata", {}).get("uid") in (None, "of an earlier daemon"):
+                await asyncio.sleep(0)
+        cluster.report(POD, "Succeeded", {"terminated": {"exitCode": 0}})
+        await task
+        changes = [call.split()[0] for call in cluster.calls if call.endswith(POD) and not call.startswith("GET")]
+        assert changes[:2] == ["DELETE", "POST"]
+
+    asyncio.run(scenario())
