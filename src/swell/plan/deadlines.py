@@ -21,6 +21,9 @@ from swell.plan.explain import duration
 
 UNKNOWN_BOUNDARY_S = 300.0
 """A preempted run whose next checkpoint cannot be predicted is expected to write it within this time."""
+UNHEARD_S = 5.0
+"""A started run with the library that has not reported gets no signal for this long after the stop: a short training
+may have begun, and even finished, before its report arrives. Its own record is read within this time, too."""
 AFTER_LAST_EPOCH_S = 900.0
 """A preempted run gets no signal for this long after its last epoch, because it is about to end."""
 LEAST_WAIT_S = 60.0
@@ -113,7 +116,7 @@ def _term_s(record: JobRecord, run: Run, patience: Patience) -> float | None:
     if 0 < record.epochs_total <= record.epochs_done:
         return None if stop.why in VOLUNTARY else max(stop.at_s, _last_epoch_s(run) + AFTER_LAST_EPOCH_S)
     if not has_boundaries(record, run):
-        return stop.at_s
+        return stop.at_s + (UNHEARD_S if record.uses_library and run.started_s is not None else 0.0)
     if run.began_s is None and run.saved_s is not None and run.saved_s > stop.at_s:
         return run.saved_s  # a script without the library has just saved: now it loses least
     if stop.why in VOLUNTARY:

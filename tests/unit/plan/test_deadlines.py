@@ -13,7 +13,7 @@ from swell.core.job import JobSpec
 from swell.core.lifecycle import replay
 from swell.core.resources import Allocation, Contact, Gpu, Node, Part
 from swell.core.state import State
-from swell.plan.deadlines import AFTER_LAST_EPOCH_S, Due, Force, Patience, due
+from swell.plan.deadlines import AFTER_LAST_EPOCH_S, UNHEARD_S, Due, Force, Patience, due
 
 RUN = RunId(1, 1)
 ALLOCATION = Allocation(parts=(Part(node="n1", gpus=(0,)),), gpu_type="gpu")
@@ -190,6 +190,24 @@ def test_after_its_last_epoch_a_run_is_not_stopped_for_others_for_a_bounded_time
     for why in (StopWhy.RESIZING, StopWhy.MIGRATING):
         state = world(PLANNED, STARTED, BEGAN, last, stop(why), grace_s=1.0)
         assert due(state, 90.0 + 10 * AFTER_LAST_EPOCH_S, PATIENCE).signals == ()
+
+
+@pytest.mark.parametrize("why", [StopWhy.PREEMPTED, StopWhy.PAUSED, StopWhy.RESIZING])
+def test_a_run_with_the_library_that_has_not_reported_yet_may_be_at_its_end(why: StopWhy) -> None:
+    """Ten epochs of 20 ms are over before the first report has arrived: what follows them would run again."""
+    state = world(PLANNED, STARTED, stop(why), grace_s=1.0, uses_library=True)
+    assert due(state, 100.0 + UNHEARD_S - 0.1, PATIENCE).signals == ()
+    assert due(state, 100.0 + UNHEARD_S, PATIENCE).signals == ((RUN, Force.TERM),)
+    replay([BEGAN, ev.EpochEnded(run=RUN, at_s=101.0, epoch=9, count=9)], state)
+    assert due(state, 100.0 + UNHEARD_S, PATIENCE).signals == ()
+
+
+def test_a_run_that_is_not_up_or_cancelled_is_not_waited_for() -> None:
+    for state in (
+        world(PLANNED, stop(), uses_library=True),
+        world(PLANNED, STARTED, stop(StopWhy.CANCELLED), uses_library=True),
+    ):
+        assert due(state, 100.0, PATIENCE).signals == ((RUN, Force.TERM),)
 
 
 def test_after_its_last_epoch_a_run_is_still_cancelled_and_limited_at_once() -> None:
