@@ -26,7 +26,7 @@ from swell.jobfile.expand import Given, Resolve, check_total, dependency_names, 
 from swell.jobfile.problems import JobFileError, Problem, one, prefixed
 from swell.jobfile.read import read_documents
 from swell.jobfile.shorthand import MAX_ARRAY
-from swell.plan.admit import elasticity_note
+from swell.plan.admit import deadline_note, elasticity_note
 
 KEY_HEADER = "idempotency-key"
 MAX_KEY = 200
@@ -113,10 +113,8 @@ class _Submission:
         ids = await self.context.engine.submit(specs, key=key, batch=self.batch)
         present_s = now_s(self.context.engine)
         for spec in specs:
-            if note := elasticity_note(spec):
+            for note in filter(None, (elasticity_note(spec), deadline_note(spec, present_s))):
                 self.notes.setdefault(note)
-            if 0 < spec.deadline_s <= present_s:
-                self.notes.setdefault("its deadline is past: nothing can be done to meet it")
         return [{"id": job, "name": spec.name} for job, spec in zip(ids, specs, strict=True)]
 
     async def _send_in_stages(self, documents: Sequence[Document]) -> list[dict[str, Any]]:

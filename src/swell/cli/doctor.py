@@ -23,7 +23,6 @@ from swell.core.errors import SwellError
 from swell.home import TOKEN_NAME, HomeRefused, check_state_files, default_home, kept_slots, make_directory, read_token
 from swell.shim import limits, members
 
-SQLITE = "sqlite:///"
 LOW_DISK_GIB = 1.0
 CLOCK_OFF_S = 5.0
 SHOWN = 5
@@ -49,7 +48,7 @@ def doctor(home: Path | None, as_json: bool, rebuild: bool) -> None:
     if rebuild:
         _rebuild(place)
     checks = [check(place) for check in CHECKS]
-    checks += (_config(place) or [_isolation(place), *_database(place)]) + _daemon(home)
+    checks += [*_configured(place), *_daemon(home)]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -173,17 +172,25 @@ def _processes(_: Path) -> Check:
     return Check(name="processes", ok=None, found=found, fix=fix)
 
 
-def _isolation(home: Path) -> Check:
-    """What keeps jobs of different people apart, as this machine is set up."""
+def _configured(home: Path) -> list[Check]:
+    """What depends on config.yaml: what is wrong with it, else what keeps jobs apart and how the database is."""
     from swell.config import load_config
 
-    config = load_config(home, {})
-    if config.as_submitter:
+    try:
+        config = load_config(home, {})
+    except SwellError as error:
+        return [Check(name="config", ok=False, found=str(error), fix="correct it; no daemon starts with it")]
+    return [_isolation(config.as_submitter), *_database(config.database_url)]
+
+
+def _isolation(as_submitter: bool) -> Check:
+    """What keeps jobs of different people apart, as this machine is set up."""
+    if as_submitter:
         whom = "jobs run as their submitters here; over SSH as the account of the machine, in pods as the image says"
     else:
         whom = f"jobs run as {_me()} and can read the daemon's token and each other's files, whoever submitted them"
-    found = f"{whom}. {_held_to(config.as_submitter)}"
-    fix = "" if config.as_submitter else "for people who do not trust each other: run_as: submitter (docs/security.md)"
+    found = f"{whom}. {_held_to(as_submitter)}"
+    fix = "" if as_submitter else "for people who do not trust each other: run_as: submitter (docs/security.md)"
     return Check(name="isolation", ok=None, found=found, fix=fix)
 
 
@@ -199,18 +206,7 @@ def _held_to(as_submitter: bool) -> str:
     return f"memory (if the job names it), processes and CPU shares are limited, in {len(held)} cgroups per worker"
 
 
-def _config(home: Path) -> list[Check]:
-    """What stands in the way of every start; all is well where nothing is written down."""
-    from swell.config import load_config
-
-    try:
-        load_config(home, {})
-    except SwellError as error:
-        return [Check(name="config", ok=False, found=str(error), fix="correct it; no daemon starts with it")]
-    return []
-
-
-CHECKS: Sequence[Callable[[Path], Check]] = (*(_python, _home, _disk, _usage, _token, _driver, _git, _processes),)
+CHECKS: Sequence[Callable[[Path], Check]] = (_python, _home, _disk, _usage, _token, _driver, _git, _processes)
 
 
 def _rebuild(home: Path) -> None:
@@ -228,13 +224,11 @@ def _rebuild(home: Path) -> None:
     say("the tables for reading were made anew from the log")
 
 
-def _database(home: Path) -> list[Check]:
+def _database(url: str) -> list[Check]:
     """Every row of it."""
-    from swell.config import load_config
     from swell.store.check import check
-    from swell.store.open import database_at
+    from swell.store.open import SQLITE, database_at
 
-    url = load_config(home, {}).database_url
     if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
         return [Check(name="database", ok=None, found="none yet: the first start makes one")]
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 APPLICATION_ID = 0x5377656C
 """“Swel”, in the header of the SQLite file."""
-_MAGIC = b"SQLite format 3\0"
+SQLITE_MAGIC = b"SQLite format 3\0"
 _ID_AT = 68
 _PAGE_BYTES = 512
 """The smallest page of SQLite: the size of each database file is a multiple of it."""
@@ -22,4 +22,4 @@ def is_database(path: Path) -> bool:
             head = file.read(_ID_AT + 4)
     except OSError:
         return False
-    return head.startswith(_MAGIC) and int.from_bytes(head[_ID_AT:], "big") == APPLICATION_ID
+    return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[_ID_AT:], "big") == APPLICATION_ID

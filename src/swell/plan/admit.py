@@ -115,6 +115,11 @@ def elasticity_note(spec: JobSpec) -> str:
     )
 
 
+def deadline_note(spec: JobSpec, now_s: float) -> str:
+    """A note at submit for a job whose deadline is past; empty if it has none or has time left."""
+    return "its deadline is past: nothing can be done to meet it" if 0 < spec.deadline_s <= now_s else ""
+
+
 def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from swell.core.database_mark import APPLICATION_ID
+from swell.core.database_mark import APPLICATION_ID, SQLITE_MAGIC
 from swell.core.errors import StoreDamaged, StoreError
 from swell.store.check import check, connection_to
 from swell.store.dialect import Connection, Database
@@ -23,7 +23,6 @@ from swell.store.replaying import tip_of
 from swell.store.schema import VERSION
 from swell.store.sql import SqlStore
 from swell.store.sqlite import SqliteDatabase, sync_directory
-from swell.store.sqlite_file import MAGIC
 from swell.store.tables import NAMES, PAGE, copy_table, make_tables
 
 
@@ -56,7 +55,7 @@ def restore(path: Path, database: Database) -> tuple[Copied, str]:
     if not path.is_file():
         raise StoreError(f"there is no file {path}")
     with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
+        if file.read(len(SQLITE_MAGIC)) != SQLITE_MAGIC:
             raise StoreError(f"{path} is no copy that `swell backup` made; nothing was changed")
     with _scratch(path.parent) as directory:
         new = directory / "copy.db"

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from swell.core.database_mark import SQLITE_MAGIC
 from swell.core.errors import StoreDamaged
 
-MAGIC = b"SQLite format 3\0"
 _HEADER = struct.Struct(">16sH6xII60xI4x")  # magic, page size (1: 65536), change counter, pages, counter at that time
 _WAL_HEADER = struct.Struct(">IIIIIIII")  # magic, version, page size, checkpoint number, two salts, two checksums
 _FRAME = struct.Struct(">IIIIII")  # page, pages after this commit (0: not a commit), two salts, two checksums
@@ -27,7 +27,7 @@ def check_file(path: Path, where: str, remedy: str) -> None:
     if size < _HEADER.size:
         raise StoreDamaged(f"{where} is damaged: it has only {size} bytes. {remedy}")
     magic, page_size, changes, pages, counted_at = _HEADER.unpack(header)
-    if magic != MAGIC:
+    if magic != SQLITE_MAGIC:
         raise StoreDamaged(f"{where} is not a database: something else is in that file. {remedy}")
     page_size = 65536 if page_size == 1 else page_size
     if page_size < 512 or page_size & (page_size - 1):

@@ -10,7 +10,7 @@ import pytest
 from swell.core.errors import Infeasible
 from swell.core.job import GpuRequest, JobSpec, Launcher, Mount, PodOptions, Preemptible
 from swell.core.resources import Gpu, Node, NodeCondition
-from swell.plan.admit import at_once, check_feasible, elasticity_note
+from swell.plan.admit import at_once, check_feasible, deadline_note, elasticity_note
 
 A100 = tuple(Gpu(index=i, type="A100", memory_mib=40_000) for i in range(4))
 T4 = tuple(Gpu(index=i, type="T4", memory_mib=16_000) for i in range(2))
@@ -181,3 +181,9 @@ def test_what_no_pod_can_be_is_refused_with_what_to_do(change: dict[str, Any], w
 def test_how_many_such_jobs_a_node_runs_at_once(job: JobSpec, count: int) -> None:
     assert at_once(job, NODES[0]) == count
     assert at_once(job, NODES[1]) == 0  # cordoned: nothing new starts there
+
+
+@pytest.mark.parametrize(("deadline_s", "noted"), [(0.0, False), (99.0, True), (100.0, True), (101.0, False)])
+def test_a_deadline_that_is_past_is_noted(deadline_s: float, noted: bool) -> None:
+    note = deadline_note(JobSpec(name="j", command=("x",), deadline_s=deadline_s), now_s=100.0)
+    assert note == ("its deadline is past: nothing can be done to meet it" if noted else "")
