@@ -55,7 +55,7 @@ class Config:
     advertise: str = ""  # the name or address that others reach it by; empty: `host`, or this machine
     socket: str = ""  # also listen on this Unix socket, such as /run/swell/socket: the kernel tells who calls
     socket_role: Role | None = Role.SUBMITTER  # by the socket, of users who were not added; `none`: no role
-    run_as: str = "self"  # whom jobs run as: the daemon's user; `submitter` (needs root): their own user here
+    run_as: str = "self"  # the user that jobs run as: the daemon's own; `submitter` (needs root): each job's submitter
     tls: bool = False  # encrypt what comes over `host`; jobs and commands of this machine go by loopback
     tls_certificate: str = ""  # PEM file; empty: one of our own, which `swell login` pins
     tls_key: str = ""  # PEM file; empty: in the same file

@@ -299,7 +299,7 @@ class Client:
     # -- what people do -----------------------------------------------------------------------------------------------
 
     def me(self) -> str:
-        """Whom the daemon takes the caller for: not always the name that they have on this machine."""
+        """The user that the daemon identifies the caller as, which may differ from the login name on this machine."""
         return str(self.get("/v1/whoami")["user"]) or user_name()
 
     def submit(self, document: object, *, key: str, yaml: bool = False) -> dict[str, Any]:
